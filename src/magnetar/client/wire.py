@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from magnetar.client.exceptions import PulsarException, server_exception
 from magnetar.protocol.errors import FrameError
@@ -20,11 +20,14 @@ from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
     CommandCloseProducer,
-    CommandConnected,
     CommandMessage,
     CommandTopicMigrated,
     FeatureFlags,
 )
+
+if TYPE_CHECKING:
+    from magnetar.client.connection import Connection
+
 
 CLIENT_VERSION = "Magnetar-Python"
 PROTOCOL_VERSION = 21
@@ -85,21 +88,6 @@ class ConsumerEnd(Protocol):
     def connection_lost(self, error: PulsarException) -> None: ...
 
 
-class WireOwner(Protocol):
-    """The owner of the socket."""
-
-    def send(self, frame: bytes | bytearray) -> None: ...
-    def connected(self, command: CommandConnected) -> None: ...
-    def refused(self, error: PulsarException) -> None:
-        """The broker has refused the connection."""
-        ...
-
-    def pong(self) -> None: ...
-    def challenged(self) -> None:
-        """The broker requests new credentials."""
-        ...
-
-
 class Runs:
     """The arrays that frames are read into; shared by the connections of one loop."""
 
@@ -129,7 +117,7 @@ class Wire:
         "ready",
     )
 
-    def __init__(self, owner: WireOwner, runs: Runs) -> None:
+    def __init__(self, owner: Connection, runs: Runs) -> None:
         self._owner = owner
         self._runs = runs
         self._partial: list[bytes] = []

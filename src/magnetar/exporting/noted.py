@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from magnetar.exporting.stored_topics import OpenStores
 from magnetar.io.interfaces import Future, Loop
@@ -28,11 +28,14 @@ from magnetar.ledger.interface import (
     LedgerWriter,
     NoSuchLedger,
     Quorums,
-    ReadPlans,
 )
 from magnetar.managed_ledger.errors import MetadataDamaged
 from magnetar.managed_ledger.exports import ExportNote, ExportState, encode_note, note_path
 from magnetar.metadata.interface import NodeMissing
+
+if TYPE_CHECKING:
+    from magnetar.ledger.embedded.ledger_reader import EmbeddedReadPlans
+
 
 _COMPONENT = b"magnetar-export"
 _EXPORT = "magnetar/export"
@@ -229,7 +232,7 @@ class CursorLedgers:
         self._noted = noted
 
     @property
-    def read_plans(self) -> ReadPlans | None:
+    def read_plans(self) -> EmbeddedReadPlans | None:
         return None
 
     async def create(

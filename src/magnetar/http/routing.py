@@ -31,6 +31,7 @@ from magnetar.security.authorization import (
 )
 
 if TYPE_CHECKING:
+    from magnetar.http.large_messages import LargeMessages
     from magnetar.http.websocket.service import WebSocketService
 
 _FORBIDDEN: frozenset[Operation] = frozenset(
@@ -90,14 +91,6 @@ class Access:
     """Metrics are public, because scrapers often have no credentials."""
 
 
-class MessageAnswers(Protocol):
-    """Interface of ``large_messages.LargeMessages``, which is in a layer above this one."""
-
-    async def answer(self, read: Callable[[], Awaitable[tuple[tuple[int, int], bytes]]]) -> Response:
-        """Returns the answer for the entry that ``read`` returns."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Application:
     """The objects that handlers use."""
@@ -109,7 +102,7 @@ class Application:
     cluster: str = ""
     """The name of the broker's cluster."""
     access: Access = field(default_factory=Access)
-    messages: MessageAnswers | None = None
+    messages: LargeMessages | None = None
     """Creates answers from stored messages; set by the server."""
     scrapes: Scrapes | None = None
     """Renders metrics; set by the server."""

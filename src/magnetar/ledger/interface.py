@@ -11,9 +11,12 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from magnetar.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from magnetar.ledger.embedded.ledger_reader import EmbeddedReadPlans
 
 
 class LedgerError(Exception):
@@ -231,37 +234,13 @@ class ReadPlan(NamedTuple):
 
     plan_id: str
     seconds: float
-    """How long the files are kept; see ``ReadPlans.prolong``."""
+    """How long the files are kept; see ``EmbeddedReadPlans.prolong``."""
     ranges: Sequence[PlannedRange]
-
-
-class ReadPlans(Protocol):
-    """Read plans for readers in other processes on the same file system."""
-
-    def make(self, ranges: Sequence[tuple[int, int, int]], seconds: float) -> ReadPlan:
-        """Makes a plan for ranges of (ledger id, first entry, last entry); its files are kept for
-        ``seconds``.
-
-        :raises TooManyReadPlans: release some plans, or wait until they expire
-        :raises StoreClosed: the store is stopping
-        """
-        ...
-
-    def prolong(self, plan_id: str, seconds: float) -> None:
-        """Keeps the files for ``seconds`` from now on.
-
-        :raises NoSuchReadPlan: the plan was released or has expired
-        """
-        ...
-
-    def release(self, plan_id: str) -> None:
-        """Releases the files; has no effect if the plan does not exist any more."""
-        ...
 
 
 class LedgerStore(Protocol):
     @property
-    def read_plans(self) -> ReadPlans | None:
+    def read_plans(self) -> EmbeddedReadPlans | None:
         """None: entries can be read through the store only."""
         ...
 

@@ -5,36 +5,23 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.invariants import must
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
-from magnetar.managed_ledger.entry_reader import GONE, EntryReader, LostData
+from magnetar.managed_ledger.entry_reader import GONE
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.hot_ranges import consecutive_until, same_ledger_until
-from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import MetadataError
 
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.managed_ledger import ManagedLedger
+
+
 log = logging.getLogger(__name__)
-
-
-class CursorOwner(Protocol):
-    """What a cursor needs of its managed ledger, which imports this module."""
-
-    name: str
-    ledgers: LedgerList
-    reader: EntryReader
-    lost_data: LostData
-
-    @property
-    def max_read_position(self) -> Position: ...
-
-    async def refresh_ledgers(self) -> None: ...
-    def mark_delete_moved(self, cursor: Cursor) -> None: ...
-    def read_position_moved(self, cursor: Cursor) -> None: ...
 
 
 class Cursor:
@@ -47,7 +34,7 @@ class Cursor:
     def __init__(
         self,
         name: str,
-        owner: CursorOwner,
+        owner: ManagedLedger,
         state: AcknowledgedState,
         storage: CursorStorage | None,
         now_ms: int,

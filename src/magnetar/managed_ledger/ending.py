@@ -5,54 +5,30 @@ from __future__ import annotations
 import logging
 import weakref
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.io.interfaces import Loop
 from magnetar.io.locks import Mutex
-from magnetar.managed_ledger.append import AppendListener, AppendQueue
 from magnetar.managed_ledger.current_ledger import CurrentLedger
-from magnetar.managed_ledger.cursors import Cursors
-from magnetar.managed_ledger.entry_reader import EntryReader
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerFenced, ManagedLedgerTerminated
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.position import Position
-from magnetar.managed_ledger.trimming import Trimmer
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.managed_ledger import ManagedLedger
+
 
 log = logging.getLogger(__name__)
-
-
-class EndingLedger(Protocol):
-    """What ending needs of a managed ledger, which imports this module."""
-
-    name: str
-    state: State
-    appends: AppendQueue
-    cursors: Cursors
-    reader: EntryReader
-    trimmer: Trimmer
-    last_confirmed: Position
-    listener: AppendListener | None
-
-    @property
-    def lost(self) -> bool: ...
-
-    async def rolled(self) -> None: ...
-    def start_roll(self) -> None: ...
-    def stop_rolling(self) -> None: ...
-    def write_again(self) -> None: ...
-    def fail_waiting(self, error: Exception) -> None: ...
-    def fenced(self) -> None: ...
-    def end_ownership(self) -> None: ...
 
 
 class Ending:
     """Ends one managed ledger, in one way at a time."""
 
     def __init__(
-        self, managed_ledger: EndingLedger, record: LedgersRecord, current: CurrentLedger, loop: Loop
+        self, managed_ledger: ManagedLedger, record: LedgersRecord, current: CurrentLedger, loop: Loop
     ) -> None:
         # Callers hold a reference.
-        self._owner: EndingLedger = weakref.proxy(managed_ledger)
+        self._owner: ManagedLedger = weakref.proxy(managed_ledger)
         self._record = record
         self._current = current
         self._mutex = Mutex(loop)

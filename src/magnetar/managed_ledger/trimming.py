@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, outcome
 from magnetar.ledger.interface import LedgerError
-from magnetar.managed_ledger.cursor import Cursor, oldest_mark_delete
+from magnetar.managed_ledger.cursor import oldest_mark_delete
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
-from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
-from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary
 from magnetar.managed_ledger.settings import RetentionSettings
 from magnetar.metadata.interface import MetadataError
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.managed_ledger import ManagedLedger
+
 
 log = logging.getLogger(__name__)
 
@@ -47,31 +49,12 @@ def ledgers_to_trim(
     return going
 
 
-class TrimmedLedger(Protocol):
-    """What trimming needs of a managed ledger, which imports this module."""
-
-    name: str
-    ledgers: LedgerList
-    retention: RetentionSettings
-    last_confirmed: Position
-
-    @property
-    def cursors(self) -> Mapping[str, Cursor]: ...
-
-    @property
-    def lost(self) -> bool: ...
-
-    async def rolled(self) -> None: ...
-    def start_over(self) -> None: ...
-    def fenced(self) -> None: ...
-
-
 class Trimmer:
     """Deletes ledgers of one managed ledger that are no longer needed."""
 
-    def __init__(self, managed_ledger: TrimmedLedger, record: LedgersRecord, io: Io) -> None:
+    def __init__(self, managed_ledger: ManagedLedger, record: LedgersRecord, io: Io) -> None:
         self._known = weakref.ref(managed_ledger)
-        self._owner: TrimmedLedger = weakref.proxy(managed_ledger)
+        self._owner: ManagedLedger = weakref.proxy(managed_ledger)
         """Callers and running tasks hold references."""
         self._record = record
         self._io = io
@@ -112,7 +95,7 @@ class Trimmer:
         total = owner.ledgers.total_size()
         return ledgers_to_trim(consumed, total, owner.retention, self._io.clock.wall_ms())
 
-    async def _run(self, _held: TrimmedLedger | None) -> None:
+    async def _run(self, _held: ManagedLedger | None) -> None:
         try:
             while True:
                 self._again = False
@@ -180,7 +163,7 @@ class Trimmer:
             self._running = None
         self.schedule()
 
-    async def _truncate(self, _held: TrimmedLedger | None) -> None:
+    async def _truncate(self, _held: ManagedLedger | None) -> None:
         if not self._begun or self._owner.lost:
             return
         try:

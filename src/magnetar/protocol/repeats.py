@@ -9,28 +9,12 @@ that does not match exactly is left to ``hot_decode``, errors included.
 
 from __future__ import annotations
 
-from array import array
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.io.crc32c import crc32c
 
-
-class Sends(Protocol):
-    """The arrays of ``hot_decode.SendRun``, whose module imports this one."""
-
-    sequence_ids: array[int]
-    highest_sequence_ids: array[int]
-    num_messages: array[int]
-    starts: array[int]
-    ends: array[int]
-
-
-class Acks(Protocol):
-    """The arrays of ``hot_decode.AckRun``, whose module imports this one."""
-
-    capacity: int
-    ledger_ids: array[int]
-    entry_ids: array[int]
+if TYPE_CHECKING:
+    from magnetar.protocol.hot_decode import AckRun, SendRun
 
 
 _BODY = 12
@@ -42,7 +26,7 @@ def repeat_sends(
     previous: int,
     limit: int,
     max_frame: int,
-    run: Sends,
+    run: SendRun,
     verify_checksum: bool,
     count: int,
     max_count: int,
@@ -92,7 +76,7 @@ def repeat_sends(
     return count
 
 
-def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Acks, count: int) -> int:
+def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: AckRun, count: int) -> int:
     """Takes ACKs that repeat the one in [previous, position), which has one id, the last of ``count``;
     returns the new count."""
     ledger_ids, entry_ids = run.ledger_ids, run.entry_ids

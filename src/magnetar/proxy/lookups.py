@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.client.exceptions import Timeout
 from magnetar.client.timing import within
@@ -14,9 +14,13 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
 )
-from magnetar.proxy.broker_connection import ANSWERS, BrokerConnection, BrokerLost, BrokerRefused
+from magnetar.proxy.broker_connection import ANSWERS, BrokerLost, BrokerRefused
 from magnetar.proxy.brokers import BrokerTarget, TargetDenied, target_of_url
 from magnetar.proxy.service import ProxyService
+
+if TYPE_CHECKING:
+    from magnetar.proxy.client_connection import ClientConnection
+
 
 log = logging.getLogger(__name__)
 
@@ -39,24 +43,13 @@ _COUNTS = {
 _TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
 
 
-class BrokerConnections(Protocol):
-    """A client's connections to brokers."""
-
-    async def broker(self, target: BrokerTarget) -> BrokerConnection:
-        """:raises BrokerLost: the broker does not answer
-
-        :raises BrokerRefused: the broker refused the client
-        """
-        ...
-
-
 class _Failed(Exception):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
 
 
-async def answered(service: ProxyService, client: BrokerConnections, command: BaseCommand) -> BaseCommand:
+async def answered(service: ProxyService, client: ClientConnection, command: BaseCommand) -> BaseCommand:
     """Returns the answer to a client's request, with the client's request id."""
     kind = command.type
     request_id = getattr(command, REQUESTS[kind]).request_id
@@ -107,7 +100,7 @@ async def _of_any(
 
 
 async def _ask(
-    service: ProxyService, client: BrokerConnections, target: BrokerTarget, command: BaseCommand
+    service: ProxyService, client: ClientConnection, target: BrokerTarget, command: BaseCommand
 ) -> BaseCommand:
     """:raises BrokerLost: the broker does not answer; other waiting requests on its connection fail, too"""
     connection = await client.broker(target)
@@ -123,7 +116,7 @@ async def _ask(
         raise BrokerLost(f"{target} did not answer: {error}") from error
 
 
-async def _owner(service: ProxyService, client: BrokerConnections, command: BaseCommand) -> BaseCommand:
+async def _owner(service: ProxyService, client: ClientConnection, command: BaseCommand) -> BaseCommand:
     """Returns the broker of a topic, to be reached through the proxy.
 
     :raises _Failed: the broker cannot be found

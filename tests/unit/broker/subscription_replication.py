@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from peers import Brokers, Peer, frame
 from replicating import Replicator, the_topic
@@ -23,12 +23,15 @@ from magnetar.broker.replication.subscriptions.markers import (
 from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import Replicating
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.naming.replicators import SOURCE_POSITION, producer_name
 from magnetar.protocol.frames import encode_command, encode_with_payload
 from magnetar.protocol.metadata import build_entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.replicator import Replicator
+
 
 OWN = "standalone"
 _DECODERS = {
@@ -64,7 +67,7 @@ class Sites(Brokers):
     def begin(self) -> None:
         """As when the topic was loaded."""
         self.topic: Topic = the_topic(self)
-        self.topic.replicators.update(cast(dict[str, Replicating], self.replicators))
+        self.topic.replicators.update(cast(dict[str, Replicator], self.replicators))
         self.replicated = ReplicatedSubscriptions(
             self.broker.io, self.topic, self.own, lambda: self.others, self.settings, self.figures
         )

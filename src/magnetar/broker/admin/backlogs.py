@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin, missing
 from magnetar.broker.admin.topics import TopicAdmin
@@ -11,7 +12,6 @@ from magnetar.broker.stats.backlog_scan import scan
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import persistent, still_open
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import Replicating
 from magnetar.broker.upkeep.expiry import count_expired, expire, has_expired
 from magnetar.errors import (
     Conflict,
@@ -20,6 +20,10 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.managed_ledger.position import Position
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.replicator import Replicator
+
 
 _NEARLY_CAUGHT_UP = 1_000
 """Entries; a connected subscription with fewer, and nothing expired, is left alone."""
@@ -77,7 +81,7 @@ class BacklogAdmin:
         parts = await self._parts(topic)
         await self._expire_each([each for part in parts for each in list(part.consuming())], seconds)
 
-    async def _expire_each(self, subscriptions: Sequence[Subscription | Replicating], seconds: int) -> None:
+    async def _expire_each(self, subscriptions: Sequence[Subscription | Replicator], seconds: int) -> None:
         if seconds < 0:
             raise InvalidRequest(f"expireTimeInSeconds must be 0 or more, not {seconds}")
         # 0 means never, as in a time to live.
@@ -91,7 +95,7 @@ class BacklogAdmin:
                 "please check stats of individual partition."
             )
 
-    async def _expire_one(self, subscription: Subscription | Replicating, before_ms: int) -> bool:
+    async def _expire_one(self, subscription: Subscription | Replicator, before_ms: int) -> bool:
         """Returns False if nothing has to be done."""
         cursor = subscription.cursor
         backlog = cursor.backlog()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
@@ -17,12 +18,16 @@ from magnetar.errors import (
     SubscriptionNotFound,
     TooManyRequests,
 )
-from magnetar.ledger.interface import NoSuchReadPlan, PlannedRange, ReadPlans, TooManyReadPlans
+from magnetar.ledger.interface import NoSuchReadPlan, PlannedRange, TooManyReadPlans
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.metadata.interface import Node
 from magnetar.naming.topic_name import encode_path_piece
+
+if TYPE_CHECKING:
+    from magnetar.ledger.embedded.ledger_reader import EmbeddedReadPlans
+
 
 Stored = tuple[Position, bytes]
 """The position of an entry, and the entry."""
@@ -195,7 +200,7 @@ class ReadPlanAdmin:
         """Releases a plan; does nothing if it no longer exists."""
         self._plans().release(plan_id)
 
-    def _plans(self) -> ReadPlans:
+    def _plans(self) -> EmbeddedReadPlans:
         plans = self._broker.managed_ledgers.store.read_plans
         if plans is None:
             raise NotSupported(

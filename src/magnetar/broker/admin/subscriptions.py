@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from magnetar.broker.admin.partitions import PartitionAdmin, marked
 from magnetar.broker.admin.topics import TopicAdmin
@@ -12,7 +13,6 @@ from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscripti
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic, still_open
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import Replicating
 from magnetar.errors import (
     AlreadyExists,
     BrokerError,
@@ -29,6 +29,10 @@ from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import parse_entry
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.replicator import Replicator
+
 
 Json = Mapping[str, object]
 _NOT_FOUND = 404
@@ -60,7 +64,7 @@ class SubscriptionAdmin:
     async def _each(self, topic: str, subscription: str) -> Sequence[Subscription]:
         return [_with_cursor(found) for found in await self._any(topic, subscription)]
 
-    async def _consuming(self, topic: str, name: str) -> Sequence[Subscription | Replicating]:
+    async def _consuming(self, topic: str, name: str) -> Sequence[Subscription | Replicator]:
         """Returns the subscription of that name, or the replicator with that cursor, for each partition.
 
         :raises SubscriptionNotFound: no such subscription
@@ -89,7 +93,7 @@ class SubscriptionAdmin:
             raise missing(topic, subscription)
         return found
 
-    async def _one_consuming(self, topic: str, name: str, refusal: str) -> Subscription | Replicating:
+    async def _one_consuming(self, topic: str, name: str, refusal: str) -> Subscription | Replicator:
         """Like :meth:`one`, but also finds the replicator whose cursor has that name."""
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(refusal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
@@ -13,17 +13,13 @@ from magnetar.managed_ledger.entry_reader import bound_run, slice_run
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import LATEST, Position
 
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
+
 _READ_BYTES = 256 * 1024
 _READ_ENTRIES = 256
 """Entries per read; most of them become runs of one entry."""
-
-
-class ReaderStart(Protocol):
-    """Where a subscription begins to read. A layer above this one implements it."""
-
-    def first_wanted(self) -> Position:
-        """Returns the first position that is not consumed; EARLIEST for the very first message."""
-        ...
 
 
 class CompactedReading:
@@ -35,7 +31,7 @@ class CompactedReading:
     """
 
     def __init__(
-        self, cursor: Cursor, ledgers: LedgerList, compaction: TopicCompaction, start: ReaderStart
+        self, cursor: Cursor, ledgers: LedgerList, compaction: TopicCompaction, start: Subscription
     ) -> None:
         self._cursor = cursor
         self._ledgers = ledgers

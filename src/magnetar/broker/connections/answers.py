@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 from magnetar import __version__
-from magnetar.broker.flow.connection import Assigned, ClientConnection
+from magnetar.broker.flow.connection import Assigned
 from magnetar.errors import BrokerError, ServerErrorCode
 from magnetar.io.interfaces import Loop
 from magnetar.io.locks import FairSemaphore, Mutex
@@ -21,6 +22,10 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadataResponse,
     CommandTopicMigrated,
 )
+
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
+
 
 SERVER_REQUEST_ID = 2**64 - 1
 """Request id of commands that answer no request: closing producers and consumers, fatal errors."""
@@ -190,7 +195,7 @@ class Requests:
 
     __slots__ = ("_connection", "_large", "_loop", "_opening", "bytes", "count", "paused")
 
-    def __init__(self, connection: ClientConnection, loop: Loop) -> None:
+    def __init__(self, connection: Connection, loop: Loop) -> None:
         self._connection = connection
         self._loop = loop
         self.count = 0

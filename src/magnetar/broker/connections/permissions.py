@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from magnetar.broker import events
-from magnetar.broker.connections.session import Session
-from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.publishing.producer import Producer
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.namespace_name import NamespaceName
@@ -153,19 +151,7 @@ SESSION: Rule[object] = Rule("it concerns the connection itself")
 REFUSED: Rule[object] = Rule("it is refused for every role")
 
 
-class CheckedConnection(Protocol):
-    """The connection, in a layer above this one: it has the session, and tells its client what is closed."""
-
-    session: Session
-
-    @property
-    def address(self) -> str: ...
-    def close_producer(self, producer: Producer) -> None: ...
-    def close_consumer(self, consumer: AnyConsumer) -> None: ...
-    def stop_watching(self, watcher_id: int) -> None: ...
-
-
-async def ask_again(connection: CheckedConnection, authorizer: Authorizer, touched: Touched) -> None:
+async def ask_again(connection: Connection, authorizer: Authorizer, touched: Touched) -> None:
     """Closes what the client may no longer use; the client reconnects and is refused.
 
     :raises MetadataFailure: the permissions cannot be read
@@ -218,7 +204,7 @@ async def guard(authorizer: Authorizer, principal: Principal, producer: Producer
     return None
 
 
-def _tell(connection: CheckedConnection, what: str, reason: str) -> None:
+def _tell(connection: Connection, what: str, reason: str) -> None:
     events.revoked(what, connection.address, connection.session.principal.named, reason)
 
 

@@ -9,13 +9,12 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
 from magnetar.broker.connections.session import Session, SessionState
 from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
-from magnetar.broker.flow.connection import ClientConnection
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
@@ -50,6 +49,10 @@ from magnetar.protocol.hot_origin import first_foreign
 from magnetar.protocol.metadata import ChecksumMismatch, Entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import CommandSend
 
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
+
+
 log = logging.getLogger(__name__)
 _OPEN = SessionState.OPEN
 
@@ -64,7 +67,7 @@ class Publishing:
     __slots__ = ("_broker", "_connection", "_outgoing", "_session", "paused", "pending", "slowed")
 
     def __init__(
-        self, connection: ClientConnection, broker: BrokerService, session: Session, outgoing: Outgoing
+        self, connection: Connection, broker: BrokerService, session: Session, outgoing: Outgoing
     ) -> None:
         self._connection = connection
         self._broker = broker
@@ -354,19 +357,8 @@ class Publishing:
                 self._outgoing.queue(receipt)
 
 
-class ReplicatedPublishing(Protocol):
-    """The part of a connection that publishes, as SENDs of replicators need it."""
-
-    def submit(
-        self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
-    ) -> bool: ...
-    def refuse(self, producer_id: int, sequence_id: int, error: BrokerError) -> None: ...
-    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None: ...
-    def close_in_order(self, producer: Producer) -> None: ...
-
-
 def publish_replicated(
-    publishing: ReplicatedPublishing, producer: Producer, buffer: bytes, sends: SendRun, started: float
+    publishing: Publishing, producer: Producer, buffer: bytes, sends: SendRun, started: float
 ) -> None:
     """Hands a run of a replicator's SENDs to its topic, if the checks of the topic admit it.
 
@@ -382,9 +374,7 @@ def publish_replicated(
         _publish_names(publishing, run, sends, started)
 
 
-def _publish_positions(
-    publishing: ReplicatedPublishing, run: ReplicatedRun, sends: SendRun, started: float
-) -> None:
+def _publish_positions(publishing: Publishing, run: ReplicatedRun, sends: SendRun, started: float) -> None:
     producer, count = run.producer, sends.count
     sent_ids = sends.sequence_ids[:count]
     parts = run.judge_positions()
@@ -408,9 +398,7 @@ def _publish_positions(
                 return
 
 
-def _publish_names(
-    publishing: ReplicatedPublishing, run: ReplicatedRun, sends: SendRun, started: float
-) -> None:
+def _publish_names(publishing: Publishing, run: ReplicatedRun, sends: SendRun, started: float) -> None:
     producer = run.producer
     parts, marks = run.judge_names()
     for part in parts:
@@ -443,7 +431,7 @@ def part_of(sends: SendRun, first: int, end: int) -> SendRun:
 
 
 def publish_marker(
-    publishing: ReplicatedPublishing,
+    publishing: Publishing,
     producer: Producer,
     entry: Entry,
     raw: bytes,
@@ -478,7 +466,7 @@ def publish_marker(
 
 
 def _refuse(
-    publishing: ReplicatedPublishing, producer: Producer, sequence_ids: Sequence[int], error: BrokerError
+    publishing: Publishing, producer: Producer, sequence_ids: Sequence[int], error: BrokerError
 ) -> None:
     encryption = isinstance(error, EncryptionRequired)
     kind = Hindrance.ENCRYPTION_REQUIRED if encryption else Hindrance.MESSAGE_REFUSED

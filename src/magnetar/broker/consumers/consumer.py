@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from magnetar.broker.consumers.key_ranges import Range
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
-from magnetar.broker.flow.connection import Assigned
-from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must
-from magnetar.io.interfaces import LARGE_PIECE, Buffer
+from magnetar.io.interfaces import LARGE_PIECE
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
 from magnetar.managed_ledger.records import words_from_bits
@@ -28,46 +26,8 @@ from magnetar.protocol.hot_keys import RANGE_SLOTS
 from magnetar.protocol.metadata import BROKER_MAGIC, broker_metadata_size
 from magnetar.security.authentication import BROKER, Principal
 
-
-class ConsumerConnection(Protocol):
-    """What a consumer needs of its connection, which is in a layer above this one."""
-
-    outgoing: Outgoing
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def client_version(self) -> str: ...
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is closed or closing, so that nothing from its client counts."""
-        ...
-
-    async def is_alive(self) -> bool:
-        """Pings the client; returns False if it does not answer, in which case the connection is closed."""
-        ...
-
-    def queue(self, frames: Buffer) -> None:
-        """Sends frames with everything else of this turn; the caller must not change them."""
-        ...
-
-    def stop_consumer(self, consumer: AnyConsumer) -> None:
-        """Accepts no more commands for the consumer."""
-        ...
-
-    def close_consumer(self, consumer: AnyConsumer, assigned: Assigned | None = None) -> None:
-        """Closes a consumer and tells the client, which opens it again.
-
-        :param assigned: the broker that serves the topic; None: the client looks it up
-        """
-        ...
-
-    def send_end_of_topic(self, consumer: AnyConsumer) -> None: ...
-    def send_migrated(self, consumer: AnyConsumer, there: Assigned) -> bool:
-        """Tells a client that its consumer's topic has moved to another cluster; False: unsupported."""
-        ...
-
-    def send_active_consumer_change(self, consumer: AnyConsumer, active: bool) -> None: ...
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
 
 
 class ConsumerSubscription(Protocol):
@@ -171,7 +131,7 @@ class Consumer(Generic[S_co]):
     def __init__(
         self,
         subscription: S_co,
-        connection: ConsumerConnection,
+        connection: Connection,
         consumer_id: int,
         name: str,
         *,
@@ -507,7 +467,7 @@ class RangedConsumer(Consumer[S_co]):
         self,
         ranges: Sequence[Range],
         subscription: S_co,
-        connection: ConsumerConnection,
+        connection: Connection,
         consumer_id: int,
         name: str,
         **more: Unpack[ConsumerFacts],

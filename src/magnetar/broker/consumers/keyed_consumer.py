@@ -7,15 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import rshift
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from magnetar.broker.consumers.consumer import (
-    Consumer,
-    ConsumerConnection,
-    ConsumerFacts,
-    ConsumerSubscription,
-    S_co,
-)
+from magnetar.broker.consumers.consumer import Consumer, ConsumerFacts, ConsumerSubscription, S_co
 from magnetar.broker.consumers.key_ranges import (
     KeyedMember,
     KeySharedPolicy,
@@ -29,6 +23,10 @@ from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import KeyRouting, holder_of
 from magnetar.protocol.hot_keys import RING_SLOTS
+
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
+
 
 SLOT_SHIFT = 32
 """In the combined number the slot is above this many bits, which hold the number of messages."""
@@ -44,7 +42,7 @@ class KeyedConsumer(Consumer[S_co]):
         self,
         policy: KeySharedPolicy,
         subscription: S_co,
-        connection: ConsumerConnection,
+        connection: Connection,
         consumer_id: int,
         name: str,
         **more: Unpack[ConsumerFacts],

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.delays.tracker import DelaySettings
-from magnetar.broker.dispatch.filters import EntryFilter, EntryFilters, FilterContext, FilterResult
+from magnetar.broker.dispatch.filters import EntryFilter, FilterContext, FilterResult
 from magnetar.broker.flow.connection import Assigned
-from magnetar.broker.flow.dispatch_rates import Throttle
-from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import EntryRun
-from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class DispatchSettings:
 
 
 def filter_verdict(
-    subscription: DispatchedSubscription, consumer: AnyConsumer, run: EntryRun, index: int, messages: int
+    subscription: Subscription, consumer: AnyConsumer, run: EntryRun, index: int, messages: int
 ) -> FilterResult:
     """Returns the filters' verdict on an entry that is about to be sent to a consumer."""
     filters = subscription.filters
@@ -75,7 +74,7 @@ def filter_verdict(
 
 
 def charge_rejected(
-    subscription: DispatchedSubscription, settings: DispatchSettings, run: EntryRun, index: int, messages: int
+    subscription: Subscription, settings: DispatchSettings, run: EntryRun, index: int, messages: int
 ) -> None:
     """Counts an entry that a filter rejected for dispatch rates, if the settings say so."""
     if settings.throttle_filtered and subscription.throttle is not None:
@@ -119,28 +118,6 @@ class DispatchTopic(Protocol):
         ...
 
 
-class StoredTopic(DispatchTopic, Protocol):
-    """The topic of a subscription with a cursor."""
-
-    managed_ledger: ManagedLedger
-    batch_index_acks: bool
-    unacked_limit: UnackedLimit | None
-
-    def throttle_of(self, subscription: Any, known: Throttle | None) -> Throttle | None:
-        """Returns the dispatch limits of a subscription; None: there are none.
-
-        :param known: its limits until now
-        """
-        ...
-
-    def keep_for_return(self, subscription: Any) -> None:
-        """Keeps a non-durable subscription a little longer, as its consumer may reconnect."""
-        ...
-
-    async def position_at(self, publish_time_ms: int) -> Position: ...
-    async def last_message(self) -> tuple[Position, int]: ...
-
-
 class EntrySource(Protocol):
     """What a dispatcher reads: a cursor or a replacement for one, which layers above this one implement."""
 
@@ -149,12 +126,6 @@ class EntrySource(Protocol):
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None: ...
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]: ...
     def rewind(self) -> None: ...
-
-
-class CompactedSource(EntrySource, Protocol):
-    def close(self) -> None:
-        """Called when it is not read any more."""
-        ...
 
 
 class Replay(Protocol):
@@ -166,39 +137,3 @@ class Replay(Protocol):
     def discard(self, position: Position) -> None: ...
     def drop_through(self, last: Position) -> None: ...
     def clear(self) -> None: ...
-
-
-class DispatchedSubscription(Protocol):
-    """The subscription of a dispatcher; a layer above this one implements it."""
-
-    name: str
-    cursor: Cursor
-    properties: dict[str, str]
-    filters: EntryFilters | None
-    throttle: Throttle | None
-    """Its dispatch limits; usually None."""
-    awaits_acks: bool
-    """Whether dispatch pauses until enough was acknowledged; set by the dispatcher."""
-
-    @property
-    def topic(self) -> StoredTopic: ...
-
-    def read_compacted(self) -> CompactedSource:
-        """Returns the replacement of the cursor for a consumer that reads compacted."""
-        ...
-
-    def meets_marker(self, run: EntryRun, index: int) -> None:
-        """Handles an entry that is a marker, which brokers write for each other and consumers never get."""
-        ...
-
-    def filtered_out(self, before: Position) -> None:
-        """Called after filters rejected entries; ``before`` is the previous mark-delete position."""
-        ...
-
-    def go_on(self) -> None:
-        """Continues dispatching in this turn of the loop, if the loop budget permits it."""
-        ...
-
-    def read_failed(self, error: Exception) -> None:
-        """Called when entries cannot be read; the dispatcher tries again."""
-        ...

@@ -8,6 +8,7 @@ and its former holder still has unacknowledged messages of it), or for a consume
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING
 
 from magnetar.broker.consumers.key_ranges import Range
 from magnetar.broker.consumers.keyed_consumer import (
@@ -17,7 +18,6 @@ from magnetar.broker.consumers.keyed_consumer import (
     KeyDivision,
     KeyedShare,
 )
-from magnetar.broker.dispatch.contract import DispatchedSubscription
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import KeyedReplay
 from magnetar.broker.dispatch.waiting import (
@@ -46,6 +46,9 @@ from magnetar.protocol.hot_codec import (
     slot_of,
 )
 
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     """The first consumer determines how slots are divided; all others must ask for the same."""
@@ -54,7 +57,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     _delivers_ahead = False
     """Because an entry might overtake one of the same key that has not been read yet."""
 
-    def __init__(self, subscription: DispatchedSubscription) -> None:
+    def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription, KeyedReplay())
         self.division = KeyDivision()
         self.draining = DrainingSlots()

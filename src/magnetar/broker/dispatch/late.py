@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.delays.index import PROPERTY as DELAY_INDEX
 from magnetar.broker.delays.tracker import DelayTracker
-from magnetar.broker.dispatch.contract import DispatchedSubscription, Replay
+from magnetar.broker.dispatch.contract import Replay
 from magnetar.broker.dispatch.reading import ReadingDispatcher
 from magnetar.broker.dispatch.waiting import AT_END, DELAYED, FILTER, READING, Reason
 from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import deliver_at, key_hash
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
 
 C = TypeVar("C", bound=AnyConsumer)
 
@@ -32,7 +36,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
     _delivers_ahead = True
     """Whether due entries may be delivered before the entries in front of them were read."""
 
-    def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
+    def __init__(self, subscription: Subscription, replay: Replay) -> None:
         super().__init__(subscription)
         self.consumers: list[C] = []
         self.replay = replay

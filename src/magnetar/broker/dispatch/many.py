@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.contract import (
-    DispatchedSubscription,
     DispatchSettings,
     Replay,
     bits_left,
@@ -36,13 +35,17 @@ from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
+
 C = TypeVar("C", bound=AnyConsumer)
 
 
 class ManyConsumersDispatcher(LateDelivery[C]):
     """Each consumer holds its unacknowledged entries; ``unacked`` messages are held by all together."""
 
-    def __init__(self, subscription: DispatchedSubscription, replay: Replay) -> None:
+    def __init__(self, subscription: Subscription, replay: Replay) -> None:
         super().__init__(subscription, replay)
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
+from typing import TYPE_CHECKING
 
 from magnetar.broker.consumers.consumer import AnyConsumer
-from magnetar.broker.dispatch.contract import DispatchedSubscription, EntrySource
+from magnetar.broker.dispatch.contract import EntrySource
 from magnetar.broker.dispatch.waiting import READ_FAILED, READING, Waiting
 from magnetar.broker.flow.loop_budget import READ_PRICE
 from magnetar.io.interfaces import Cancellable, Task
@@ -14,11 +15,14 @@ from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.entry_cache import lasting_run
 from magnetar.managed_ledger.errors import ManagedLedgerError
 
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
 
 class ReadingDispatcher(ABC):
     """The part of a dispatcher that reads."""
 
-    def __init__(self, subscription: DispatchedSubscription) -> None:
+    def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
         self._cursor = subscription.cursor
         self._source: EntrySource = self._cursor

@@ -7,9 +7,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from magnetar.broker.consumers.consumer import AnyConsumer
-from magnetar.broker.dispatch.contract import DispatchedSubscription
 from magnetar.broker.dispatch.late import DUE_AT_ONCE
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.replay import ReplayPositions
@@ -21,6 +21,10 @@ from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_codec import CHUNKED, MARKED, batch_sizes
 from magnetar.protocol.metadata import chunks_follow, metadata_of
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+
 
 _GAP_BYTES = 16 * 1024
 """Reading this many bytes more costs less than another read."""
@@ -35,7 +39,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
 
     replay: ReplayPositions
 
-    def __init__(self, subscription: DispatchedSubscription) -> None:
+    def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription, ReplayPositions())
         self._next = 0
         self._chunks = ChunkHolders()

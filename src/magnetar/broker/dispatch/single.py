@@ -8,16 +8,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.broker.consumers.consumer import AnyConsumer, RangedConsumer
-from magnetar.broker.dispatch.contract import (
-    CompactedSource,
-    DispatchedSubscription,
-    DispatchSettings,
-    bits_left,
-    charge_rejected,
-    filter_verdict,
-)
+from magnetar.broker.dispatch.contract import DispatchSettings, bits_left, charge_rejected, filter_verdict
 from magnetar.broker.dispatch.filters import FilterResult
 from magnetar.broker.dispatch.reading import ReadingDispatcher
 from magnetar.broker.dispatch.waiting import (
@@ -41,6 +35,11 @@ from magnetar.managed_ledger.position import Position
 from magnetar.naming.hashes import murmur3_positive
 from magnetar.protocol.hot_codec import batch_sizes
 
+if TYPE_CHECKING:
+    from magnetar.broker.compaction.reading import CompactedReading
+    from magnetar.broker.subscriptions.persistent import Subscription
+
+
 _POINTS = 100
 """Points of each consumer on the ring."""
 
@@ -48,9 +47,9 @@ _POINTS = 100
 class SingleConsumerDispatcher(ReadingDispatcher):
     """Reads on while the consumer has permits and its connection has room."""
 
-    def __init__(self, subscription: DispatchedSubscription) -> None:
+    def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
-        self._compacted: CompactedSource | None = None
+        self._compacted: CompactedReading | None = None
         """Replaces the cursor when the consumer reads compacted."""
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
@@ -297,7 +296,7 @@ class FailoverDispatcher(SingleConsumerDispatcher):
     because its predecessor may still be processing and acknowledging messages.
     """
 
-    def __init__(self, subscription: DispatchedSubscription) -> None:
+    def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
         self._picked: AnyConsumer | None = None
         self._takeover: Cancellable | None = None

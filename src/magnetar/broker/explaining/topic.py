@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from magnetar.broker.explaining.answer import Explanation, command, counted
 from magnetar.broker.explaining.producers import explain_producers, refusals_of
@@ -13,9 +14,14 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import AnyReplicating, PassingOn, Replicating
+from magnetar.broker.topics.replicating import AnyReplicating
 from magnetar.errors import SubscriptionNotFound
 from magnetar.naming.replicators import remote_cluster_of
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.passing_on import PassingReplicator
+    from magnetar.broker.replication.replicator import Replicator
+
 
 _OF_TOPICS = ("pulsar-admin topics set-", "pulsar-admin topicPolicies ")
 """Commands that are left out where topic policies are disabled."""
@@ -76,7 +82,7 @@ class Replicated(Enum):
     """From another cluster: the last messages were dropped as duplicates."""
 
 
-def explain_replication(replicator: Replicating) -> Explanation:
+def explain_replication(replicator: Replicator) -> Explanation:
     """Explains a topic's replicator to one other cluster."""
     where, backlog = replicator.where, replicator.backlog()
     figures = {
@@ -102,7 +108,7 @@ def explain_replication(replicator: Replicating) -> Explanation:
     return _hindered(replicator, f"{entries} {wait}.", figures)
 
 
-def explain_passing_on(replicator: PassingOn) -> Explanation:
+def explain_passing_on(replicator: PassingReplicator) -> Explanation:
     """Explains a non-persistent topic's replicator to one other cluster."""
     where, dropped = replicator.where, replicator.dropped.messages
     figures = {"connected": replicator.connected, "dropped": dropped}

@@ -6,67 +6,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.io.interfaces import Cancellable, Future, Loop
 from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
+
+
 log = logging.getLogger(__name__)
-
-
-class ClientConnection(Protocol):
-    """``connections.connection.Connection``, in a layer above this one."""
-
-    outgoing: Outgoing
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def pending_publishes(self) -> int: ...
-    @property
-    def held_back(self) -> bool:
-        """Whether reading is paused for a reason on the broker's side."""
-        ...
-
-    @property
-    def throttled(self) -> bool:
-        """Whether reading is paused because the client exceeds a publish rate."""
-        ...
-
-    @property
-    def greeted(self) -> bool:
-        """Whether the client is authenticated."""
-        ...
-
-    async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Authenticates the client again if it used one of the changed ``methods``; None: all methods."""
-        ...
-
-    async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """Checks permissions again in the changed namespaces and tenants (by name); None: everywhere.
-
-        :raises MetadataFailure: the permissions cannot be read
-        """
-        ...
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def read_on(self) -> None:
-        """Handles what was read already, then reads on, unless the connection was paused again or closed."""
-        ...
-
-    def send(self, command: BaseCommand) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
 
 
 class Assigned(NamedTuple):
@@ -125,7 +77,7 @@ class KeepAlive:
     )
 
     def __init__(
-        self, connection: ClientConnection, loop: Loop, wheel: TimerWheel, settings: KeepAliveSettings
+        self, connection: Connection, loop: Loop, wheel: TimerWheel, settings: KeepAliveSettings
     ) -> None:
         self._connection = connection
         self._loop = loop

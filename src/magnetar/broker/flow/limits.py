@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from magnetar.broker.flow.connection import ClientConnection
 from magnetar.errors import BrokerError, NotAllowed
 from magnetar.invariants import must
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import report
+
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
+
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +23,7 @@ class ConnectionCounts:
     def __init__(self, max_connections: int, max_per_address: int) -> None:
         self._max = max_connections
         self._max_per_address = max_per_address
-        self.all: dict[ClientConnection, None] = {}
+        self.all: dict[Connection, None] = {}
         """In order of arrival, as the order of a set would differ between runs."""
         self._per_address: dict[str, int] = {}
         self.created = 0
@@ -30,7 +33,7 @@ class ConnectionCounts:
         """Failed authentications of clients."""
         self.refused = 0
 
-    def opened(self, connection: ClientConnection) -> BrokerError | None:
+    def opened(self, connection: Connection) -> BrokerError | None:
         """Counts a connection; returns an error if it exceeds a limit and must be closed."""
         self.created += 1
         self.all[connection] = None
@@ -44,7 +47,7 @@ class ConnectionCounts:
             return NotAllowed("Reached the maximum number of connections on address " + connection.host)
         return None
 
-    def closed(self, connection: ClientConnection) -> None:
+    def closed(self, connection: Connection) -> None:
         if connection not in self.all:
             return
         del self.all[connection]
@@ -68,18 +71,18 @@ class PublishBuffer:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self.used = 0
-        self._paused: dict[ClientConnection, None] = {}
+        self._paused: dict[Connection, None] = {}
 
     def use(self, max_bytes: int) -> None:
         """Changes the limit."""
         self._max = max_bytes
         self.shrank(0)
 
-    def holds(self, connection: ClientConnection) -> bool:
+    def holds(self, connection: Connection) -> bool:
         """Whether reading of a connection is paused because of the limit."""
         return connection in self._paused
 
-    def grew(self, connection: ClientConnection, size: int) -> None:
+    def grew(self, connection: Connection, size: int) -> None:
         self.used += size
         if self.used > self._max and connection not in self._paused:
             self._paused[connection] = None
@@ -111,10 +114,10 @@ class PartialFrames:
         self._max = max_bytes
         self._end = max_bytes + max_bytes // 2
         self.used = 0
-        self._sizes: dict[ClientConnection, int] = {}
-        self._paused: dict[ClientConnection, None] = {}
+        self._sizes: dict[Connection, int] = {}
+        self._paused: dict[Connection, None] = {}
 
-    def grew(self, connection: ClientConnection, size: int) -> None:
+    def grew(self, connection: Connection, size: int) -> None:
         self._sizes[connection] = self._sizes.get(connection, 0) + size
         self.used += size
         if self.used <= self._max:
@@ -130,7 +133,7 @@ class PartialFrames:
                 self._paused[oldest] = None
                 oldest.pause_reading()
 
-    def _close_oldest(self, growing: ClientConnection) -> None:
+    def _close_oldest(self, growing: Connection) -> None:
         for oldest in list(self._sizes):
             if self.used <= self._end:
                 break
@@ -138,7 +141,7 @@ class PartialFrames:
                 log.warning("closing the connection with the oldest partial frame peer=%s", oldest.host)
                 oldest.close()
 
-    def gone(self, connection: ClientConnection) -> None:
+    def gone(self, connection: Connection) -> None:
         self.used -= self._sizes.pop(connection, 0)
         if connection in self._paused:
             del self._paused[connection]
@@ -169,9 +172,9 @@ class Readable:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._row: dict[ClientConnection, None] = {}
+        self._row: dict[Connection, None] = {}
 
-    def add(self, connection: ClientConnection) -> None:
+    def add(self, connection: Connection) -> None:
         """Resumes a connection in the next turn; repeated calls have no effect."""
         if not self._row:
             self._loop.call_soon(self._serve)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -19,6 +19,10 @@ from magnetar.naming.replicators import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER, Principal
 
+if TYPE_CHECKING:
+    from magnetar.broker.settings import BrokerSettings
+
+
 log = logging.getLogger(__name__)
 _MOST_PARTITIONS = 2**31 - 1
 """The largest number in Pulsar's records and clients."""
@@ -26,20 +30,6 @@ _MOST_NAMES = 1_000_000
 """Names in memory; beyond it all are dropped, and listed again when needed."""
 _SYSTEM = "__"
 _PERSISTENT = "persistent"
-
-
-class CreationLimits(Protocol):
-    """The broker's limits on new topics."""
-
-    @property
-    def max_partitions(self) -> int:
-        """Partitions of one topic; 0: no limit."""
-        ...
-
-    @property
-    def max_topics_per_tenant(self) -> int:
-        """Each partition counts as one; 0: no limit."""
-        ...
 
 
 class TopicCreation:
@@ -50,7 +40,7 @@ class TopicCreation:
         managed_ledgers: ManagedLedgerFactory,
         live: Mapping[str, AnyTopic],
         counts: TopicCounts,
-        limits: Callable[[], CreationLimits],
+        limits: Callable[[], BrokerSettings],
     ) -> None:
         """:param live: loaded topics by their full names; non-persistent ones exist only there
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
@@ -28,6 +28,10 @@ from magnetar.protocol.frames import unsigned
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 from magnetar.security.authentication import BROKER, Principal
 
+if TYPE_CHECKING:
+    from magnetar.broker.connections.connection import Connection
+
+
 log = logging.getLogger(__name__)
 SECONDS_PER_NAME = 1e-6
 """Delay of an update, to gather changes, per name in its list: the hash over all names, which an update
@@ -40,17 +44,7 @@ _RETRY_SECONDS = 1.0
 """Time until updating a list is tried again after an error."""
 
 
-class WatchingConnection(Protocol):
-    """The connection of watchers, in a layer above this one."""
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def topic_watchers(self) -> dict[int, TopicList]: ...
-    def send(self, command: BaseCommand) -> None: ...
-
-
-Watcher = tuple[WatchingConnection, int]
+Watcher: TypeAlias = "tuple[Connection, int]"
 
 
 class TopicList:
@@ -155,7 +149,7 @@ class TopicLists:
 
     async def watch(
         self,
-        connection: WatchingConnection,
+        connection: Connection,
         watcher_id: int,
         namespace: NamespaceName,
         pattern: str,
@@ -244,7 +238,7 @@ class TopicLists:
             self.held += len(found.names)
         found.loading = None
 
-    def close(self, connection: WatchingConnection, watcher_id: int) -> None:
+    def close(self, connection: Connection, watcher_id: int) -> None:
         """Removes a watcher; does nothing for an unknown one."""
         found = connection.topic_watchers.pop(watcher_id, None)
         if found is None:
@@ -267,7 +261,7 @@ class TopicLists:
         if found.renewing is not None:
             found.renewing.cancel()
 
-    def close_all(self, connection: WatchingConnection) -> None:
+    def close_all(self, connection: Connection) -> None:
         """Called when the connection is closed."""
         for watcher_id in list(connection.topic_watchers):
             self.close(connection, watcher_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.broker.flow.rates import Timings
 from magnetar.broker.policies.records import CLUSTERS, Clusters
@@ -23,6 +23,7 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_replication import ReplicationRun
 
 if TYPE_CHECKING:
+    from magnetar.broker.flow.loop_budget import BudgetTaker
     from magnetar.client.client import Client
 
 log = logging.getLogger(__name__)
@@ -201,10 +202,6 @@ class ReplicationSettings:
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
 
 
-class _Waiting(Protocol):
-    def go_on(self) -> None: ...
-
-
 class InFlightBytes:
     """The bytes that all replicators together have sent and that are not confirmed."""
 
@@ -213,10 +210,10 @@ class InFlightBytes:
         self._loop = loop
         self._limit = limit
         self.used = 0
-        self._waiting: dict[_Waiting, None] = {}
+        self._waiting: dict[BudgetTaker, None] = {}
         self._planned = False
 
-    def admits(self, taker: _Waiting) -> bool:
+    def admits(self, taker: BudgetTaker) -> bool:
         """Whether ``taker`` may send now; if not, its ``go_on`` is called when there is room."""
         if self.used < self._limit():
             self._waiting.pop(taker, None)
@@ -229,7 +226,7 @@ class InFlightBytes:
         """Whether the limit is reached; unlike :meth:`admits`, this registers no waiting replicator."""
         return self.used >= self._limit()
 
-    def leave(self, taker: _Waiting) -> None:
+    def leave(self, taker: BudgetTaker) -> None:
         """Removes a waiting replicator."""
         self._waiting.pop(taker, None)
 

@@ -6,9 +6,8 @@ Definitions are parsed and compared on a worker thread: a large one would block 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.broker.schemas import compatibility
 from magnetar.broker.schemas.compatibility import validate
@@ -21,6 +20,10 @@ from magnetar.io.waiting import run_job
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import BadVersion, MetadataStore
 
+if TYPE_CHECKING:
+    from magnetar.broker.flow.rates import SchemaOperations
+
+
 T = TypeVar("T")
 _MAX_KNOWN_BYTES = 16 * 1024 * 1024
 """Of cached definitions."""
@@ -32,7 +35,7 @@ class SchemaRegistry:
     here."""
 
     def __init__(
-        self, io: Io, storage: SchemaStorage, metadata: MetadataStore, operations: Operations
+        self, io: Io, storage: SchemaStorage, metadata: MetadataStore, operations: SchemaOperations
     ) -> None:
         self._io = io
         self.storage = storage
@@ -269,15 +272,3 @@ class SchemaOperation(Enum):
     LIST = "list"
     PUT = "put"
     DELETE = "delete"
-
-
-class Operations(Protocol):
-    """Counts requests: :class:`magnetar.broker.flow.rates.SchemaOperations`."""
-
-    def measured(self, operation: SchemaOperation, schema_id: str) -> AbstractContextManager[None]:
-        """Measures one operation, which has failed if an exception leaves the context."""
-        ...
-
-    def compared(self, schema_id: str, *, compatible: bool) -> None:
-        """Counts a comparison of a schema with earlier versions."""
-        ...

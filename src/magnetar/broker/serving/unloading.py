@@ -6,14 +6,14 @@ A bundle is given to no broker, or handed over to a known one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from magnetar.broker.flow.connection import Assigned, Departure
 from magnetar.broker.ownership.brokers import BrokerRecord
-from magnetar.broker.ownership.contract import Bundle, Ownership
+from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -24,6 +24,10 @@ from magnetar.io.waiting import finished, outcome, sleep
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
 
+if TYPE_CHECKING:
+    from magnetar.broker.serving.topics import ServedTopics
+
+
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SECONDS = 3.0
@@ -31,25 +35,10 @@ _SECONDS = 3.0
 _RETRY_SECONDS = 0.05
 
 
-class Topics(Protocol):
-    """The topics of the broker: see :class:`magnetar.broker.serving.topics.ServedTopics`."""
-
-    @property
-    def ownership(self) -> Ownership: ...
-
-    def loads_within(self, wanted: Callable[[TopicName], bool]) -> Sequence[Task[AnyTopic]]: ...
-
-    def loaded_within(self, bundle: Bundle) -> list[AnyTopic]: ...
-
-    async def unload_topics(self, topics: list[AnyTopic]) -> None: ...
-
-    async def end_tenures(self, bundle: Bundle) -> None: ...
-
-
 class Unloads:
     """Unloads bundles, each once at a time; a request for an unload in progress waits for it."""
 
-    def __init__(self, loop: Loop, clock: Clock, topics: Topics) -> None:
+    def __init__(self, loop: Loop, clock: Clock, topics: ServedTopics) -> None:
         self._loop = loop
         self._clock = clock
         self._topics = topics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from magnetar.broker.compaction.compactor import CompactionFigures
 from magnetar.broker.consumers.consumer import AnyConsumer
@@ -29,7 +30,11 @@ from magnetar.broker.topics.base import AnyBaseTopic
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import AnyReplicating, Replicating
+from magnetar.broker.topics.replicating import AnyReplicating
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.replicator import Replicator
+
 
 Json = dict[str, object]
 
@@ -252,7 +257,7 @@ def shadow_metrics(topic: Topic) -> list[ReplicationMetrics]:
     return [_stored(name, each, None) for name, each in topic.shadow_replicators.items()]
 
 
-def _stored(name: str, replicator: Replicating, producer: Producer | None) -> ReplicationMetrics:
+def _stored(name: str, replicator: Replicator, producer: Producer | None) -> ReplicationMetrics:
     return replace(
         _sent(name, replicator, producer),
         rate_expired=replicator.expired.per_second,

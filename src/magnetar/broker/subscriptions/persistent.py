@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from magnetar.broker.compaction.reading import CompactedReading
-from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.consumers.consumer import MAX_BATCH, AnyConsumer
-from magnetar.broker.dispatch.contract import DispatchedSubscription, StoredTopic
 from magnetar.broker.dispatch.filters import EntryFilters
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
@@ -28,12 +26,17 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.protocol.hot_codec import AckRun
 
+if TYPE_CHECKING:
+    from magnetar.broker.replication.subscriptions.snapshots import CarriedSubscription
+    from magnetar.broker.topics.persistent import Topic
+
+
 log = logging.getLogger(__name__)
 REPLICATED = "pulsar.replicated.subscription"
 """Property of a cursor, 1 if its subscription is marked as replicated."""
 AnyMany: TypeAlias = ManyConsumersDispatcher[Any]
 Dispatcher = SingleConsumerDispatcher | AnyMany
-_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatcher]] = {
+_DISPATCHERS: dict[SubscriptionType, Callable[[Subscription], Dispatcher]] = {
     SubscriptionType.Exclusive: SingleConsumerDispatcher,
     SubscriptionType.Failover: FailoverDispatcher,
     SubscriptionType.Shared: SharedDispatcher,
@@ -41,25 +44,16 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchedSubscription], Dispatch
 }
 
 
-class CompactedTopic(StoredTopic, Protocol):
-    """The topic of a subscription; a higher layer implements it."""
-
-    compaction: TopicCompaction
-
-    @property
-    def markers(self) -> Marks: ...
-
-
 class Subscription(BaseSubscription):
     """A durable subscription, or the non-durable one of a reader, which ends when its last
     consumer leaves."""
 
-    topic: CompactedTopic
+    topic: Topic
     dispatcher: Dispatcher | None
 
     def __init__(
         self,
-        topic: CompactedTopic,
+        topic: Topic,
         name: str,
         cursor: Cursor,
         properties: dict[str, str],
@@ -86,7 +80,7 @@ class Subscription(BaseSubscription):
         self.read_errors = 0
         self.throttle = topic.throttle_of(self, None)
         self.awaits_acks = False
-        self.carried: Carrying | None = None
+        self.carried: CarriedSubscription | None = None
         """None: the subscription is not replicated to other clusters."""
 
     @property
@@ -481,31 +475,3 @@ class Subscription(BaseSubscription):
         if self.cursor.durable and not self.topic.closing:
             known = self.topic.managed_ledger.cursors.get(self.name)
             must(known is self.cursor or self.ending, self.name, "has a cursor that its topic does not know")
-
-
-class Carrying(Protocol):
-    """Reports the position of a replicated subscription to other clusters; implemented in a higher layer."""
-
-    @property
-    def snapshots(self) -> int:
-        """The number of snapshots that the subscription has not passed yet."""
-        ...
-
-    @property
-    def hindrance(self) -> str:
-        """Why the subscription does not move in other clusters, as a sentence; empty: no reason is known."""
-        ...
-
-    def met(self, entry: bytes) -> None:
-        """The dispatcher has read a marker."""
-        ...
-
-    def moved(self) -> None:
-        """The mark-delete position may have moved."""
-        ...
-
-
-class Marks(Protocol):
-    def subscriptions_changed(self) -> None:
-        """A subscription was marked as replicated, or no longer is."""
-        ...

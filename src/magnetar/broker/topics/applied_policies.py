@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.dispatch.contract import DispatchSettings
-from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter
+from magnetar.broker.dispatch.filters import EntryFilter, UnknownFilter
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Published, Throttle
 from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
@@ -19,21 +19,14 @@ from magnetar.io.interfaces import Clock
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import RetentionSettings
 
+if TYPE_CHECKING:
+    from magnetar.broker.topics.base import TopicSettings
+
+
 log = logging.getLogger(__name__)
 
 
-class _Settings(Protocol):
-    """Settings of all topics."""
-
-    @property
-    def dispatch(self) -> DispatchSettings: ...
-    @property
-    def override_filters(self) -> bool: ...
-    @property
-    def find_filters(self) -> FindFilters: ...
-
-
-def dispatch_settings(topic: str, settings: _Settings, policies: EffectivePolicies) -> DispatchSettings:
+def dispatch_settings(topic: str, settings: TopicSettings, policies: EffectivePolicies) -> DispatchSettings:
     """How a topic's messages are dispatched, from the broker's settings and the topic's policies.
 
     :param topic: the full name, for the log
@@ -52,7 +45,7 @@ def dispatch_settings(topic: str, settings: _Settings, policies: EffectivePolici
     )
 
 
-def _filters(topic: str, settings: _Settings, names: Sequence[str]) -> Sequence[EntryFilter]:
+def _filters(topic: str, settings: TopicSettings, names: Sequence[str]) -> Sequence[EntryFilter]:
     if not names or not settings.override_filters:
         return settings.dispatch.filters
     try:
@@ -147,11 +140,6 @@ def retention_settings(retention: Retention) -> RetentionSettings:
     )
 
 
-class _LimitsOfProducers(Protocol):
-    @property
-    def max_same_address_producers(self) -> int: ...
-
-
 class Capped(Protocol):
     """A topic of either kind, as the limits of its producers need it."""
 
@@ -159,21 +147,16 @@ class Capped(Protocol):
     policies: EffectivePolicies
 
     @property
-    def settings(self) -> _LimitsOfProducers: ...
+    def settings(self) -> TopicSettings: ...
     @property
     def producers(self) -> Mapping[str, Producer]: ...
     def local_producers(self) -> Collection[Producer]: ...
 
 
-class Addressed(Protocol):
-    @property
-    def address(self) -> str: ...
-
-
-def of_host(address: str, clients: Iterable[Addressed]) -> int:
-    """Returns how many of the clients are connected from the host of an address."""
+def of_host(address: str, clients: Iterable[str]) -> int:
+    """Returns how many of the addresses of clients have the same host as ``address``."""
     host = address.rpartition(":")[0]
-    return sum(client.address.rpartition(":")[0] == host for client in clients)
+    return sum(client.rpartition(":")[0] == host for client in clients)
 
 
 def reached_by_producer(topic: Capped, producer: Producer) -> str:
@@ -185,6 +168,6 @@ def reached_by_producer(topic: Capped, producer: Producer) -> str:
     if cap and len(local) >= cap and producer.name not in topic.producers:
         return f"Topic '{topic.full_name}' reached max producers limit"
     cap = topic.settings.max_same_address_producers
-    if cap and of_host(producer.address, local) >= cap:
+    if cap and of_host(producer.address, (each.address for each in local)) >= cap:
         return f"Topic '{topic.full_name}' reached max same address producers limit"
     return ""

@@ -447,7 +447,8 @@ class BaseTopic(ABC, Generic[S]):
     def check_consumers_of(self, address: str) -> None:
         """:raises ConsumerBusy: too many consumers are connected from that host"""
         cap = self.settings.max_same_address_consumers
-        if cap and of_host(address, (c for s in self.subscriptions.values() for c in s.consumers)) >= cap:
+        consumers = (c.address for s in self.subscriptions.values() for c in s.consumers)
+        if cap and of_host(address, consumers) >= cap:
             raise ConsumerBusy("Topic reached max same address consumers limit")
 
     def consumer_count(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.broker.consumers.consumer import has_broker_entry_metadata
 from magnetar.broker.publishing.producer import Publish
@@ -18,6 +18,10 @@ from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_codec import MARKED, batch_sizes, publish_time
 from magnetar.protocol.metadata import broker_metadata_of, parse_entry
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
+
 
 _NOWHERE = (-1, -1)
 
@@ -111,18 +115,6 @@ class Marker:
     """The cluster that it came from; None: this broker wrote it."""
 
 
-class MarkerReader(Protocol):
-    """Acts on markers, and is notified when a subscription is marked as replicated."""
-
-    def stored(self, marker: Marker, position: Position) -> None:
-        """A marker is durable at a position."""
-        ...
-
-    def subscriptions_changed(self) -> None:
-        """A subscription was marked as replicated, or no longer is."""
-        ...
-
-
 class TopicMarkers:
     """The markers of one topic.
 
@@ -136,7 +128,7 @@ class TopicMarkers:
         """The adjacent markers at the end of the topic, with nothing between them."""
         self.on_their_way: dict[Publish, Marker] = {}
         """Handed to the ledger, and not durable yet."""
-        self.reader: MarkerReader | None = None
+        self.reader: ReplicatedSubscriptions | None = None
         """None: the topic is in one cluster only."""
 
     def durable(self, appends: Sequence[Append], subscriptions: Iterable[Subscription]) -> None:

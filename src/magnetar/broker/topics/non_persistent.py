@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from magnetar.broker import events
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
@@ -14,7 +15,6 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
-from magnetar.broker.topics.replicating import PassingOn
 from magnetar.errors import ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import report
@@ -22,6 +22,9 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import MARKED, batch_sizes
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.passing_on import PassingReplicator
 
 
 class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
@@ -42,7 +45,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
         self.drops = Rate()
         """Messages dropped because too many of their connection were in flight."""
-        self.replicators: dict[str, PassingOn] = {}
+        self.replicators: dict[str, PassingReplicator] = {}
         """By the name of the other cluster."""
         self.entries_added = 0
         self._sizes = array("i", bytes(4 * 256))

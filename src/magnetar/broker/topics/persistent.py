@@ -6,6 +6,7 @@ import logging
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
@@ -30,7 +31,6 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings
 from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers, first_published_at, last_message
-from magnetar.broker.topics.replicating import Replicating
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -55,6 +55,10 @@ from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.side_ledgers import users_own
 from magnetar.metadata.interface import BadVersion, MetadataError
 from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.replicator import Replicator
+
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +103,9 @@ class Topic(BaseTopic[Subscription]):
         self.reads = Rate()
         self.misses = Rate()
         self.mark_deletes = Rate()
-        self.replicators: dict[str, Replicating] = {}
+        self.replicators: dict[str, Replicator] = {}
         """By the names of the other clusters."""
-        self.shadow_replicators: dict[str, Replicating] = {}
+        self.shadow_replicators: dict[str, Replicator] = {}
         """By the full names of the topic's shadow topics."""
         self.markers = TopicMarkers(managed_ledger.ledgers)
         self._entry_metadata: BrokerEntryMetadataWriter | None = None
@@ -156,17 +160,17 @@ class Topic(BaseTopic[Subscription]):
     def _published(self) -> tuple[int, int]:
         return self.rate_in.messages, self.rate_in.bytes
 
-    def consuming(self) -> Iterator[Subscription | Replicating]:
+    def consuming(self) -> Iterator[Subscription | Replicator]:
         """Iterates over everything that has its own backlog: subscriptions and replicators."""
         yield from self.subscriptions.values()
         yield from self.all_replicators()
 
-    def all_replicators(self) -> Iterator[Replicating]:
+    def all_replicators(self) -> Iterator[Replicator]:
         """Iterates over the replicators to other clusters, and those to shadow topics."""
         yield from self.replicators.values()
         yield from self.shadow_replicators.values()
 
-    def consuming_as(self, name: str) -> Subscription | Replicating | None:
+    def consuming_as(self, name: str) -> Subscription | Replicator | None:
         """Returns the subscription of that name, or the replicator whose cursor has it."""
         found = self.subscriptions.get(name)
         return found or next((each for each in self.all_replicators() if each.name == name), None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from magnetar.broker.flow.rates import Distribution
 from magnetar.broker.publishing.hindrances import Hindrance
@@ -18,7 +19,6 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import Replicating
 from magnetar.broker.upkeep.expiry import last_published_before
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
 from magnetar.io.interfaces import Task
@@ -29,6 +29,10 @@ from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.replicator import Replicator
+
 
 log = logging.getLogger(__name__)
 HOLD = "producer_request_hold"
@@ -63,19 +67,19 @@ def _has_quota(topic: Topic) -> bool:
     return policies.storage_quota.limit_bytes >= 0 or policies.age_quota.limit_seconds > 0
 
 
-def counted(topic: Topic) -> list[Subscription | Replicating]:
+def counted(topic: Topic) -> list[Subscription | Replicator]:
     """Returns the subscriptions and replicators with a backlog that quotas count."""
-    subscriptions = [
+    found: list[Subscription | Replicator] = [
         s
         for s in topic.subscriptions.values()
         if s.durable and s.kind.counts_for_quota and s.cursor.backlog()
     ]
-    if not topic.replicators:
-        return list[Subscription | Replicating](subscriptions)
-    return [*subscriptions, *(each for each in topic.replicators.values() if each.backlog())]
+    if topic.replicators:
+        found += (each for each in topic.replicators.values() if each.backlog())
+    return found
 
 
-def slowest(topic: Topic) -> Subscription | Replicating | None:
+def slowest(topic: Topic) -> Subscription | Replicator | None:
     """Returns the durable subscription, or replicator, whose backlog reaches back farthest."""
     return min(counted(topic), key=lambda s: s.cursor.mark_delete, default=None)
 
@@ -285,7 +289,7 @@ class BacklogQuotas:
         self._known_age(topic, -1 if age_ms is None else age_ms // 1000)
 
     def _evict(
-        self, topic: Topic, subscription: Subscription | Replicating, last: Position, quota: Quota
+        self, topic: Topic, subscription: Subscription | Replicator, last: Position, quota: Quota
     ) -> int:
         count = subscription.skip_to(last)
         if count:

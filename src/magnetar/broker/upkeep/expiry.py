@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import last_before, published_at
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import Replicating
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
+
+if TYPE_CHECKING:
+    from magnetar.broker.replication.replicator import Replicator
+
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,7 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
     return await last_before(ledger, first, time_ms)
 
 
-async def has_expired(subscription: Subscription | Replicating, time_ms: int) -> bool:
+async def has_expired(subscription: Subscription | Replicator, time_ms: int) -> bool:
     """Whether a subscription has not consumed something that was published before a time.
 
     :raises LedgerError: the entry cannot be read
@@ -61,7 +65,7 @@ async def has_expired(subscription: Subscription | Replicating, time_ms: int) ->
     return False
 
 
-async def expire(subscription: Subscription | Replicating, time_ms: int) -> int:
+async def expire(subscription: Subscription | Replicator, time_ms: int) -> int:
     """Consumes what was published before a time (milliseconds since 1970); returns the number of entries.
 
     :raises LedgerError: an entry cannot be read
@@ -87,7 +91,7 @@ async def expire(subscription: Subscription | Replicating, time_ms: int) -> int:
     return count_expired(subscription, last)
 
 
-def count_expired(subscription: Subscription | Replicating, last: Position) -> int:
+def count_expired(subscription: Subscription | Replicator, last: Position) -> int:
     """Consumes everything up to a position as expired; returns the number of entries."""
     expired = subscription.skip_to(last)
     if expired and not isinstance(subscription, Subscription):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.broker.admin.browsing import MOST_MESSAGES
 from magnetar.broker.admin.messages import MessageAdmin
 from magnetar.errors import InvalidRequest
 from magnetar.http.calls import as_json, calls
 from magnetar.http.engine.message import Request, Response, json_response
-from magnetar.http.routing import Application, Endpoint, MessageAnswers, Parameter
+from magnetar.http.routing import Application, Endpoint, Parameter
 from magnetar.http.shapes.fields import choice
 from magnetar.http.shapes.names import TOPIC, number_in_path, topic_of
 from magnetar.security.authorization import TopicOperation as T
+
+if TYPE_CHECKING:
+    from magnetar.http.large_messages import LargeMessages
+
 
 _PATH = "/{topic}/subscription/{subscription}"
 _LARGE = {
@@ -74,7 +79,7 @@ async def _examine(application: Application, request: Request) -> Response:
     )
 
 
-def _answers(application: Application) -> MessageAnswers:
+def _answers(application: Application) -> LargeMessages:
     assert application.messages is not None, "the server sets it"
     return application.messages
 

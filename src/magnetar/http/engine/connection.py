@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import h11
 
-from magnetar.http.engine.bodies import Bodies
-from magnetar.http.engine.message import (
-    Abandoned,
-    ArrivingBody,
-    Request,
-    Response,
-    Streamed,
-    Upgraded,
-    error_response,
-)
-from magnetar.io.interfaces import Cancellable, Future, Io, Transport
+from magnetar.http.engine.message import Abandoned, ArrivingBody, Request, Response, Streamed, error_response
+from magnetar.io.interfaces import Cancellable, Future, Transport
 from magnetar.io.slices import Slice, next_turn
 from magnetar.io.tasks import TaskScope
 from magnetar.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from magnetar.http.engine.listening import Listening
+    from magnetar.http.engine.websocket import WebSocket
+
 
 log = logging.getLogger("magnetar.http")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -52,33 +48,13 @@ class HttpLimits:
     """Time in which the client reads nothing of an answer."""
 
 
-class Owner(Protocol):
-    """The server that a connection belongs to; implemented in a layer above this one."""
-
-    io: Io
-    limits: HttpLimits
-    bodies: Bodies
-
-    def admit(self, connection: HttpConnection) -> bool:
-        """False if there are too many connections, or the server is stopping."""
-        ...
-
-    def forget(self, connection: HttpConnection) -> None: ...
-
-    def reads_as_it_comes(self, method: str, path: str) -> bool:
-        """Whether the handler starts after the head of a request and reads the body while it arrives."""
-        ...
-
-    def answer(self, request: Request) -> Coroutine[object, object, Response]: ...
-
-
 class HttpConnection:
     """The protocol of one connection, as the event loop calls it (``magnetar.io.interfaces.StreamProtocol``).
 
     Requests are answered strictly one by one: while one is being answered the socket is not read.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Listening) -> None:
         self._owner = owner
         self._loop = owner.io.loop
         self._tasks = TaskScope(owner.io.loop, "an HTTP connection")
@@ -92,7 +68,7 @@ class HttpConnection:
         self._closing = False
         self._deadline: Cancellable | None = None
         self._drained: Future[None] | None = None
-        self._upgraded: Upgraded | None = None
+        self._upgraded: WebSocket | None = None
         """The protocol that has taken over the connection from HTTP."""
         self._streamed: Streamed | None = None
         """The streamed answer in progress."""
@@ -323,7 +299,7 @@ class HttpConnection:
         if self._transport is not None:
             self._next_request()
 
-    def _upgrade(self, response: Response, upgraded: Upgraded) -> None:
+    def _upgrade(self, response: Response, upgraded: WebSocket) -> None:
         """Passes the connection to another protocol."""
         transport = self._transport
         if transport is None or self._closing:

@@ -6,14 +6,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magnetar.errors import BrokerError, InvalidRequest
 from magnetar.http.engine.large_json import encoded, encoded_in_pieces, is_large, parse_json
-from magnetar.io.interfaces import Future, Loop, Transport
+from magnetar.io.interfaces import Future, Loop
 from magnetar.io.waiting import settle
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import ANONYMOUS, PeerCertificate, Principal
+
+if TYPE_CHECKING:
+    from magnetar.http.engine.connection import HttpConnection
+    from magnetar.http.engine.websocket import WebSocket
+
 
 JSON_TYPE = "application/json"
 _LONGEST_REASON = 4096
@@ -85,30 +90,6 @@ class Request:
             raise InvalidRequest("The body is nested too deeply") from error
 
 
-class Upgraded(Protocol):
-    """The protocol of a connection after HTTP; called like ``magnetar.io.interfaces.StreamProtocol``."""
-
-    def begin(self, transport: Transport, rest: bytes) -> None:
-        """Starts, after the client got the answer.
-
-        :param rest: bytes that the client has sent already
-        """
-        ...
-
-    def data_received(self, data: bytes) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Also called if the connection was lost before :meth:`begin`."""
-        ...
-
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-
-    def close_when_idle(self) -> None:
-        """Closes in an orderly way, because the server is stopping."""
-        ...
-
-
 class Abandoned(Exception):
     """The rest of an answer is not sent: the connection is closed, and the log has the reason."""
 
@@ -143,7 +124,7 @@ class Response:
     pieces: Iterator[str] | Iterator[bytes] | None = None
     streamed: Streamed | None = None
     """Closed also if it is never sent."""
-    upgrade: Upgraded | None = None
+    upgrade: WebSocket | None = None
     """With status 101: takes over the connection; its end is reported also if it never does."""
 
 
@@ -178,14 +159,6 @@ def refusal(error: BrokerError) -> Response:
     return error_response(error.http_status, str(error))
 
 
-class Socket(Protocol):
-    """The connection that receives a body."""
-
-    def hold(self, held: bool) -> None:
-        """Pauses or resumes reading from the socket."""
-        ...
-
-
 class ArrivingBody:
     """A body that is too large for memory: its handler reads it while it arrives.
 
@@ -194,7 +167,7 @@ class ArrivingBody:
     :param seconds: time without a byte after which the request fails
     """
 
-    def __init__(self, loop: Loop, socket: Socket, seconds: float) -> None:
+    def __init__(self, loop: Loop, socket: HttpConnection, seconds: float) -> None:
         self._loop = loop
         self._socket = socket
         self._seconds = seconds

@@ -94,7 +94,7 @@ def refusal_of(request: Request) -> Response | None:
 
 
 class WebSocket:
-    """See :class:`magnetar.http.engine.message.Upgraded`.
+    """The protocol of a connection after HTTP; called like ``magnetar.io.interfaces.StreamProtocol``.
 
     While the client does not read, its messages are not read either.
     """

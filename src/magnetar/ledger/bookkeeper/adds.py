@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.io.interfaces import Buffer, joined
 from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
@@ -15,29 +15,14 @@ from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.bookkeeper.wire import Wire
 from magnetar.ledger.interface import EntryTooLarge
 
+if TYPE_CHECKING:
+    from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
+
+
 Piece = bytes | memoryview
 _LARGEST_ID = (1 << 63) - 1
 _JOINED_BYTES = 128 << 10
 """Runs up to this size are joined once for all bookies; larger ones are sent in pieces."""
-
-
-class AddListener(Protocol):
-    """The owner of a stream of adds; called in the loop, never from within :meth:`Bookie.add_soon`."""
-
-    def sending(self, stream: AddStream) -> tuple[Sequence[Buffer], int, int]:
-        """Returns what is to be sent next: requests, the last entry, and bytes of the requests.
-
-        0 bytes mean that there is nothing.
-        """
-        ...
-
-    def on_added(self, stream: AddStream) -> None:
-        """The bookie has stored more entries: see ``stream.stripe``."""
-        ...
-
-    def on_not_added(self, stream: AddStream, status: int) -> None:
-        """The bookie has not stored all entries. Called once; the stream has ended."""
-        ...
 
 
 class AddStream:
@@ -50,7 +35,7 @@ class AddStream:
 
     __slots__ = ("_sent", "_sent_to", "_tells", "ended", "ledger_id", "listener", "stripe", "waits")
 
-    def __init__(self, ledger_id: int, stripe: Stripe, listener: AddListener) -> None:
+    def __init__(self, ledger_id: int, stripe: Stripe, listener: BookKeeperWriter) -> None:
         self.ledger_id = ledger_id
         self.stripe = stripe
         self.listener = listener

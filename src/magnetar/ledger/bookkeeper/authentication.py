@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -44,31 +44,6 @@ class NotAuthenticated(OSError):
     """A bookie refuses the credentials, or does not authenticate itself."""
 
 
-class AuthConversation(Protocol):
-    """The exchange of messages on one connection."""
-
-    @property
-    def plugin(self) -> str:
-        """The name of the bookie's plugin for these credentials."""
-        ...
-
-    @property
-    def doubt(self) -> str:
-        """What it means if the bookie stops answering."""
-        ...
-
-    def begin(self) -> bytes:
-        """Returns the first message."""
-        ...
-
-    def answer(self, said: bytes) -> bytes | None:
-        """Returns the next message; None: the exchange is complete.
-
-        :raises NotAuthenticated: the bookie is not the expected one
-        """
-        ...
-
-
 class DigestConversation:
     """BookKeeper's SASL with DIGEST-MD5 (``SASLClientProviderFactory``)."""
 
@@ -102,7 +77,7 @@ class DigestConversation:
 class AuthProvider(NamedTuple):
     """How a client authenticates."""
 
-    converse: Callable[[], AuthConversation]
+    converse: Callable[[], DigestConversation]
     """Starts an exchange."""
     answer_seconds: float = 5.0
     """A bookie that does not answer within this time rejects the credentials."""
@@ -182,7 +157,7 @@ class _Authenticating:
     transport: Transport
 
     def __init__(
-        self, loop: Loop, link: StreamProtocol, conversation: AuthConversation, frames: _Frames
+        self, loop: Loop, link: StreamProtocol, conversation: DigestConversation, frames: _Frames
     ) -> None:
         self._link = link
         self._conversation = conversation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from magnetar.io.interfaces import Clock, Loop
@@ -38,6 +38,10 @@ from magnetar.ledger.interface import (
     StoreClosed,
 )
 
+if TYPE_CHECKING:
+    from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
+
+
 _TRY_AGAIN_SECONDS = (0.3, 1.0)
 """Delays after which bookies may be back: longer than the time in which a lost connection is not renewed."""
 _SINGLES = 16
@@ -57,17 +61,6 @@ class ReadSettings(NamedTuple):
     batches: bool = True
 
 
-class Written(Protocol):
-    """A ledger's writer in this process."""
-
-    @property
-    def last_add_confirmed(self) -> int: ...
-    @property
-    def confirmed_length(self) -> int:
-        """Bytes of all entries up to that one."""
-        ...
-
-
 class ReadParts(NamedTuple):
     """What all readers of a store share."""
 
@@ -76,7 +69,7 @@ class ReadParts(NamedTuple):
     bookie: Callable[[str], Bookie]
     """A connection for reading. It may be lost because of a request that a bookie does not know, so writers
     must not share it."""
-    written: Callable[[int], Written | None]
+    written: Callable[[int], BookKeeperWriter | None]
     """Returns the writer of a ledger, if it is in this process and has not ended."""
     memory: ReadingMemory
     settings: ReadSettings
@@ -311,7 +304,7 @@ class OpeningParts(NamedTuple):
     recovering: Callable[[str], Bookie]
     """A connection without other requests."""
     placement: Placement
-    written: Callable[[int], Written | None]
+    written: Callable[[int], BookKeeperWriter | None]
     """Returns the writer of a ledger, if it is in this process and has not ended."""
     fencing: Callable[[int], object]
     """Called before the bookies of a ledger are fenced."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.io.interfaces import Cancellable, ConnectingNetwork, Io, Loop, Task
 from magnetar.io.tasks import TaskScope
@@ -30,15 +30,11 @@ from magnetar.ledger.bookkeeper.racks import RackTable
 from magnetar.ledger.bookkeeper.reader import LedgerOpening, OpeningParts, ReadSettings
 from magnetar.ledger.bookkeeper.wire import Operation, write_lac_request
 from magnetar.ledger.bookkeeper.writer import BookKeeperWriter, WriterCounts, WriterParts
-from magnetar.ledger.interface import (
-    LedgerReader,
-    LedgerWriter,
-    NoSuchLedger,
-    Quorums,
-    ReadPlans,
-    StoreClosed,
-)
+from magnetar.ledger.interface import LedgerReader, LedgerWriter, NoSuchLedger, Quorums, StoreClosed
 from magnetar.metadata.interface import MetadataError, MetadataStore
+
+if TYPE_CHECKING:
+    from magnetar.ledger.embedded.ledger_reader import EmbeddedReadPlans
 
 
 class BookKeeperSettings(NamedTuple):
@@ -177,7 +173,7 @@ class BookKeeperLedgerStore:
         return store
 
     @property
-    def read_plans(self) -> ReadPlans | None:
+    def read_plans(self) -> EmbeddedReadPlans | None:
         return None
 
     async def create(

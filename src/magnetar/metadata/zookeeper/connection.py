@@ -5,19 +5,17 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from magnetar.io.interfaces import Clock, Future, Loop, Transport
 from magnetar.lazy_dataclass import dataclass
-from magnetar.metadata.interface import ChangeKind
 from magnetar.metadata.zookeeper.messages import (
     AUTH_XID,
     EVENT_XID,
     OK,
     PING_XID,
     SET_WATCHES_XID,
-    Greeting,
     JuteError,
     JuteReader,
     Operation,
@@ -26,6 +24,10 @@ from magnetar.metadata.zookeeper.messages import (
     take_event,
     take_reply,
 )
+
+if TYPE_CHECKING:
+    from magnetar.metadata.zookeeper.session import ZooKeeperSession
+
 
 log = logging.getLogger(__name__)
 
@@ -54,36 +56,10 @@ class Request:
     sent_at: float = 0.0
 
 
-class ConnectionOwner(Protocol):
-    """Receives the events of a connection."""
-
-    def on_greeting(self, greeting: Greeting) -> None: ...
-    def on_answer(self, request: Request, error: int, result: object) -> None:
-        """:param result: None if there is an error"""
-        ...
-
-    def on_alive(self, sent_at: float) -> None:
-        """The server has answered a request that was sent at that time."""
-        ...
-
-    def on_event(self, kind: ChangeKind, path: str) -> None: ...
-    def on_zxid(self, zxid: int) -> None:
-        """The newest transaction id known to the server."""
-        ...
-
-    def on_refused(self, error: int) -> None:
-        """The server does not accept the credentials."""
-        ...
-
-    def on_lost(self, unanswered: Sequence[Request], reason: str) -> None:
-        """The socket is closed; called once."""
-        ...
-
-
 class ZooKeeperConnection:
     """A ``StreamProtocol``. Requests of one turn of the loop are sent with one write."""
 
-    def __init__(self, owner: ConnectionOwner, loop: Loop, clock: Clock) -> None:
+    def __init__(self, owner: ZooKeeperSession, loop: Loop, clock: Clock) -> None:
         self._owner = owner
         self._loop = loop
         self._clock = clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -18,12 +18,15 @@ from magnetar.protocol.metadata import metadata_of
 from magnetar.spark.codec.columns import ORIGIN_NAMES, VALUE
 from magnetar.spark.codec.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
 
+if TYPE_CHECKING:
+    from magnetar.spark.reading.chunks import TopicChunks
+
+
 __all__ = [
     "ColumnsOf",
     "EntryPart",
     "Malformed",
     "OriginColumns",
-    "PutTogether",
     "RowSelection",
     "record_batches",
 ]
@@ -79,14 +82,6 @@ class ColumnsOf(Protocol):
         ...
 
 
-class PutTogether(Protocol):
-    """Assembles messages from chunks."""
-
-    def add(self, rows: RowBuilder, part: EntryPart) -> str:
-        """Takes a chunk; adds the message if it is the last one. Returns the problem; empty: none."""
-        ...
-
-
 def record_batches(
     topic: str,
     partition: int,
@@ -95,7 +90,7 @@ def record_batches(
     wanted: RowSelection,
     content: ColumnsOf | None,
     malformed: Callable[[Malformed], object],
-    chunks: PutTogether | None = None,
+    chunks: TopicChunks | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the messages of entries.
 

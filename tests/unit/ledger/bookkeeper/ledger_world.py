@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from model_bookie import ModelLedger
 from simulated_bookkeeper import ZOOKEEPER, SimulatedServers
@@ -16,18 +16,16 @@ from magnetar.ledger.bookkeeper.digests import Digest, DigestType, master_key
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, Segment
 from magnetar.ledger.bookkeeper.ledgers import LedgerRecords, Versioned
 from magnetar.ledger.bookkeeper.placement import RandomPlacement
-from magnetar.ledger.bookkeeper.reader import (
-    BookKeeperReader,
-    LedgerOpening,
-    OpeningParts,
-    ReadSettings,
-    Written,
-)
+from magnetar.ledger.bookkeeper.reader import BookKeeperReader, LedgerOpening, OpeningParts, ReadSettings
 from magnetar.ledger.interface import LedgerReader, Quorums
 from magnetar.metadata.passing_on import ResolvingStore
 from magnetar.metadata.zookeeper.address import ensemble_address
 from magnetar.metadata.zookeeper.session import Outside, SessionSettings
 from magnetar.metadata.zookeeper.store import ZooKeeperMetadataStore
+
+if TYPE_CHECKING:
+    from magnetar.ledger.bookkeeper.writer import BookKeeperWriter
+
 
 T = TypeVar("T")
 
@@ -50,7 +48,7 @@ class Client:
     def __init__(self, world: World, name: str, settings: ReadSettings) -> None:
         self.world = world
         self.simulation = simulated_io(len(name), network=world.network, name=name)
-        self.writers: dict[int, Written] = {}
+        self.writers: dict[int, BookKeeperWriter] = {}
         self.fenced: list[int] = []
         world.loop.run_until(self.simulation.loop.create_task(self._start(settings)))
 
