@@ -26,8 +26,27 @@ def topic_path(text: str) -> str:
     :raises InvalidName: the text is not the name of a topic
     """
     name = TopicName.parse(text)
-    prefix = "/admin" if name.legacy else "/admin/v2"
-    return f"{prefix}/{name.domain.value}/{name.namespace_name}/{quote(name.local, safe='')}"
+    return f"{_path(name.namespace_name, name.domain.value)}/{quote(name.local, safe='')}"
+
+
+def namespace_path(text: str) -> str:
+    """Returns the path of a namespace in the admin interface.
+
+    :raises InvalidName: the text is not the name of a namespace
+    """
+    return _path(NamespaceName.parse(text), "namespaces")
+
+
+def topics_path(namespace: str, domain: str = "persistent") -> str:
+    """Returns the path of the topics of a namespace.
+
+    :raises InvalidName: the text is not the name of a namespace
+    """
+    return _path(NamespaceName.parse(namespace), domain)
+
+
+def _path(namespace: NamespaceName, kind: str) -> str:
+    return f"{'/admin' if namespace.legacy else '/admin/v2'}/{kind}/{namespace}"
 
 
 class SnapshotFile(NamedTuple):
@@ -83,10 +102,10 @@ class AdminClient:
 
     def topics(self, namespace: str) -> list[str]:
         """Returns the persistent topics of a namespace, with one item per partition."""
-        return list(self._http.ask("GET", self._namespace_topics(namespace)))
+        return list(self._http.ask("GET", topics_path(namespace)))
 
     def partitioned_topics(self, namespace: str) -> list[str]:
-        return list(self._http.ask("GET", self._namespace_topics(namespace) + "/partitioned"))
+        return list(self._http.ask("GET", topics_path(namespace) + "/partitioned"))
 
     def create_topic(self, topic: str) -> None:
         """Creates a topic without partitions."""
@@ -264,22 +283,22 @@ class AdminClient:
         return list(self._http.ask("GET", f"/admin/v2/namespaces/{quote(tenant, safe='')}"))
 
     def create_namespace(self, namespace: str, policies: dict[str, object] | None = None) -> None:
-        self._http.ask("PUT", _namespace_path(namespace), body=json.dumps(policies or {}))
+        self._http.ask("PUT", namespace_path(namespace), body=json.dumps(policies or {}))
 
     def delete_namespace(self, namespace: str) -> None:
-        self._http.ask("DELETE", _namespace_path(namespace))
+        self._http.ask("DELETE", namespace_path(namespace))
 
     def permissions(self, namespace: str) -> dict[str, list[str]]:
         """Returns the granted actions of roles in a namespace."""
-        return dict(self._http.ask("GET", f"{_namespace_path(namespace)}/permissions"))
+        return dict(self._http.ask("GET", f"{namespace_path(namespace)}/permissions"))
 
     def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
         """:param actions: of ``produce``, ``consume``, ``functions``, ``sources``, ``sinks``, ``packages``"""
-        path = f"{_namespace_path(namespace)}/permissions/{quote(role, safe='')}"
+        path = f"{namespace_path(namespace)}/permissions/{quote(role, safe='')}"
         self._http.ask("POST", path, body=json.dumps(list(actions)))
 
     def revoke_permissions(self, namespace: str, role: str) -> None:
-        self._http.ask("DELETE", f"{_namespace_path(namespace)}/permissions/{quote(role, safe='')}")
+        self._http.ask("DELETE", f"{namespace_path(namespace)}/permissions/{quote(role, safe='')}")
 
     def create_tenant(self, tenant: str, clusters: Sequence[str] | None = None) -> None:
         """:param clusters: the allowed clusters; None: all
@@ -303,15 +322,6 @@ class AdminClient:
     def health_check(self) -> None:
         """Returns when the broker has published and read a message."""
         self._http.ask("GET", "/admin/v2/brokers/health")
-
-    def _namespace_topics(self, namespace: str) -> str:
-        name = NamespaceName.parse(namespace)
-        return f"{'/admin' if name.legacy else '/admin/v2'}/persistent/{name}"
-
-
-def _namespace_path(namespace: str) -> str:
-    name = NamespaceName.parse(namespace)
-    return f"{'/admin' if name.legacy else '/admin/v2'}/namespaces/{name}"
 
 
 def _message_id(position: tuple[int, int]) -> dict[str, int]:

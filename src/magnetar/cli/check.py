@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.cli.printable import aligned
 from magnetar.exit_codes import FAILED, SUCCEEDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from magnetar.server.configuration_check import Checked
     from magnetar.server.diagnosis import Finding
@@ -95,12 +96,7 @@ def _table(checked: Checked) -> list[str]:
     order = list(Fate)
     found = sorted(checked.findings, key=lambda each: (order.index(each.fate), each.name))
     rows = [("SETTING", "FATE", "VALUE"), *((each.name, each.fate.value, _cut(each.value)) for each in found)]
-    return [*_aligned(rows), ""]
-
-
-def _aligned(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return [f"{name:{widths[0]}}  {fate:{widths[1]}}  {value}".rstrip() for name, fate, value in rows]
+    return [*aligned(rows), ""]
 
 
 def _cut(value: str) -> str:

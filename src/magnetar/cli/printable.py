@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import unicodedata
+from collections.abc import Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -21,6 +22,22 @@ def printable(text: str) -> str:
 def cells(text: str) -> int:
     """Returns the number of columns of a printable text."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
+
+
+def aligned(lines: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
+    """Returns the lines of a table, without blanks at their ends.
+
+    :param lines: of as many cells each
+    :param numbers: align all columns but the first to the right
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if numbers and column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
 
 
 def fitted(text: str, width: int) -> str:

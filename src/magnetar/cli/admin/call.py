@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from magnetar.admin_client.client import topic_path
+from magnetar.admin_client.client import namespace_path, topic_path, topics_path
 from magnetar.admin_client.http import JSON_TYPE, AdminHttp, Sent
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.rendering import Rows
-from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import subscription_piece
 
 SILENT = object()
@@ -98,13 +97,11 @@ class Call:
     @property
     def namespace(self) -> str:
         """The path of the namespace in the admin interface. :raises InvalidName: the name is not valid"""
-        name = NamespaceName.parse(self._operand())
-        return f"{'/admin' if name.legacy else '/admin/v2'}/namespaces/{name}"
+        return namespace_path(self._operand())
 
     def topics_of_namespace(self, domain: str) -> str:
         """Returns the path of the namespace's topics. :raises InvalidName: the name is not a namespace's"""
-        name = NamespaceName.parse(self._operand())
-        return f"{'/admin' if name.legacy else '/admin/v2'}/{domain}/{name}"
+        return topics_path(self._operand(), domain)
 
     @property
     def subscription(self) -> str:

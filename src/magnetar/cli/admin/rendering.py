@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from magnetar.cli.printable import aligned
+
 TEXT, JSON, TABLE = FORMS = ("text", "json", "table")
-_GAP = "  "
 
 
 def render(answer: object, form: str = TEXT) -> str:
@@ -95,11 +96,7 @@ def _records(records: Sequence[tuple[str, dict[str, object]]]) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = (
-        _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-    )
-    return "".join(f"{line.rstrip()}\n" for line in padded)
+    return "".join(f"{line}\n" for line in aligned(lines))
 
 
 def _cell(value: object) -> str:

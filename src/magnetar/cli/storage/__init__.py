@@ -10,7 +10,7 @@ from typing import Any
 from magnetar.admin_client import AdminClient, AdminError
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 from magnetar.cli.command_lines import access_values
-from magnetar.cli.printable import duration, printable, size, when
+from magnetar.cli.printable import aligned, duration, printable, size, when
 from magnetar.exit_codes import FAILED, SUCCEEDED
 
 _COLUMNS = (
@@ -117,11 +117,4 @@ def _table(what: str, rows: list[dict[str, Any]], *, topics: bool) -> list[str]:
         ]
         for row in rows
     ]
-    widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [head, *body]
-    ]
+    return aligned([head, *body], numbers=True)
