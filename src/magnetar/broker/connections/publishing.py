@@ -35,7 +35,6 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AuthorizationFailure,
     BrokerError,
-    EncryptionRequired,
     NotAllowed,
     ServerErrorCode,
     ServiceNotReady,
@@ -172,12 +171,7 @@ class Publishing:
             some = slice(part.first, part.end)
             ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
             if isinstance(part.verdict, BrokerError):
-                kind = Hindrance.MESSAGE_REFUSED
-                if isinstance(part.verdict, EncryptionRequired):
-                    kind = Hindrance.ENCRYPTION_REQUIRED
-                producer.topic.hindered(kind, str(part.verdict))
-                for sequence_id in ids:
-                    self.refuse(producer.producer_id, sequence_id, part.verdict)
+                _refuse(self, producer, ids, part.verdict)
             elif part.verdict is Verdict.DUPLICATE:
                 for sequence_id, high in zip(ids, highest, strict=True):
                     self.send_duplicate_receipt(producer, sequence_id, high)
@@ -468,8 +462,6 @@ def publish_marker(
 def _refuse(
     publishing: Publishing, producer: Producer, sequence_ids: Sequence[int], error: BrokerError
 ) -> None:
-    encryption = isinstance(error, EncryptionRequired)
-    kind = Hindrance.ENCRYPTION_REQUIRED if encryption else Hindrance.MESSAGE_REFUSED
-    producer.topic.hindered(kind, str(error))
+    producer.topic.hindered(Hindrance.of_refusal(error), str(error))
     for sequence_id in sequence_ids:
         publishing.refuse(producer.producer_id, sequence_id, error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from magnetar.errors import BrokerError, EncryptionRequired
 from magnetar.lazy_dataclass import dataclass
 
 
@@ -41,6 +42,11 @@ class Hindrance(Enum):
     """So many bytes are pending that connections are not read."""
     NOTHING = "nothing"
     """Nothing prevents publishing."""
+
+    @classmethod
+    def of_refusal(cls, error: BrokerError) -> Hindrance:
+        """Returns the kind for a message that was refused with ``error``."""
+        return cls.ENCRYPTION_REQUIRED if isinstance(error, EncryptionRequired) else cls.MESSAGE_REFUSED
 
 
 @dataclass(slots=True)

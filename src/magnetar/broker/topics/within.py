@@ -15,7 +15,7 @@ from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.errors import BrokerError, EncryptionRequired, ServiceNotReady, TopicTerminated
+from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated
 from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
 from magnetar.ledger.interface import EntryRun
@@ -233,9 +233,7 @@ class RequestProducer(NoConnection):
     ) -> None:
         count, size = len(ids), sum(ends) - sum(starts)
         if isinstance(part.verdict, BrokerError):
-            encryption = isinstance(part.verdict, EncryptionRequired)
-            kind = Hindrance.ENCRYPTION_REQUIRED if encryption else Hindrance.MESSAGE_REFUSED
-            self._topic.hindered(kind, str(part.verdict))
+            self._topic.hindered(Hindrance.of_refusal(part.verdict), str(part.verdict))
             self._came_out(part.first, [part.verdict] * count)
         elif part.verdict is Verdict.DUPLICATE:
             self._came_out(part.first, [STORED_ALREADY] * count)
