@@ -24,7 +24,7 @@ from magnetar.errors import (
     PreconditionFailed,
     ServiceNotReady,
 )
-from magnetar.io.waiting import finished
+from magnetar.io.waiting import together
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming import name_rules as naming
 from magnetar.naming.bundles import BundleRange, Bundles
@@ -97,21 +97,18 @@ class BundleAdmin:
         :raises BrokerError: the first error; the other bundles were done
         """
         await self._broker.namespaces.check(namespace)
-        waiting = [Bundle(namespace, each) for each in await self._broker.bundles.of_namespace(namespace)]
-        loop, failures = self._broker.io.loop, list[BaseException]()
+        bundles = [Bundle(namespace, each) for each in await self._broker.bundles.of_namespace(namespace)]
 
-        async def work() -> None:
-            while waiting:
-                bundle = waiting.pop()
-                try:
-                    await self._at_owner(bundle, here, method, path, place=place)
-                except Exception as error:  # noqa: BLE001 - raised below
-                    failures.append(error)
+        async def failure_at(bundle: Bundle) -> Exception | None:
+            try:
+                await self._at_owner(bundle, here, method, path, place=place)
+            except Exception as error:  # noqa: BLE001 - raised below
+                return error
+            return None
 
-        for task in [loop.create_task(work()) for _ in range(min(_AT_ONCE, len(waiting)))]:
-            await finished(loop, task)
-        if failures:
-            raise failures[0]
+        for failure in await together(self._broker.io.loop, bundles, failure_at, _AT_ONCE):
+            if failure is not None:
+                raise failure
 
     async def _at_owner(
         self,
