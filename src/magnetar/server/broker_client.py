@@ -26,7 +26,7 @@ from magnetar.io.tls import ClientContext, ClientTls, TlsFiles, TlsRefused
 from magnetar.io.waiting import fail, finished, nobody_waits, settle
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 from magnetar.security.client_authentication.plugins import authentication_of
-from magnetar.server.process_settings import OwnClientSettings
+from magnetar.server.process_settings import ServingSettings
 
 ANSWER_BYTES = 16 << 20
 SECONDS = 60.0
@@ -82,7 +82,7 @@ def client_io(io: Io, loop: asyncio.AbstractEventLoop) -> ClientIo:
 
 def own_client(
     io: ClientIo,
-    settings: OwnClientSettings,
+    settings: ServingSettings,
     at: Addresses,
     tls: TlsChecks = _CHECKED,
     connections: int = 1,
@@ -183,7 +183,7 @@ def _secured(
     return TlsClientNetwork(loop, context)
 
 
-def _authentication(settings: OwnClientSettings) -> Authentication | None:
+def _authentication(settings: ServingSettings) -> Authentication | None:
     try:
         return authentication_of(
             settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters
@@ -192,7 +192,7 @@ def _authentication(settings: OwnClientSettings) -> Authentication | None:
         raise SettingsContradict(f"brokerClientAuthenticationPlugin: {error}") from error
 
 
-def _files(settings: OwnClientSettings, authentication: Authentication | None) -> TlsFiles:
+def _files(settings: ServingSettings, authentication: Authentication | None) -> TlsFiles:
     own = TlsFiles(
         certificate=settings.broker_client_certificate_file_path,
         key=settings.broker_client_key_file_path,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from magnetar.config.settings import Settings
+    from magnetar.config.websocket import WebSocketProcessSettings
 
 
 class ListenerSettings(Protocol):
@@ -52,44 +56,5 @@ class ListenerSettings(Protocol):
     def tls_trust_store_password(self) -> str: ...
 
 
-class AccessSettings(ListenerSettings, Protocol):
-    """Settings of listeners and of authorization."""
-
-    @property
-    def authorization_enabled(self) -> bool: ...
-    @property
-    def authorization_provider(self) -> str: ...
-    @property
-    def authorization_allow_wildcards_matching(self) -> bool: ...
-    @property
-    def super_user_roles(self) -> tuple[str, ...]: ...
-    @property
-    def proxy_roles(self) -> tuple[str, ...]: ...
-    @property
-    def magnetar_replication_roles(self) -> tuple[str, ...]: ...
-
-
-class OwnClientSettings(Protocol):
-    """Settings of the client that a process uses to reach brokers."""
-
-    @property
-    def broker_client_tls_enabled(self) -> bool: ...
-    @property
-    def broker_client_authentication_plugin(self) -> str: ...
-    @property
-    def broker_client_authentication_parameters(self) -> str: ...
-    @property
-    def broker_client_certificate_file_path(self) -> str: ...
-    @property
-    def broker_client_key_file_path(self) -> str: ...
-    @property
-    def broker_client_trust_certs_file_path(self) -> str: ...
-
-
-class WebSocketSettings(Protocol):
-    @property
-    def web_socket_max_text_frame_size(self) -> int: ...
-    @property
-    def web_socket_session_idle_timeout_millis(self) -> int: ...
-    @property
-    def web_socket_ping_duration_seconds(self) -> int: ...
+ServingSettings: TypeAlias = "Settings | WebSocketProcessSettings"
+"""Settings of the processes that authorize clients, and reach brokers with a client of their own."""

@@ -15,7 +15,7 @@ from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.chain import ProviderChain
 from magnetar.security.options import ProviderRefused, SecurityOptions
 from magnetar.security.rules import Grants, PulsarRules
-from magnetar.server.process_settings import AccessSettings, ListenerSettings
+from magnetar.server.process_settings import ListenerSettings, ServingSettings
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ _OWN: Mapping[str, MakeProvider] = {
 class Roles:
     """The present superusers and proxies; some settings can change while the broker runs."""
 
-    def __init__(self, settings: AccessSettings) -> None:
+    def __init__(self, settings: ServingSettings) -> None:
         self._of_file = frozenset(settings.super_user_roles), frozenset(settings.proxy_roles)
         self._superusers, self._proxies = self._of_file
         self._replicators_of_file = frozenset(settings.magnetar_replication_roles)
@@ -189,7 +189,7 @@ def _entry_point(group: str, name: str, setting: str) -> Any:
 
 
 def authorizer(
-    io: Io, settings: AccessSettings, given: Mapping[str, str], roles: Roles, grants: Grants
+    io: Io, settings: ServingSettings, given: Mapping[str, str], roles: Roles, grants: Grants
 ) -> Authorizer:
     """Returns the authorizer.
 

@@ -12,14 +12,14 @@ from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.config.settings import Settings
 from magnetar.errors import ServiceNotReady
 from magnetar.io.real import real_client_io
-from magnetar.server.process_settings import WebSocketSettings
+from magnetar.server.process_settings import ServingSettings
 
 if TYPE_CHECKING:
     from magnetar.http.engine.websocket import WebSocketLimits
     from magnetar.http.websocket.service import WebSocketService
 
 
-def limits_of(settings: WebSocketSettings) -> WebSocketLimits:
+def limits_of(settings: ServingSettings) -> WebSocketLimits:
     from magnetar.http.engine.websocket import WebSocketLimits
 
     return WebSocketLimits(
