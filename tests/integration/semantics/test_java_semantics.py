@@ -16,6 +16,7 @@ WANTED = [
     "highest-sequence-id",
     "ordering-key",
     "out-of-order",
+    "transactions",
 ]
 
 

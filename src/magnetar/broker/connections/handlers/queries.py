@@ -7,7 +7,7 @@ from magnetar.broker.connections.connection import Connection
 from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.schemas.data import SchemaType, fill_wire, from_wire, version_bytes, version_from_bytes
 from magnetar.broker.topics.any_topic import for_producer
-from magnetar.errors import NamespaceNotFound, TopicNotFound
+from magnetar.errors import NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.io.slices import each
 from magnetar.naming.hashes import topic_list_hash
 from magnetar.protocol.frames import signed
@@ -24,6 +24,8 @@ from magnetar.protocol.pulsar_api_pb2 import (
     CommandWatchTopicListClose,
 )
 
+_COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
+
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:
     """PARTITIONED_METADATA → the number of partitions; creates no topic if the client may not (PIP-344)."""
@@ -33,7 +35,15 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
     response.request_id = request.request_id
     with broker.lookup_in_progress():
         name = broker.parse_topic(request.topic)
-        await broker.namespaces.check(name.namespace_name)
+        try:
+            await broker.namespaces.check(name.namespace_name)
+        except NamespaceNotFound as error:
+            if str(name) == _COORDINATORS:
+                # The first question of a client with transactions.
+                raise NotAllowed(
+                    "Transactions are not supported by this broker yet; do not enable them in the client"
+                ) from error
+            raise
         other = await broker.serving_clusters.other(name.namespace_name)
         if other is not None and broker.replication is not None:
             response.partitions = await broker.replication.partitions_in(other.name, name)

@@ -43,7 +43,17 @@ public final class Semantics {
         check("highest-sequence-id", 7, run::highestSequenceId);
         check("ordering-key", 80, run::orderingKey);
         check("out-of-order", 0, run::outOfOrder);
+        check("transactions", 0, () -> transactions(options.get("url")));
         run.client.close();
+    }
+
+    /** A client with transactions is refused at once, and told of what. */
+    private static void transactions(String url) throws Exception {
+        try (PulsarClient refused = PulsarClient.builder().serviceUrl(url).enableTransaction(true).build()) {
+            throw new IllegalStateException("a client with transactions was accepted");
+        } catch (PulsarClientException error) {
+            expect(error.getMessage().contains("Transactions are not supported by this broker yet"), error.getMessage());
+        }
     }
 
     private String topic(String name) {
