@@ -53,6 +53,18 @@ def fitted(text: str, width: int) -> str:
     return (kept + "…" + " " * (width - taken - 1)) if width else ""
 
 
+def fitted_end(text: str, width: int) -> str:
+    """As :func:`fitted`, but keeps the end of a text that is too long: names differ there."""
+    if cells(text) <= width:
+        return fitted(text, width)
+    kept, taken = "", 0
+    for each in reversed(text):
+        if taken + _cells_of(each) >= width:
+            break
+        kept, taken = each + kept, taken + _cells_of(each)
+    return (" " * (width - taken - 1) + "…" + kept) if width else ""
+
+
 def _cells_of(letter: str) -> int:
     if unicodedata.combining(letter):
         return 0

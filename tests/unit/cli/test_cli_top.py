@@ -109,6 +109,16 @@ def test_topics_as_lines() -> None:
     ]
 
 
+def test_names_can_be_told_apart_on_a_narrow_screen() -> None:
+    topics = [line(f"persistent://public/default/{name}") for name in ("orders", "payments-of-the-year")]
+    titles, *lines = table(topics, 40, 0)
+    assert titles.split()[:2] == ["backlog", "topic"]
+    assert "public/default/orders" in lines[0]
+    assert "payments-of-the-year" in lines[1]
+    assert {cells(each) for each in (titles, *lines)} == {40}
+    assert table(topics, 70, 0)[0].split()[:3] == ["in/s", "out/s", "backlog"]
+
+
 def test_the_lag_of_replication_has_a_column_where_a_topic_is_replicated() -> None:
     lags = [
         {"cluster": "west", "connected": False, "lagSeconds": 75.0, "backlog": 1234},

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from magnetar.cli.explain import duration
-from magnetar.cli.printable import cells, fitted, printable, size
+from magnetar.cli.printable import cells, fitted, fitted_end, printable, size
 from magnetar.cli.top.feed import Shown, TopicSelection
 from magnetar.cli.top.flags import MOST
 
 _NARROW = 90
 """Width of a screen below which the numbers of clients are left out."""
+_PHONE = 60
+"""Width below which only the backlog is left of the figures."""
 _NUMBERS = (("in/s", 9), ("out/s", 9), ("backlog", 10))
 _CLIENTS = (("prod", 5), ("cons", 5), ("subs", 5))
 _LEAST_NAME = 12
@@ -52,7 +54,7 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
     :param width: columns; None: no limit
     :param now_ms: since 1970
     """
-    numbers = _NUMBERS if width is not None and width < _NARROW else _NUMBERS + _CLIENTS
+    numbers = _columns(width)
     names = [name(each["topic"]) for each in topics]
     longest = max((cells(each) for each in (*names, "topic")), default=0)
     behind = [replication_of(each) for each in topics]
@@ -69,17 +71,29 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
     lines = [" ".join((*titles, fitted("topic", longest), *lag, "waits"))]
     for each, named, lagging in zip(topics, names, behind, strict=True):
         lag = (fitted(lagging, room),) if room else ()
-        figures = (text.rjust(columns) for text, (_, columns) in zip(_figures(each), numbers, strict=False))
-        lines.append(" ".join((*figures, fitted(named, longest), *lag, waits_of(each, now_ms))))
+        figures = _figures(each)
+        texts = (figures[title].rjust(columns) for title, columns in numbers)
+        lines.append(" ".join((*texts, fitted_end(named, longest), *lag, waits_of(each, now_ms))))
     return [line.rstrip() if width is None else fitted(line, width) for line in lines]
 
 
-def _figures(topic: Mapping[str, Any]) -> Sequence[str]:
-    """Returns the figures in the order of the columns."""
+def _columns(width: int | None) -> Sequence[tuple[str, int]]:
+    """Returns titles and widths of the figures for which there is room."""
+    if width is None or width >= _NARROW:
+        return _NUMBERS + _CLIENTS
+    return _NUMBERS if width >= _PHONE else _NUMBERS[-1:]
+
+
+def _figures(topic: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns the figures by their titles."""
     if not topic.get("loaded", True):
-        return ("-",) * len(_NUMBERS + _CLIENTS)
-    counts = (topic[each] for each in ("backlog", "producers", "consumers", "subscriptions"))
-    return (rate(topic["rateIn"]), rate(topic["rateOut"]), *map(_whole, counts))
+        return dict.fromkeys((title for title, _ in _NUMBERS + _CLIENTS), "-")
+    counts = {"backlog": "backlog", "prod": "producers", "cons": "consumers", "subs": "subscriptions"}
+    return {
+        "in/s": rate(topic["rateIn"]),
+        "out/s": rate(topic["rateOut"]),
+        **{title: _whole(topic[field]) for title, field in counts.items()},
+    }
 
 
 def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
