@@ -371,8 +371,8 @@ class ClientConnection:
 
     # outgoing commands, and the end
 
-    def _failed(self, name: str, error: BaseException) -> None:
-        log.error("connection failed with an internal error", extra={"work": name, "error": repr(error)})
+    def _failed(self, _name: str, error: BaseException) -> None:
+        log.error("connection failed with an internal error", exc_info=error)
         self._refuse(int(ServiceNotReady("").code), "Internal error; see the log of the proxy")
 
     def _send(self, command: BaseCommand) -> None:
