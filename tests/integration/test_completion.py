@@ -35,6 +35,7 @@ def url(start_server: Callable[..., Server]) -> str:
         "namespaces create shop/eu",
         f"topics create {TOPIC}",
         "topics create-partitioned-topic shop/eu/parts -p 2",
+        "topics create-subscription greetings -s keep",
     ):
         assert main(["--admin-url", found, *line.split(" ")]) == 0
     return found
@@ -80,6 +81,15 @@ def test_bash_completes_commands_options_and_names(url: str) -> None:
         "pulsar-admin --nothing ": "",
         "magnetar tail sh": "shop/",
         "magnetar tail -o ": "text json",
+        "magnetar tail gree": "greetings",
+        "magnetar pipeline arch": "archive",
+        "magnetar pipeline init dlq": "dlq-report dlq-redrive",
+        "magnetar pipeline i": "init",
+        "pulsar-perf con": "consume",
+        "pulsar-perf read gree": "greetings",
+        "pulsar-perf produce -r 5 greetings shop/eu/o": "shop/eu/orders",
+        "pulsar-perf consume --subscription-t": "--subscription-type",
+        "pulsar-admin topics stats gree": "greetings",
         "magnetar consume -s a shop/eu/o": "shop/eu/orders",
         "magnetar consume shop/eu/orders --ty": "--type",
         "magnetar top --on": "--once",

@@ -1,5 +1,5 @@
-"""``magnetar completion``: shell scripts that complete command lines of ``magnetar``, ``pulsar-admin`` and
-``pulsar-client``."""
+"""``magnetar completion``: shell scripts that complete command lines of ``magnetar``, ``pulsar-admin``,
+``pulsar-client`` and ``pulsar-perf``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _magnetar_words() {
         [[ "$each" == */ ]] && compopt -o nospace 2>/dev/null
     done < <(magnetar completion words "$line" 2>/dev/null)
 }
-complete -o default -F _magnetar_words magnetar pulsar-admin pulsar-client
+complete -o default -F _magnetar_words magnetar pulsar-admin pulsar-client pulsar-perf
 """
 _ZSH = """\
-#compdef magnetar pulsar-admin pulsar-client
+#compdef magnetar pulsar-admin pulsar-client pulsar-perf
 _magnetar_words() {
     local -a found parts
     found=("${(@f)$(magnetar completion words "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
@@ -35,7 +35,7 @@ _magnetar_words() {
     (( $#parts )) && compadd -S '' -- $parts
     (( $#found )) && compadd -- $found
 }
-compdef _magnetar_words magnetar pulsar-admin pulsar-client
+compdef _magnetar_words magnetar pulsar-admin pulsar-client pulsar-perf
 """
 _FISH = """\
 function __magnetar_words
@@ -44,6 +44,7 @@ end
 complete -c magnetar -a '(__magnetar_words)'
 complete -c pulsar-admin -f -a '(__magnetar_words)'
 complete -c pulsar-client -a '(__magnetar_words)'
+complete -c pulsar-perf -a '(__magnetar_words)'
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _WORDS = "words"
@@ -75,7 +76,7 @@ def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser
 
         found = candidates(words[1:], current)
     else:
-        known = _client() if name == "pulsar-client" else magnetar
+        known = _PARSERS[name]() if name in _PARSERS else magnetar
         found = [each for each in _of_parser(known, words[1:], current) if each.startswith(current)]
     sys.stdout.write("".join(f"{each}\n" for each in found))
     return SUCCEEDED
@@ -85,6 +86,15 @@ def _client() -> argparse.ArgumentParser:
     from magnetar.cli.client.options import parser
 
     return parser()
+
+
+def _perf() -> argparse.ArgumentParser:
+    from magnetar.cli.perf.options import parser
+
+    return parser()
+
+
+_PARSERS = {"pulsar-client": _client, "pulsar-perf": _perf}
 
 
 def _split(line: str) -> tuple[list[str], str]:
@@ -125,13 +135,19 @@ def _operand(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Acti
             given += 1
         skip = not skip and option is not None and option.nargs != 0
     operands = [action for action in parser._actions if not action.option_strings]
+    if given >= len(operands) and operands and operands[-1].nargs in ("+", "*"):
+        return operands[-1]
     return operands[given] if given < len(operands) else None
 
 
 def _of_operand(operand: argparse.Action | None, current: str) -> Iterable[str]:
     if operand is None:
         return ()
-    if operand.dest == "topic":
+    if operand.dest in ("name", "of") and operand.metavar in ("NAME", "PIPELINE"):
+        from magnetar.spark.pipelines.names import PIPELINES
+
+        return [*PIPELINES, *(("init", "list") if operand.dest == "name" else ())]
+    if operand.dest in ("topic", "topics"):
         from magnetar.cli.admin.completing import topics
 
         return topics(current)

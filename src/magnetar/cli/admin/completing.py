@@ -28,6 +28,7 @@ _SECONDS = 0.5
 _TOPICS = ("topicName", "topic")
 _NAMESPACES = ("namespaceName", "namespace", "namespaces")
 _DOMAINS = ("persistent://", "non-persistent://")
+_DEFAULT_NAMESPACE = "public/default"
 
 Ask = Callable[[str], Sequence[str]]
 """Returns the names at a path of the admin interface."""
@@ -116,15 +117,26 @@ def _topics(current: str, ask: Ask) -> Iterable[str]:
     domain = next((each for each in _DOMAINS if current.startswith(each)), "")
     rest = current.removeprefix(domain)
     if not domain and "/" not in rest:
-        return (*_DOMAINS, *_namespaces(rest, ask))
+        # A bare name is a topic of the default namespace.
+        bare = _DEFAULT_NAMESPACE if rest else ""
+        short = [each.removeprefix(f"persistent://{bare}/") for each in _names("persistent", bare, ask)]
+        return (*_DOMAINS, *_namespaces(rest, ask), *short)
     pieces = rest.split("/")
     if len(pieces) <= 2:
         return [f"{domain}{each.rstrip('/')}/" for each in _namespaces(rest, ask)]
     kind = domain.removesuffix("://") or "persistent"
-    path = f"/admin/v2/{kind}/{piece(pieces[0])}/{piece(pieces[1])}"
+    names = _names(kind, f"{pieces[0]}/{pieces[1]}", ask)
+    return names if domain else [each.removeprefix(f"{kind}://") for each in names]
+
+
+def _names(kind: str, namespace: str, ask: Ask) -> list[str]:
+    """Returns the full names of topics, without partitions; none if there is no namespace."""
+    if not namespace:
+        return []
+    tenant, _, local = namespace.partition("/")
+    path = f"/admin/v2/{kind}/{piece(tenant)}/{piece(local)}"
     parted = set(ask(f"{path}/partitioned"))
-    names = parted | {each for each in ask(path) if each.rpartition("-partition-")[0] not in parted}
-    return sorted(names if domain else (each.removeprefix(f"{kind}://") for each in names))
+    return sorted(parted | {each for each in ask(path) if each.rpartition("-partition-")[0] not in parted})
 
 
 def _asked(root: Root, path: str) -> Sequence[str]:
