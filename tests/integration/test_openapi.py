@@ -62,6 +62,9 @@ def test_it_is_valid_and_all_of_it_is_there(description: dict[str, Any]) -> None
     rows = sum(1 + len(row.aliases) for row in WHOLE)
     operations = [each for methods in description["paths"].values() for each in methods.values()]
     assert len({each["operationId"] for each in operations}) == len(operations) == rows
+    named = description["paths"]["/admin/v2/persistent/{tenant}/{namespace}/{topic}/stats"]["get"]
+    assert named["operationId"] == "getPersistentStats"
+    assert all(each["operationId"].isidentifier() for each in operations)
     retention = description["paths"]["/admin/v2/namespaces/{tenant}/{namespace}/retention"]["post"]
     assert retention["requestBody"]["content"]["application/json"]["schema"] == {
         "$ref": "#/components/schemas/RetentionPolicies"

@@ -19,6 +19,8 @@ from magnetar.http.shapes.fields import ACTIONS
 from magnetar.http.shapes.policies import AUTO_UPDATE_STRATEGIES, QUOTA_TYPES, STRATEGIES, SUBSCRIPTION_TYPES
 
 _VARIABLE = re.compile(r"\{(\w+)\}")
+_USUAL = {"{tenant}", "{property}", "{namespace}", "{topic}"}
+"""Variables that the names of operations leave out."""
 _NO_WORD = re.compile(r"\W+")
 _KINDS = {"truth": "boolean", "whole": "integer", "text": "string"}
 _CONDITION = "if-none-match"
@@ -98,10 +100,37 @@ def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
     return paths
 
 
+def operation_id(method: str, path: str) -> str:
+    """Returns the name that generated clients give to an operation, such as ``getPersistentStats``.
+
+    Names of paths without ``v2`` have ``V1``.
+    """
+    pieces = path.strip("/").split("/")
+    older = ""
+    if pieces[0] == "admin":
+        older = "" if pieces[1] == "v2" else "V1"
+        pieces = pieces[1:] if older else pieces[2:]
+    words = [_camel(piece) for piece in pieces if _VARIABLE.search(piece) is None or piece not in _USUAL]
+    last = _VARIABLE.fullmatch(pieces[-1])
+    if last is not None:
+        words = [*words[: len(words) - (pieces[-1] not in _USUAL)], f"By{_capital(last[1])}"]
+    return f"{method.lower()}{older}{''.join(words)}"
+
+
+def _camel(piece: str) -> str:
+    if _VARIABLE.search(piece) is None:
+        return _capital(piece)
+    return f"Of{_capital(_VARIABLE.sub(lambda found: found[1], piece))}"
+
+
+def _capital(text: str) -> str:
+    return "".join(word[:1].upper() + word[1:] for word in _NO_WORD.split(text))
+
+
 def _operation(endpoint: Endpoint, path: str, refusals: dict[str, object]) -> dict[str, object]:
     """:param refusals: the refusals described so far, by name; gets new ones"""
     operation: dict[str, object] = {
-        "operationId": f"{endpoint.method.lower()}{_VARIABLE.sub('by-', path).replace('/', '_')}",
+        "operationId": operation_id(endpoint.method, path),
         "summary": endpoint.description,
         "tags": [_tag(path)],
         "parameters": [
