@@ -99,7 +99,7 @@ class ServedElsewhere(ServiceNotReady):
         authoritative: bool = True,
         without: frozenset[str] = frozenset(),
     ) -> None:
-        """:param http_url: of that broker; None: it has no address for HTTP
+        """:param http_url: the HTTP address of that broker; None: it has no address for HTTP
 
         :param http_url_tls: the same for HTTPS
         :param authoritative: it is to do it itself, and not to ask who should

@@ -39,7 +39,7 @@ class Subject:
 
 @cache
 def subjects() -> Mapping[str, Subject]:
-    """All of them, by name."""
+    """Returns all subjects that are left out, by name."""
     found: dict[str, Subject] = {}
     # Read as a file beside this one, as commands are to start at once.
     for line in Path(__file__).with_suffix(".tsv").read_text("utf-8").splitlines()[1:]:

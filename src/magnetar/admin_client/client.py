@@ -293,7 +293,9 @@ class AdminClient:
         return dict(self._http.ask("GET", f"{namespace_path(namespace)}/permissions"))
 
     def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
-        """:param actions: of ``produce``, ``consume``, ``functions``, ``sources``, ``sinks``, ``packages``"""
+        """:param actions: any of ``produce``, ``consume``, ``functions``, ``sources``,
+        ``sinks``, ``packages``
+        """
         path = f"{namespace_path(namespace)}/permissions/{quote(role, safe='')}"
         self._http.ask("POST", path, body=json.dumps(list(actions)))
 

@@ -281,7 +281,7 @@ class BrokerService(ServedTopics):
 
         The broker to ask next may belong to another cluster, a peer of this one.
 
-        :param principal: of the client that looks the topic up
+        :param principal: the principal of the client that looks the topic up
         :param authoritative: the leader chose this broker, which takes the topic's bundle if it has no owner
         :raises NamespaceNotFound: the namespace does not exist
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
@@ -337,7 +337,7 @@ class BrokerService(ServedTopics):
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
         :param system: include system topics
-        :param principal: of the client that lists them
+        :param principal: the principal of the client that lists them
         """
         parsed = self.parse_namespace(namespace)
         await self.namespaces.check(parsed)

@@ -51,7 +51,7 @@ _WORDS = "words"
 
 
 def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the command to those of ``magnetar``."""
+    """Adds the command ``completion`` to ``magnetar``."""
     parser = commands.add_parser(
         "completion",
         help="print a script for shell completion",

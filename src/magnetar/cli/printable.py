@@ -27,7 +27,7 @@ def cells(text: str) -> int:
 def aligned(lines: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
     """Returns the lines of a table, without blanks at their ends.
 
-    :param lines: of as many cells each
+    :param lines: the lines; all have the same number of cells
     :param numbers: align all columns but the first to the right
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -125,7 +125,7 @@ def chunk_frame(producer_id: int, metadata: MessageMetadata, payload: bytes) -> 
 def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tuple[bytes, bytes]]:
     """Yields metadata and payload of each chunk.
 
-    :param metadata: of the message, serialized
+    :param metadata: the metadata of the message, serialized
     :param room: largest size of a chunk in bytes
     :raises MessageTooBig: chunks have no room, or the message is larger than consumers assemble
     """

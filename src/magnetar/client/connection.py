@@ -161,7 +161,7 @@ class Connection:
     ) -> Future[BaseCommand]:
         """As :meth:`ask`, but the caller sends the request.
 
-        :param name: of the command
+        :param name: the name of the command
         """
         future = self._loop.create_future()
 

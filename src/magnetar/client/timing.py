@@ -121,7 +121,7 @@ class Looking:
     """One check at a time; the interval starts at the end of the last one, whatever its outcome."""
 
     def __init__(self, loop: Loop, name: str, seconds: float, look: Callable[[], Awaitable[None]]) -> None:
-        """:param name: of the checked topic or topics, for the log
+        """:param name: the name of the checked topic or topics, for the log
 
         :param seconds: between two checks; 0: no checks
         """

@@ -90,7 +90,7 @@ class WebSocketProcessSettings:
 
     @property
     def proxy_roles(self) -> tuple[str, ...]:
-        """Empty: no client acts for others."""
+        """Always empty: no client acts for others."""
         return ()
 
     @property

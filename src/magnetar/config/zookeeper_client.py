@@ -50,7 +50,7 @@ class ZooKeeperClientRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """A file with a key and its certificates, or with trusted ones."""
+    """A file with a key and its certificates, or with trusted certificates."""
 
     location: str = ""
     """Empty: none."""

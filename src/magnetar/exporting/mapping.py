@@ -28,7 +28,7 @@ class Translated(NamedTuple):
 
 
 def line_of(mapped: MappedLedger) -> str:
-    """Returns topic, old and new ledger, and number of entries, separated by tabs.
+    """Returns the topic, the old ledger, the new ledger and the number of entries, separated by tabs.
 
     A name that would break the line is written as JSON text: no name begins with a quotation mark.
     """

@@ -280,7 +280,9 @@ class TopicExport:
         )
 
     async def _schema(self) -> tuple[str, bytes] | None:
-        """Returns path and value of the locator of its schemas; None: it has no schemas of its own."""
+        """Returns the path and the value of the topic's schema locator.
+
+        None: the topic has no schemas, or they are exported with a persistent topic."""
         name = self._unit.name
         path = f"{SCHEMAS}/{name.schema_path}"
         node = await self._source.metadata.get(path)

@@ -41,7 +41,7 @@ class CurrentLedger:
     __slots__ = ("_clock", "_name", "_store", "entries", "made_ms", "size", "summary", "writer")
 
     def __init__(self, clock: Clock, store: LedgerStore, name: str) -> None:
-        """:param name: of the managed ledger"""
+        """:param name: the name of the managed ledger"""
         self._clock = clock
         self._store = store
         self._name = name
@@ -117,7 +117,7 @@ class CurrentLedger:
 class LedgerCreation:
     """Creates the ledgers that one managed ledger lists, with ascending ids and a back-off after failures.
 
-    :param name: of the managed ledger
+    :param name: the name of the managed ledger
     :param last_id: the greatest id it ever listed, as far as known; -1: none
     :param delete: deletes a ledger that no record names
     """

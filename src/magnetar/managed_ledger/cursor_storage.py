@@ -165,7 +165,7 @@ class CursorStorage:
         """Creates the cursor's record from what another storage has recovered, and closes.
 
         :param state: with the positions of this managed ledger
-        :param properties: of the state
+        :param properties: the properties of the state
         :param cursor_properties: set by the user
         :raises BadVersion: a cursor of that name exists
         :raises LedgerError: the state cannot be written
@@ -178,7 +178,7 @@ class CursorStorage:
     async def recover(self, sizes: LedgerSizes) -> AcknowledgedState:
         """Returns the state as last written.
 
-        :param sizes: of the managed ledger's ledgers
+        :param sizes: the sizes of the managed ledger's ledgers
         :raises ManagedLedgerError: the record is missing or damaged
         """
         node = await self._metadata.get(self.path)

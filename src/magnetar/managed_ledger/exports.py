@@ -37,7 +37,7 @@ class ExportNote:
     peer: str
     """Identity of the stores that the topic comes from or goes to."""
     peer_name: str
-    """The same for display."""
+    """The name of these stores for display."""
     after: int = -1
     """Ledgers created for the topic here have ids above this one."""
 
@@ -93,7 +93,7 @@ class Exports:
     async def check(self, name: str) -> None:
         """Checks that a managed ledger may be opened.
 
-        :param name: of the managed ledger
+        :param name: the name of the managed ledger
         :raises ManagedLedgerMoving: its topic is being copied here, or was moved away
         """
         blocked = self._blocked

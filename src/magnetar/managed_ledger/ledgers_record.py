@@ -160,7 +160,7 @@ async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Seq
 
     Then the ledgers that the cursors named are deleted. A cursor without a record is no error.
 
-    :param own: of the managed ledger
+    :param own: the record of the managed ledger
     :returns: whether the record existed; if not, its cursors do not exist either
     :raises ManagedLedgerFenced: another process owns it; none of its records are deleted
     :raises NodeNotEmpty: it has a cursor that is not known here

@@ -129,7 +129,7 @@ class ManagedLedger:
         self.append_errors = 0
         self.last_ledger_failed_ms = 0
         self._checked_confirmed: Position = (-1, -1)
-        """As of the last check."""
+        """``last_confirmed`` at the last check."""
 
     @property
     def terminated(self) -> Position | None:

@@ -250,7 +250,7 @@ def decode_position(
 ) -> tuple[AcknowledgedState, dict[str, int]]:
     """Returns a cursor's state and its properties.
 
-    :param sizes: of the ledgers that it may have ranges in
+    :param sizes: the sizes of the ledgers that it may have ranges in
     :param ranges: include what is consumed above the mark-delete position
     :raises MetadataDamaged: the value is not a PositionInfo
     """
@@ -287,7 +287,7 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
 
 
 def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) -> CursorRecord:
-    """:param sizes: of the ledgers that it may have ranges in
+    """:param sizes: the sizes of the ledgers that it may have ranges in
 
     :raises MetadataDamaged: the value is not a ManagedCursorInfo
     """
@@ -363,7 +363,7 @@ async def decode_newest(
     """Returns the newest complete state and its properties.
 
     :param last: the last entry of the ledger
-    :param sizes: of the ledgers that it may have ranges in
+    :param sizes: the sizes of the ledgers that it may have ranges in
     :raises MetadataDamaged: there is no complete state, or it cannot be parsed
     """
     while last >= 0:

@@ -54,7 +54,7 @@ class ShadowLedger(ManagedLedger):
     ) -> None:
         """:param source: the name of the managed ledger whose ledgers it reads
 
-        :param record: of the shadow itself
+        :param record: the record of the shadow itself
         """
         own = ManagedLedgerRecord(properties=dict(record.properties), rest=record.rest)
         super().__init__(

@@ -21,7 +21,7 @@ class MetadataCopy:
     """
 
     def __init__(self, io: Io, metadata: EmbeddedMetadataStore, path: str) -> None:
-        """:param path: of the new database; nothing may be there"""
+        """:param path: the path of the new database; nothing may be there"""
         self._io = io
         self._metadata = metadata
         self._path = path

@@ -33,8 +33,9 @@ class BadVersion(MetadataError):
 
 
 class Overtaken(BadVersion):
-    """The same, after the answer to a first attempt of this change was lost: that may have taken effect, and
-    another process may have changed the node since."""
+    """The node does not have the expected version, and the answer to a first attempt of this change was lost.
+
+    The first attempt may have taken effect, and another process may have changed the node since."""
 
 
 class NodeMissing(MetadataError):

@@ -210,8 +210,8 @@ def _read_id(
 
 
 def decode_message_id(data: bytes) -> tuple[int, int, int, int, int] | None:
-    """Returns ledger, entry, partition, batch index and batch size of a ``MessageIdData``; missing ones are
-    -1 or 0, as in ``encode_message_id``.
+    """Returns the ledger, entry, partition, batch index and batch size of a ``MessageIdData``; a missing
+    number is -1 or 0, as in ``encode_message_id``.
 
     Returns None if fields are missing or unknown, or a number is out of range.
     """

@@ -69,7 +69,7 @@ def encode_send(
 ) -> bytearray:
     """Encodes a SEND frame with its entry and checksum.
 
-    :param highest_sequence_id: of a batch; -1 for none
+    :param highest_sequence_id: the highest sequence id of a batch; -1: not a batch
     :param num_messages: 1 is not written
     :param metadata_head: serialized metadata before sequence id and publish time: the producer's name
     :param publish_time: milliseconds since 1970

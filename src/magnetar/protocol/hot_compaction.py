@@ -156,7 +156,7 @@ class LatestKeys:
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
         """Takes back records of one part, in the order in which they were written; returns the bytes taken.
 
-        :param share: of the part's keys, the ``share``-th of ``shares`` equal divisions is taken
+        :param share: which of ``shares`` equal divisions of the part's keys is taken, from 0
         """
         position = 0
         end = len(records)

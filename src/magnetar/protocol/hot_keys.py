@@ -62,7 +62,7 @@ def group_by_holder(
     """Fills ``bounds`` and all arrays except ``slots`` and ``sizes``, from the first ``count`` of these.
 
     :param first: the index of the first entry, added to the values in ``order``
-    :param first_entry_id: of the entry with index 0
+    :param first_entry_id: the id of the entry with index 0
     :param segments: the last slot of each segment, ascending; the last one is not below any slot
     :param holders: the holder of each segment: a consumer's number, or -1
     :param bounds: two more places than there are consumers

@@ -46,8 +46,8 @@ def read_origins(
 ) -> int:
     """Reads the metadata of entries [first, first + count), with one slot of the last three arrays for each.
 
-    :param ledger_ids: of source positions; -1 if there is none, or it is not ``LEDGER:ENTRY``
-    :param entry_ids: of source positions; -1 in the same cases
+    :param ledger_ids: ledger ids of source positions; -1 if there is none, or it is not ``LEDGER:ENTRY``
+    :param entry_ids: entry ids of source positions; -1 in the same cases
     :param marks: sums of POSITION, REPLICATED, MARKER and ENCRYPTED
     :return: all marks that some entry has; and, shifted by LACKING, all that some entry lacks
     """

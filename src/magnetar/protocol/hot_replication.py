@@ -122,7 +122,7 @@ class InFlight:
         """Adds those of the entries ``first`` … ``end - 1`` that the last :func:`encode_replicated` has
         encoded.
 
-        :param first_entry_id: of entry 0 of the stored run
+        :param first_entry_id: the id of entry 0 of the stored run
         """
         if run.sent == 0:
             return
@@ -181,7 +181,7 @@ def first_dropped(
     """Returns the index of the first of ``count`` receipts that reports a duplicate although its source
     position is behind the known one; ``count`` if there is none.
 
-    :param stored_ledgers: of the stored entries; -1 for duplicates
+    :param stored_ledgers: the ledger ids of the stored entries; -1 for duplicates
     :param ledger_ids: source positions, together with ``entry_ids``, which are negative for markers
     """
     index = 0
@@ -217,7 +217,7 @@ def encode_replicated(
     ``run.capacity`` entries.
 
     :param ledger_id: or :data:`NO_POSITION`
-    :param first_entry_id: of entry 0 of the stored run
+    :param first_entry_id: the id of entry 0 of the stored run
     :param oldest_ms: entries published before it have expired; milliseconds since 1970
     """
     run.stopped = DONE

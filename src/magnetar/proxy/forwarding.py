@@ -91,7 +91,7 @@ class Forwarding:
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
         """Returns the answer; None: the path is not forwarded.
 
-        :param principal: of the client; None: clients do not authenticate
+        :param principal: the principal of the client; None: clients do not authenticate
         """
         reverse = next((each for each in self._options.reverse if _is_below(request.path, each.path)), None)
         if reverse is None and not any(_is_below(request.path, path) for path in _BROKERS_PATHS):

@@ -50,7 +50,7 @@ class Forwards(Protocol):
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
         """Returns the answer; None: the path is not served.
 
-        :param principal: of the client; None: clients do not authenticate
+        :param principal: the principal of the client; None: clients do not authenticate
         """
         ...
 

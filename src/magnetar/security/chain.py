@@ -56,7 +56,7 @@ class ProviderChain:
 
         :param proxy_roles: returns the present roles of proxies
         :param authenticate_original: whether proxies must forward the credentials of their clients
-        :param names: of the providers, for metrics; empty: those of their classes
+        :param names: the names of the providers, for metrics; empty: those of their classes
         :raises ProviderRefused: a method has a reserved name
         """
         self._io = io

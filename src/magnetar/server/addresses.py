@@ -149,7 +149,7 @@ def _with(addresses: Addresses, scheme: str, url: str) -> Addresses:
 
 
 def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
-    """Returns name (may be empty), scheme, host and port of each address.
+    """Returns the listener name (may be empty), the scheme, the host and the port of each address.
 
     :raises SettingsContradict: the text is malformed
     """

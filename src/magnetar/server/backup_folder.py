@@ -253,7 +253,7 @@ class Pace:
 
 
 def copy_checked(source: BinaryIO, size: int, target: Path, pace: Pace) -> StoredFile:
-    """Copies the first ``size`` bytes (-1: all) to ``target``, durably; returns size and checksum.
+    """Copies the first ``size`` bytes (-1: all) to ``target``, durably; returns the size and the checksum.
 
     :raises BackupRefused: the source has fewer bytes
     :raises OSError: a file cannot be read or written; nothing is left of the target

@@ -80,7 +80,7 @@ def session_settings(
 ) -> SessionSettings:
     """:param password: ``user:password`` of the scheme digest, or a ``file:`` URL of it; empty: no user
 
-    :param name: of the setting, for errors
+    :param name: the name of the setting, for errors
     :raises SettingsContradict: the value is not a user with a password
     """
     try:
@@ -95,7 +95,7 @@ def session_settings(
 
 
 def zookeeper_access(name: str, path: str, session: SessionSettings) -> ZooKeeperAccess:
-    """:param name: of the setting, for errors
+    """:param name: the name of the setting, for errors
 
     :param path: configuration file of ZooKeeper's own client; empty: no file
     :raises SettingsContradict: the file cannot be used

@@ -73,7 +73,7 @@ def ledger_settings(
 ) -> BookKeeperSettings:
     """:param root: path above the metadata of ledgers
 
-    :param max_message_size: of the broker, in bytes; as in Pulsar, requests to bookies may be this large
+    :param max_message_size: the broker's limit in bytes; as in Pulsar, requests to bookies may be this large
     :param auth_provider: authentication towards bookies
     """
     return BookKeeperSettings(

@@ -92,7 +92,7 @@ class ClusterMetadata(NamedTuple):
     zookeeper: ZooKeeperMetadataStore
     """The local store."""
     local: MeasuredStore
-    """The same store, with measured operations; use this one."""
+    """The local store with measured operations; use this instead of ``zookeeper``."""
     everything: MetadataStore
     """The local store and the configuration store as one."""
     measured: Sequence[MeasuredStore]
@@ -156,7 +156,7 @@ async def open_ledgers(
 
     :param of_bookies: the store with the metadata of bookies and ledgers, below ``root``
     :param local: the store with the table of racks
-    :param max_message_size: of the broker, in bytes
+    :param max_message_size: the largest message that the broker accepts, in bytes
     :raises SettingsContradict: the files for TLS towards bookies, or the login there, cannot be used
     """
     network = bookie_network(asyncio.get_running_loop(), settings)
@@ -176,7 +176,7 @@ async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message
     A bookie closes the connection without an answer when a request is too large. Such an entry would be
     written to one new ledger after another, and no further message of its topic would be stored.
 
-    :param max_message_size: of the broker, in bytes
+    :param max_message_size: the largest message that the broker accepts, in bytes
     :raises SettingsContradict: bookies store a small entry, but not a large one
     :raises LedgerError: the ledger of the check cannot be deleted
     :raises MetadataError: the metadata store does not answer

@@ -83,7 +83,7 @@ _METADATA = ("metadataStoreUrl", "zookeeperServers")
 def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
     """Checks a file. Does not look at ports, disks, keys and certificates.
 
-    :param kind: of process: ``standalone``, ``broker``, ``proxy`` or ``websocket``
+    :param kind: the kind of process: ``standalone``, ``broker``, ``proxy`` or ``websocket``
     :param accept: guarded keys that may be set although they are not honoured
     :raises ConfigurationError: the file cannot be read
     """

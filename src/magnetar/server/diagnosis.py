@@ -45,7 +45,7 @@ def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
     """Yields each finding as soon as it is known; without usable settings, those that need none.
 
     :param config: a ``standalone.conf`` or ``broker.conf``; None: the defaults
-    :param data_dir: of a standalone broker; it need not exist
+    :param data_dir: the data directory of a standalone broker; it need not exist
     """
     try:
         cluster = config is not None and kind_of(config) == "broker"

@@ -283,7 +283,7 @@ class LinuxHost:
     """See :class:`magnetar.broker.load.reporter.Host`; figures that the system does not report are 0."""
 
     def __init__(self, nic_gbps: float | None) -> None:
-        """:param nic_gbps: of all network cards together; None: as the system reports"""
+        """:param nic_gbps: the speed of all network cards together, in Gbit/s; None: as the system reports"""
         self._nic_kbits = None if nic_gbps is None else nic_gbps * _KBITS_PER_GBIT
 
     def sample(self) -> HostSample:

@@ -164,7 +164,7 @@ def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
 
 
 def owner_of(port: int) -> str | None:
-    """Returns id and name of the process that listens on a TCP port; None if the system does not tell."""
+    """Returns the id and the name of the process that listens on a TCP port; None if they are unknown."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
         try:

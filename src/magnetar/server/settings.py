@@ -401,7 +401,7 @@ def find_filters(named: tuple[str, ...]) -> FindFilters:
 def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
     """Creates one filter of each name; called once per process.
 
-    :param names: of entry points of the group, or ``module:Class``
+    :param names: the names of entry points of the group, or ``module:Class``
     :raises ConfigurationError: a filter cannot be found or created; the text names it
     """
     problems: list[str] = []

@@ -65,8 +65,7 @@ LATEST = Place((1 << 63) - 1, 0, 0)
 
 
 def parse_message_id(text: str) -> tuple[int, int, int]:
-    """Returns ledger, entry and batch index (-1: the whole entry) of an id in the form of users.
-
+    """Returns the ledger, the entry and the batch index (-1: the whole entry) of an id as users write it:
     ``ledger:entry[:index]``, or a serialized id in Base64.
 
     :raises InvalidPlace: the text has another form

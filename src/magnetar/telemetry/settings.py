@@ -70,7 +70,7 @@ class TelemetrySettings:
 def telemetry_settings(environment: Mapping[str, str]) -> TelemetrySettings | None:
     """Returns the settings; None: telemetry is disabled.
 
-    :param environment: of the process
+    :param environment: the environment of the process
     :raises SettingsContradict: a variable has a value that is not supported, or is malformed
     """
     said = {name: text.strip() for name, text in environment.items() if text.strip()}

@@ -61,7 +61,7 @@ class Admin:
     packages: PackageAdmin
 
     def __init__(self, broker: BrokerService, principal: Principal = BROKER) -> None:
-        """:param principal: of the client that makes the requests"""
+        """:param principal: the principal of the client that makes the requests"""
         self._broker = broker
         self.principal = principal
         self.brokers = BrokerAdmin(broker)

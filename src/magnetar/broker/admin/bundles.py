@@ -92,7 +92,7 @@ class BundleAdmin:
 
         :param here: does it with a bundle of this broker
         :param method: HTTP method of the request to other brokers
-        :param path: of that request, after the bundle's, ``/unload`` for example
+        :param path: the path of that request, after the bundle's, ``/unload`` for example
         :param place: include bundles without an owner
         :raises BrokerError: the first error; the other bundles were done
         """

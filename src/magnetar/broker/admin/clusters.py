@@ -77,7 +77,7 @@ class TenantAdmin:
         await self._tenants.change(name, replace)
 
     async def delete(self, name: str, *, force: bool) -> None:
-        """:param force: with all namespaces and topics, if ``forceDeleteTenantAllowed`` permits it
+        """:param force: also delete all namespaces and topics, if ``forceDeleteTenantAllowed`` permits it
 
         :raises TenantNotFound: no such tenant
         :raises HasChildren: it has namespaces

@@ -96,7 +96,7 @@ class NamespaceAdmin:
         await self._records.create(name, policies)
 
     async def delete(self, namespace: str, *, force: bool) -> None:
-        """:param force: with all topics, if ``forceDeleteNamespaceAllowed`` permits it
+        """:param force: also delete all topics, if ``forceDeleteNamespaceAllowed`` permits it
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: it is replicated, or there are legacy namespaces below that name
@@ -238,7 +238,7 @@ class NamespaceAdmin:
     async def change_map(self, namespace: str, field: str, changes: Mapping[str, object], path: str) -> None:
         """Merges changes into a map of ``Policies``; the value None removes a key.
 
-        :param path: of the map inside the field; empty: the field itself
+        :param path: the path of the map inside the field; empty: the field itself
         :raises NamespaceNotFound: no such namespace
         """
 
@@ -460,7 +460,7 @@ def _bundles(given: object, default: int) -> Record:
 def check_filters(broker: BrokerService, field: str, value: object) -> None:
     """Checks the value of a policy of a namespace or topic if its field is entry filters.
 
-    :param field: of the policies of a namespace or a topic
+    :param field: a field of the policies of a namespace or a topic
     :param value: None removes it
     :raises InvalidRequest: the broker does not have one of the filters
     """

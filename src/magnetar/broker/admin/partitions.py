@@ -374,7 +374,7 @@ async def at_owner_of(
     """Does something with a topic here or at its owner; the result of another broker is parsed from JSON.
 
     :param here: does it if this broker is the owner
-    :param suffix: of the request's path, after the topic
+    :param suffix: what follows the topic in the path of the request
     :raises ServiceNotReady: the owner cannot be determined or does not answer
     :raises PeerRefused: the owner refuses
     """
@@ -389,7 +389,7 @@ async def check_source(broker: BrokerService, name: TopicName, text: str, partit
     """Checks that a new topic may be the shadow of another one.
 
     :param text: name of the source
-    :param partitions: of the new topic; 0: not partitioned
+    :param partitions: the number of partitions of the new topic; 0: not partitioned
     :raises PreconditionFailed: the source is missing, is a shadow itself, or has another number of partitions
     """
     try:

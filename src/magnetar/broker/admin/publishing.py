@@ -109,7 +109,7 @@ class PublishingAdmin:
     """Topics are given by their full names."""
 
     def __init__(self, broker: BrokerService, principal: Principal) -> None:
-        """:param principal: of the client that publishes"""
+        """:param principal: the principal of the client that publishes"""
         self._broker = broker
         self._principal = principal
 

@@ -203,7 +203,7 @@ class SubscriptionAdmin:
         """Delivers again from a position on; consumers reconnect.
 
         :param behind: from the position after it
-        :param batch_index: of the message in the batch at the position; -1: the whole batch
+        :param batch_index: the index of the message in the batch at the position; -1: the whole batch
         :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
         :raises ServiceNotReady: another seek is in progress

@@ -1,4 +1,4 @@
-"""Administration of topics, and lists of non-persistent ones."""
+"""Administration of topics, and lists of non-persistent topics."""
 
 from __future__ import annotations
 

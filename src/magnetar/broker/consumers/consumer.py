@@ -142,7 +142,7 @@ class Consumer(Generic[S_co]):
         partition: int,
         principal: Principal = BROKER,
     ) -> None:
-        """:param principal: of its client"""
+        """:param principal: the principal of its client"""
         self.subscription = subscription
         self.connection = connection
         self.consumer_id = consumer_id

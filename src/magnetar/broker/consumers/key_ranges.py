@@ -69,7 +69,7 @@ class KeyRanges(Protocol):
 
 
 def key_ranges(mode: KeySharedMode, points: int) -> KeyRanges:
-    """:param points: of each consumer on the ring; 0: ranges that are halved"""
+    """:param points: the number of points of each consumer on the ring; 0: each range is halved instead"""
     if mode is KeySharedMode.STICKY:
         return StickyRanges()
     return HashRing(points) if points else HalvedRanges()

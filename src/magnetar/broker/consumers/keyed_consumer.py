@@ -144,8 +144,8 @@ class KeyDivision:
         return self._ranges.modulo
 
     def join(self, consumer: AnyKeyed, others: Sequence[AnyKeyed], points: int) -> None:
-        """:param points: of each consumer on the ring, 0 to halve ranges instead; the first consumer's value
-            counts
+        """:param points: points of each consumer on the ring, 0 to halve ranges instead; the first
+            consumer decides
 
         :raises ConsumerBusy: it asks for another division than the present consumers
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it

@@ -200,9 +200,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return ranges is None or ranges.end() <= entry_id
 
     def _remaining(self, ledger_id: int, entry_id: int, size: int) -> tuple[int, int | None] | None:
-        """Returns the number of messages of an entry to deliver, and their bits in a batch (None: all).
+        """Returns how many messages of an entry are left to deliver, and their bits in the batch (None: all).
 
-        None if there are none: the entry is acknowledged, or a filter put it off.
+        Returns None if no message is left: the entry is acknowledged, or a filter put it off.
         """
         cursor = self._cursor
         if cursor.is_consumed(ledger_id, entry_id) or (ledger_id, entry_id) in self._put_off:

@@ -372,7 +372,7 @@ class ChunkHolders:
     ) -> tuple[AnyConsumer, int]:
         """Returns the consumer of the first of these entries, and how many it gets; 0: use :meth:`wait`.
 
-        :param indexes: of entries in the run, at least one
+        :param indexes: the indexes of the entries in the run, at least one
         :param offered: the consumer for other entries, and for chunks of messages that no consumer has yet
         """
         consumer = self._of(run, indexes[0], offered)

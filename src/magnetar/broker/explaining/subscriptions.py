@@ -83,7 +83,7 @@ def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, object]]:
 
 
 def _names(found: list[dict[str, object]]) -> str:
-    """Lists some of them, for a sentence."""
+    """Lists the first of the consumers, for a sentence."""
     some = ", ".join(f"{each['name']} at {each['address']}" for each in found[:_MOST_IN_SENTENCE])
     return some if len(found) <= _MOST_IN_SENTENCE else f"{some} and others"
 

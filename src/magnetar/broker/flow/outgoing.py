@@ -250,7 +250,7 @@ class Outgoing:
         self._paused = True
 
     def resume(self) -> None:
-        """Called when half of them have been sent."""
+        """Called when the transport's unsent bytes have fallen to half of its limit."""
         self._paused = False
         self.count_again()
         if self._tight and self._transport is not None and not self.unsent.over():

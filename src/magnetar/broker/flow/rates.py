@@ -111,7 +111,7 @@ class _Ring:
         self.values = array("f", bytes(4 * 2 * WINDOWS))
 
     def go_to(self, window: int) -> None:
-        """Moves on to a window; those in between without rates count as idle."""
+        """Moves on to a window. Skipped windows have no rates: the topic was idle in them."""
         for missed in range(max(self.newest + 1, window - WINDOWS + 1), window + 1):
             at = missed % WINDOWS * 2
             self.values[at] = self.values[at + 1] = 0.0
@@ -228,7 +228,7 @@ class SchemaOperations:
             found.add(self._clock.monotonic() - started)
 
     def compared(self, schema_id: str, *, compatible: bool) -> None:
-        """Counts a comparison of a schema with those before it."""
+        """Counts a comparison of a schema with the earlier versions."""
         found = self._of(schema_id)
         if compatible:
             found.compatible += 1

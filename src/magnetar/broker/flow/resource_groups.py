@@ -28,7 +28,7 @@ class GroupDispatchLimiter(DispatchLimiter):
 
 
 class GroupPublishLimiter(PublishLimiter):
-    """The same for what is published."""
+    """Counts what is published even if there is no limit."""
 
     messages_used = 0
     bytes_used = 0

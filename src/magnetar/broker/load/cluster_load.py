@@ -81,7 +81,7 @@ class ClusterLoad:
     def take(self, broker_id: str, report: BrokerReport, histories: Mapping[str, BundleHistory]) -> None:
         """Takes a report; the same one again changes nothing.
 
-        :param histories: of bundles not seen before, if there are any
+        :param histories: the histories of bundles not seen before, if there are any
         """
         known = self.brokers.get(broker_id)
         if known is None:

@@ -36,7 +36,7 @@ class PlacementStrategy(Protocol):
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
-        """Called when brokers have come or gone; forgets those that have gone."""
+        """Called when brokers have come or gone; forgets the brokers that have gone."""
         ...
 
 

@@ -301,7 +301,7 @@ def new_report(
 ) -> BrokerReport:
     """Makes a new report.
 
-    :param stats: of each bundle that the broker serves
+    :param stats: the statistics of each bundle that the broker serves
     :param before: its previous report; None: this is its first
     """
     bundles = frozenset(stats)

@@ -47,7 +47,7 @@ class Shedder(Protocol):
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
-        """Called when brokers have come or gone; forgets those that have gone."""
+        """Called when brokers have come or gone; forgets the brokers that have gone."""
         ...
 
 
@@ -123,7 +123,7 @@ class ThresholdShedder:
     def _moves(
         self, load: ClusterLoad, settings: LoadSettings, broker_id: str, share: float, why: str
     ) -> list[Move]:
-        """:param share: of the broker's throughput"""
+        """:param share: the share of the broker's throughput to move"""
         report = load.brokers[broker_id].report
         wanted = report.total.throughput * share
         if wanted < settings.shed.min_throughput or len(report.bundles) < 2:

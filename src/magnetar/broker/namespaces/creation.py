@@ -126,7 +126,7 @@ class TopicCreation:
     async def partitions_or_create(self, name: TopicName, principal: Principal = BROKER) -> int:
         """Returns the number of partitions; creates a missing topic with partitions if policies permit it.
 
-        :param principal: of the client
+        :param principal: the principal of the client
         :raises TopicNotFound: it is missing and topics are not created on use
         :raises NotAllowed: the namespace has reached its limit of topics
         :raises PartitionCountRefused: the policies ask for more partitions than a topic may have
@@ -154,7 +154,7 @@ class TopicCreation:
     async def existing_partitions(self, name: TopicName, principal: Principal) -> int:
         """Returns the number of partitions of an existing topic; 0 if it is not partitioned.
 
-        :param principal: of the client
+        :param principal: the principal of the client
         :raises TopicNotFound: it is missing
         """
         await self._namespaces.check(name.namespace_name)

@@ -159,7 +159,7 @@ class TopicLists:
 
         None when the connection or the watcher was closed meanwhile. An id that is taken keeps its list.
 
-        :param principal: of the client
+        :param principal: the principal of the client
         :raises NotAllowed: the broker does not support watching topics, or not with that pattern
         :raises TooManyRequests: too much is watched already
         """

@@ -169,7 +169,7 @@ async def bootstrap(
 
     Existing records stay, except for the cluster's own addresses.
 
-    :param bundles: of a new namespace, 1 to 65536
+    :param bundles: the number of bundles of a new namespace, 1 to 65536
     :raises MetadataError: the store refused, or the cluster's record is damaged
     """
     urls = {"serviceUrl": http_url, "brokerServiceUrl": broker_url}

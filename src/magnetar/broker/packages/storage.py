@@ -84,7 +84,7 @@ class PackageStorage:
     async def change(self, name: PackageName, record: PackageRecord, version: int) -> None:
         """Replaces the record of a package.
 
-        :param version: of the previous record, as :meth:`find` returned it
+        :param version: the version of the previous record, as :meth:`find` returned it
         :raises BadVersion: the record was changed or deleted meanwhile
         """
         await self._metadata.put(_place(name), encode_record(record), version)

@@ -68,9 +68,9 @@ class Admission:
         From this call on, entries that are to be stored count as pending: they must be published before the
         next run is judged.
 
-        :param name: of the producer
+        :param name: the name of the producer
         :param first: sequence ids of the entries
-        :param highest: of batches; -1 where the producer sent none
+        :param highest: the highest sequence ids of batches; -1 where the producer sent none
         :param chunked: whether there are chunks among the entries
         """
         known, count = self.deduplication, len(first)

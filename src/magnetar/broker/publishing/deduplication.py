@@ -53,7 +53,7 @@ class Deduplication:
     ) -> None:
         """:param connected: the connected producers by name; read for snapshots
 
-        :param sources: of replicators of other clusters; filled here
+        :param sources: the source positions by replicator of another cluster; filled here
         """
         self._ledger = ledger
         self.cursor = cursor
@@ -194,7 +194,7 @@ class Deduplication:
         self.cursor.mark_delete_to(self._ledger.last_confirmed)
 
     def _most_wanted(self) -> dict[str, int]:
-        """As many producers as a snapshot may hold: connected producers first, then the most recent ones."""
+        """Returns the producers for a snapshot, up to its limit: connected ones, then the most recent."""
         most = self._settings.max_producers
         known = dict(self._persisted)
         if len(known) > most:

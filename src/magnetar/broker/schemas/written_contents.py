@@ -78,7 +78,7 @@ class WrittenContents:
     def content(self, text: str, key: str | None) -> bytes:
         """Returns the content of a message.
 
-        :param key: of the message; it precedes the content if the schema says so
+        :param key: the key of the message; it precedes the content if the schema says so
         :raises InvalidRequest: the text is not of the schema's type
         """
         value = _fitting(self._value, text, "payload")

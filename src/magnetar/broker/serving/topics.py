@@ -239,7 +239,7 @@ class ServedTopics:
     async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> AnyTopic:
         """Creates a topic, whatever the settings say about automatic creation.
 
-        :param properties: of a persistent topic, from its creation on
+        :param properties: the properties of a persistent topic, from its creation on
         :raises NamespaceNotFound: the namespace does not exist
         :raises ServiceNotReady: a topic of that name is just being closed, or the broker is stopping
         """

@@ -134,7 +134,7 @@ def _key_shared_subscription(dispatcher: object) -> Json:
 
 
 def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics, dispatcher: AnyDispatcher | None) -> Json:
-    """:param dispatcher: of its subscription"""
+    """:param dispatcher: the dispatcher of its subscription"""
     return {
         "msgRateOut": now.rate_out,
         "msgThroughputOut": now.throughput_out,

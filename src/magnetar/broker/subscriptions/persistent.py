@@ -209,7 +209,7 @@ class Subscription(BaseSubscription):
         """Consumes markers if everything before them is consumed, so that they leave no backlog that no
         consumer would ever read.
 
-        :param first: of several adjacent markers
+        :param first: the first of several adjacent markers
         """
         if self.closing or self.name == COMPACTION or not first <= self.cursor.first_unconsumed() <= last:
             return

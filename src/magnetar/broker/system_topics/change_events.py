@@ -69,7 +69,7 @@ def encode(
     :param policies: ``TopicPolicies``; None deletes them
     :param everywhere: they apply in all clusters
     :param stays_here: the entry is not replicated, although the policies apply in all clusters
-    :param schema_version: of this schema in the topic, as messages carry it
+    :param schema_version: the version of this schema in the topic, as messages carry it
     """
     payload = b""
     if policies is not None:

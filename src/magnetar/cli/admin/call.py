@@ -40,9 +40,9 @@ class Call:
         *,
         content_type: str = JSON_TYPE,
     ) -> Any:
-        """:param query: without values that are None or False
+        """:param query: parameters of the query; those that are None or False are not sent
 
-        :param body: sent as JSON; :data:`SILENT` for none
+        :param body: sent as JSON; :data:`SILENT`: no body
         :raises AdminError: the broker refused, or did not answer
         """
         sent = {

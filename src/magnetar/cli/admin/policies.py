@@ -26,7 +26,7 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
     a topic. A missing topic is created, as for a producer: a policy of the whole namespace would change
     topics that the command does not name.
 
-    :param name: of the command, without its group
+    :param name: the name of the command, without its group
     :param topics: commands for topic policies, by name without the group
     """
 

@@ -41,7 +41,7 @@ def json_line(message: Message, contents: SchemaDecoders) -> str:
 
 
 def text_line(message: Message, contents: SchemaDecoders) -> str:
-    """Returns time, key, properties and content; ``-`` for a missing one."""
+    """Returns the publish time, key, properties and content in one line; ``-`` stands for an empty field."""
     key = message.partition_key() if message.has_partition_key() else "-"
     properties = ",".join(f"{name}={value}" for name, value in message.properties().items()) or "-"
     parts = (time_text(message.publish_timestamp()), key, properties, _content(message, contents))

@@ -119,7 +119,7 @@ class RawSender:
         max_outstanding: int,
         window: Window,
     ) -> None:
-        """:param number: of the producer, written to contents of 24 bytes and more
+        """:param number: the producer's number, written to contents of 24 bytes and more
 
         :param head: the producer name of the metadata, serialized
         :param batch: largest number of messages in a SEND; 1: no batches

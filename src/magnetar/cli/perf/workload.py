@@ -95,7 +95,7 @@ def new_shared() -> Shared:
 
 
 def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
-    """:param producers: of this process
+    """:param producers: the producers of this process
 
     :raises InvalidConfiguration: --raw does not support another flag
     """
@@ -176,7 +176,7 @@ def _contents(parsed: argparse.Namespace) -> tuple[bytes, ...]:
 def receive_settings(
     parsed: argparse.Namespace, subscription: str, earliest: bool, consumers: int
 ) -> ReceiveSettings:
-    """:param consumers: of this process
+    """:param consumers: the consumers of this process
 
     :raises InvalidConfiguration: --raw with a limit of the rate
     """
@@ -275,7 +275,7 @@ def readers(
 def plan(
     parsed: argparse.Namespace, share: Share, *, rate: float, messages: int, lossy: bool = False
 ) -> LoadPlan:
-    """:param rate: of all processes together
+    """:param rate: the rate of all processes together
 
     :param lossy: messages may be lost
     :raises InvalidConfiguration: there are fewer messages than processes

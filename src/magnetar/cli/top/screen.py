@@ -107,7 +107,7 @@ class Keys:
         return bool(self._rest)
 
     def of(self, data: bytes) -> list[str]:
-        """Returns letters, and names of other keys, without unknown ones.
+        """Returns the pressed keys: letters, and other keys by name; unknown keys are left out.
 
         :param data: empty: no more bytes follow, so an incomplete sequence was the key Escape
         """

@@ -32,7 +32,7 @@ def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
     """Encrypts a data key for the owner of the private key.
 
     :param public_key: PEM, RSA or on an elliptic curve
-    :param name: of the key, for errors
+    :param name: the name of the key, for errors
     :raises CryptoError: ``public_key`` is not a public key
     """
     try:

@@ -31,7 +31,7 @@ class Sealer:
     """Encrypts the payloads of one producer."""
 
     def __init__(self, names: Sequence[str], reader: KeyReader, randomness: Randomness, clock: Clock) -> None:
-        """:param names: of keys; the owner of any of them can decrypt
+        """:param names: the names of keys; the owner of any of them can decrypt
 
         :raises CryptoError: a public key cannot be read, or is not a key
         """

@@ -88,7 +88,7 @@ def _policy(field: str, unset: object, part: str = "") -> Handler:
 def _sets(field: str, value: Shape, key: Shape = always(None)) -> Handler:  # noqa: B008
     """Returns a handler that sets a policy, or removes it.
 
-    :param key: of the entry to set, if the policy is a map
+    :param key: the key of the entry to set, if the policy is a map
     """
     return calls(
         NamespaceAdmin.set_policy, NAMESPACE, always(field), value, per_cluster=always(False), key=key

@@ -52,7 +52,7 @@ def _name(request: Request) -> PackageName:
 
 
 def _place(request: Request) -> Several:
-    """Returns type, tenant and namespace. :raises InvalidName: one violates the rules"""
+    """Returns the type, the tenant and the namespace. :raises InvalidName: one of them is invalid"""
     names = request.variables
     kind, tenant, namespace = names["type"], names["tenant"], names["namespace"]
     try:

@@ -51,7 +51,7 @@ async def _published(application: Application, request: Request, partition: int 
 
 
 def _payload(request: Request) -> Several:
-    """Returns type, definition and properties of a ``PostSchemaPayload``.
+    """Returns the type, the definition and the properties of a ``PostSchemaPayload``.
 
     :raises InvalidRequest: the body has another form
     """

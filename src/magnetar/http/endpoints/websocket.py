@@ -1,4 +1,4 @@
-"""Endpoints that become WebSockets, and those with their statistics."""
+"""Endpoints that become WebSockets, and endpoints with the statistics of WebSockets."""
 
 from __future__ import annotations
 

@@ -450,7 +450,7 @@ def _has_two_lengths(head: h11.Request) -> bool:
 
 
 def _target_of(head: h11.Request) -> tuple[str, str, str]:
-    """Returns path, question mark and query."""
+    """Returns the path, the question mark (empty if there is no query) and the query."""
     path, mark, query = head.target.decode("ascii", "replace").partition("?")
     if not path.startswith("/"):
         # absolute form, as to a proxy

@@ -106,7 +106,7 @@ def rotation(is_there: Callable[[], bool] | None, name: str) -> Response:
     Returns 200 while the file exists.
 
     :param is_there: whether the file exists; None: the setting names no file
-    :param name: of the kind of process, for the reason
+    :param name: the name of the kind of process, for the reason
     """
     if is_there is not None and is_there():
         return text_response("OK", content_type="text/plain")

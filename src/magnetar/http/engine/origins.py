@@ -169,7 +169,7 @@ def _host_of(header: str) -> str:
 
 
 def claim_of(request: Request) -> Claim:
-    """Returns all credentials of the request; the first valid ones count.
+    """Returns all credentials of the request; the first valid credentials count.
 
     The headers are those of Pulsar's ``AuthenticationService``: ``Authorization``, the name of a method in
     ``X-Pulsar-Auth-Method-Name``, and the role that a proxy acts for in ``X-Original-Principal``.

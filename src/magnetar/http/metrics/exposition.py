@@ -78,7 +78,7 @@ def histogram(
 ) -> Iterator[str]:
     """Yields one histogram with its creation time.
 
-    :param counts: of each bucket separately, with one more than ``bounds`` for larger values
+    :param counts: the count of each bucket, not cumulative; one more than ``bounds``, for larger values
     """
     lines = histogram_samples(name, labels, bounds, counts, total, created_seconds)
     yield "".join([f"# TYPE {name} histogram\n", *lines])

@@ -71,7 +71,7 @@ class SharedText:
         self._blocks: list[bytes] = []
 
     def begin(self, pieces: Iterator[str]) -> None:
-        """Begins to render, when the figures are collected."""
+        """Begins to render the text; called when the figures have been collected."""
         self._pieces = pieces
         self.figures.set_result(None)
 

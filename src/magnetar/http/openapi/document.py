@@ -57,7 +57,7 @@ ERROR = "ErrorData"
 def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
     """Yields the description, one piece per path, so that it does not block the event loop.
 
-    :param version: of Magnetar
+    :param version: the version of Magnetar
     """
     head = {
         "openapi": "3.1.0",

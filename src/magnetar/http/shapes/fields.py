@@ -1,4 +1,4 @@
-"""Shapes of the values in requests: of bodies, each converts JSON to the stored value, or refuses it."""
+"""Shapes of the values in request bodies: each converts JSON to the value that is stored, or refuses it."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def always(value: object) -> Shape:
 
 
 def message_position(value: object, name: str = "messageId") -> tuple[int, int]:
-    """Returns ledger and entry id of a message id.
+    """Returns the ledger id and the entry id of a message id.
 
     :raises InvalidRequest: the value is not a message id
     """

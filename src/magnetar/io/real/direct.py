@@ -65,7 +65,7 @@ class DirectWriter:
     """
 
     def __init__(self, descriptor: int, buffers: StagingBuffers) -> None:
-        """:param descriptor: of the file, open for reading and writing
+        """:param descriptor: the file's descriptor, open for reading and writing
 
         :raises OSError: the file system does not support direct writes
         """

@@ -55,7 +55,7 @@ def master_key(password: bytes) -> bytes:
 class Digest:
     """The digest of one ledger's entries.
 
-    :param password: of the ledger; only MAC uses it
+    :param password: the password of the ledger; only MAC uses it
     """
 
     def __init__(self, kind: DigestType, password: bytes) -> None:

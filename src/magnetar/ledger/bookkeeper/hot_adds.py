@@ -42,7 +42,7 @@ def add_frames(
     Each request has two pieces: the bytes before the payload, with its CRC32C, and the payload.
 
     :param prefix: version, operation, flags and master key: 24 bytes
-    :param entry_id: of the first entry
+    :param entry_id: the id of the first entry
     :param length: bytes of all payloads before the first
     :returns: bytes of all payloads, these included
     """

@@ -265,7 +265,7 @@ def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRe
     segments to which nothing is added any more.
 
     :param ours: as this writer knows the record
-    :param theirs: of an open ledger
+    :param theirs: the stored record of an open ledger
     :raises LedgerError: the records differ in other ways
     """
     starts = [segment.first_entry_id for segment in ours.segments]

@@ -177,7 +177,7 @@ class LedgerRecords:
         self._metadata.listen(self._root, changed)
 
     async def _walk(self, path: str, levels: int, found: list[int]) -> None:
-        """:param levels: of nodes between ``path`` and the nodes of ledgers"""
+        """:param levels: the number of levels between ``path`` and the nodes of ledgers"""
         for name in await self._metadata.children(self._root + path):
             below = f"{path}/{name}"
             if levels:

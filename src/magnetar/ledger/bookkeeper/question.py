@@ -65,7 +65,7 @@ class Question:
 
     :param bookies: ids, in the order of reading
     :param count: more than one only if each of the bookies has all of them
-    :param max_bytes: of an answer with more than one entry
+    :param max_bytes: the largest size of an answer with more than one entry
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class CommitLog:
         :param filled: called with each segment that takes no more groups, and its successor's first sequence
             number
         :param note_end: called with a durable position, once a second while the log grows
-        :param sequence: of the first group
+        :param sequence: the sequence number of the first group
         """
         self.segment = supply.first()
         self.segment.first_sequence = sequence

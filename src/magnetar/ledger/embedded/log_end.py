@@ -40,8 +40,8 @@ class LogEnd(NamedTuple):
     def check(self, next_sequence: int, path: str) -> None:
         """Checks the end of a replay against this position.
 
-        :param next_sequence: of the first group that the replay did not find
-        :param path: of the segment
+        :param next_sequence: the sequence number of the first group that the replay did not find
+        :param path: the path of the segment
         :raises DataDamaged: the log ends before this position
         """
         if next_sequence <= self.sequence:

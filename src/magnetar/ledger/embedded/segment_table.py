@@ -61,7 +61,7 @@ class Segment:
 class SegmentTable:
     """The segments. Each is in exactly one state, and changes its state only here.
 
-    :param next_id: of the next new segment
+    :param next_id: the id of the next new segment
     """
 
     def __init__(self, next_id: int) -> None:

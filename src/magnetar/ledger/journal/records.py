@@ -34,7 +34,7 @@ class RecordKind(IntEnum):
     EDITS = 2
     """The changes of one transaction, or the last of its several entries."""
     MORE_EDITS = 3
-    """The same, continued in the next entry."""
+    """Changes of a transaction that continues in the next entry."""
 
 
 class _Op(IntEnum):

@@ -14,7 +14,7 @@ _TOP = 63
 def sort_keys(offsets: memoryview, data: memoryview) -> bytearray:
     """Returns a key of :data:`KEY_SIZE` bytes for each id.
 
-    :param offsets: of serialized ids, with one more item than ids
+    :param offsets: the offsets of serialized ids, with one more item than ids
     :param data: their bytes
     :raises ValueError: an item is not a message id
     """

@@ -181,7 +181,7 @@ def whole_of(written: Definition, wanted: Definition, types: dict[str, pa.DataTy
     the messages one by one and can report the problem. JSON is always read that way, because Arrow's JSON
     reader crashes on some invalid texts.
 
-    :param types: of the columns
+    :param types: the types of the columns
     """
     if wanted.kind == "AVRO":
         return _Avro.of(written if written.kind == "AVRO" else wanted, wanted, types)

@@ -50,7 +50,7 @@ class Lake:
         self.folder = folder
 
     def check_goes_on(self, checkpoint: Path) -> None:
-        """:param checkpoint: of the query whose batches are added
+        """:param checkpoint: the checkpoint of the query whose batches are added
 
         :raises PipelineError: the checkpoint is missing: new batches would count as existing ones
         """

@@ -272,7 +272,7 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
 
     Of equal messages, those with an explanation count as missing, then the last ones.
 
-    :param messages: of the side, with their kind
+    :param messages: the messages of the side, with their kind
     :param both: columns ``pair``, ``print`` and the number of messages of each side, named after the side
     """
     in_topic = Window.partitionBy("topic").orderBy("place")

@@ -67,7 +67,9 @@ class _Plan:
         self._held_since = monotonic()
 
     def parts_of(self, wanted: Range) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-        """Yields first entry, end and file (None: the broker) of the parts of a range, in order."""
+        """Yields the parts of a range in order, each with its first entry, its end and the file that has it.
+
+        Without a file (None), the part has to be read through the broker."""
         at, end = wanted.first, wanted.first + wanted.entries
         for each in self._ranges:
             first = max(at, int(each["firstEntryId"]))
