@@ -14,9 +14,9 @@ rows and adds up the lengths of all columns, writing stores rows that Spark hold
 is StreamNative's newest in Maven Central (3.1.1.4), on the Spark version it is built for (3.1.3);
 `magnetar.spark` runs on PySpark {pyspark}. Figures are medians [lowest .. highest] of {rounds} runs after a
 warm-up run, with {rows:,} rows of 100 B or a fifth as many of 1,000 B (half of that when writing). *Rows/s*
-is by the clock. *CPU* is that of the driver, the JVM and the Python workers together; *server* is that of
-the broker with its storage. A run is void if the number of rows differs from what was published. All runs
-are in [benchmarks/spark.json](benchmarks/spark.json).
+is measured by the wall clock. *CPU* is the CPU time of the driver, the JVM and the Python workers together;
+*server* is that of the broker with its storage. A run is void if the number of rows differs from what was
+published. All runs are in [benchmarks/spark.json](benchmarks/spark.json).
 
 Measured on {machine}.
 """
@@ -24,9 +24,9 @@ _COLUMNS = (
     "cores",
     "",
     "rows/s",
-    "CPU, s a million rows",
-    "rows a CPU second, beside the connector",
-    "server, s a million rows",
+    "CPU, s per million rows",
+    "rows per CPU second, relative to the connector",
+    "server, s per million rows",
 )
 _TITLES = {
     "read-bytes-100": "Reading 100 B as bytes",
