@@ -62,7 +62,7 @@ class Keeper:
         try:
             if not self._warm:
                 if self._channel.hear() is None:
-                    raise ChannelClosed("it has not become warm")
+                    raise ChannelClosed("the kept process ended before it was ready to start brokers")
                 self._warm = True
             return self._channel.ask(question, files)
         except ChannelClosed as error:

@@ -39,5 +39,5 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _count(text: str) -> int:
     number = int(text)
     if not 0 < number <= MOST:
-        raise argparse.ArgumentTypeError(f"{text} is not from 1 to {MOST}")
+        raise argparse.ArgumentTypeError(f"{text} is out of range; give a number from 1 to {MOST}")
     return number

@@ -190,7 +190,7 @@ def _answer(data: bytes, at: int, end: int) -> Answer:
     if operation != Operation.BATCH_READ:
         raise FrameError(f"an answer to operation {operation}")
     if end - at < _BATCH_ANSWER.size:
-        raise FrameError("an answer to a batch read without the number of its request")
+        raise FrameError("the answer to a batch read lacks the request id")
     (request_id,) = _BATCH_ANSWER.unpack_from(data, at)
     bodies = list(_bodies(data, at + _BATCH_ANSWER.size, end))
     if status == Status.OK and not bodies:

@@ -203,7 +203,9 @@ class LedgerRecords:
                 return high << 32 | low
             with suppress(BadVersion):
                 await self._metadata.put(_high_path(long_ids, high + 1), b"", MUST_NOT_EXIST)
-        raise LedgerError(f"{long_ids} has no counter with room")
+        raise LedgerError(
+            f"no free ledger id found: the counters below {long_ids} that were tried are used up"
+        )
 
     async def _high_half(self, path: str) -> int:
         """Returns the last upper half that a client has started."""

@@ -91,7 +91,9 @@ class EmbeddedReader:
             if place is None:
                 if runs:
                     break
-                raise NoSuchEntry(f"entry {first} of ledger {row.ledger_id} was dropped by forget_before")
+                raise NoSuchEntry(
+                    f"entry {first} of ledger {row.ledger_id} is no longer stored: its writer released it"
+                )
             run = await self._read_extent(place, first, last, left, bool(runs))
             if run is None:
                 break

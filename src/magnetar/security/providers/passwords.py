@@ -49,7 +49,7 @@ def parse_htpasswd(text: bytes) -> dict[str, str]:
     try:
         lines = text.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise UnusableKey("it is not UTF-8") from error
+        raise UnusableKey("the file is not UTF-8") from error
     for number, line in enumerate(lines, 1):
         line = line.strip()
         if not line or line.startswith("#"):
