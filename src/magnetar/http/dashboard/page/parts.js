@@ -19,7 +19,14 @@ export function section(title, tools, ...content) {
   return h("section", { "data-key": title }, h("div", { class: "head" }, h("h2", null, title), tools ? h("div", { class: "row" }, tools) : null), content);
 }
 
+/** Every cell gets the words of its column: narrow screens show them beside it, in place of the heads. */
 export function table(label, heads, rows) {
+  for (const row of rows) {
+    for (const [index, cell] of [...row.children].entries()) {
+      const { words } = heads[index] || {};
+      if (words && !cell.hasAttribute("colspan")) cell.setAttribute("data-label", words.textContent || words);
+    }
+  }
   const cells = heads.map((each) => h("th", { scope: "col", class: each.class, "aria-sort": each.sort }, each.words));
   return h("div", { class: "scroll" }, h("table", { "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
 }
