@@ -10,6 +10,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 _SECONDS = 30
+WIDTHS = (320, 768, 1280)
+"""Pixels of a small phone, a tablet and a desktop."""
+SCHEMES = ("light", "dark")
 
 
 class Page:
@@ -21,6 +24,17 @@ class Page:
     def go(self, place: str) -> None:
         self.browser.get("about:blank")
         self.browser.get(f"{self.url}/#{place}")
+
+    def appear(self, width: int, scheme: str) -> None:
+        """Makes the window as wide as a screen, and its color scheme the one that the machine prefers."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def check_fits(self, width: int) -> None:
+        """Nothing reaches beyond the window."""
+        assert self.browser.execute_script("return document.documentElement.scrollWidth") == width
 
     def sees(self, *words: str) -> None:
         """Waits until all of it is there."""
@@ -56,7 +70,7 @@ class Page:
         """Fields of the dialog that is open."""
         for name, value in values.items():
             field = self.element(f"dialog [name={name}]")
-            if field.tag_name == "input":
+            if field.tag_name in ("input", "textarea"):
                 field.clear()
             field.send_keys(value)
 

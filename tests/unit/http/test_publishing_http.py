@@ -101,6 +101,19 @@ def test_keys_and_values_have_schemas() -> None:
     assert stored(served, TOPIC)[1].payload == b"\0\0\0\6"
 
 
+def test_bytes_add_no_schema_to_a_topic_without_one() -> None:
+    served = Served()
+    served.topic(TOPIC)
+    form = {"valueSchema": info("BYTES")}
+    acks(served, "words", "plain", **form)
+    entry = stored(served, TOPIC)[0]
+    assert (entry.payload, entry.metadata.HasField("schema_version")) == (b"plain", False)
+    path = "/admin/v2/schemas/public/default/words/schemas"
+    assert served.get(path) == {"getSchemaResponses": []}
+    acks(served, "words", {"payload": "5"}, valueSchema=info("INT32"))
+    assert served.get(path)["getSchemaResponses"][0]["type"] == "INT32"
+
+
 def test_partitions_are_chosen_as_producers_choose_them() -> None:
     served = Served()
     served.ask("PUT", "/admin/v2/persistent/public/default/parts/partitions", "3")

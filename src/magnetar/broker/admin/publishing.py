@@ -11,7 +11,7 @@ from magnetar.broker.admin.brokers import elsewhere
 from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.ownership.contract import Asked, Owner
 from magnetar.broker.ownership.peers import ask
-from magnetar.broker.schemas.data import SchemaData, version_bytes
+from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
 from magnetar.broker.schemas.written_contents import WrittenContents
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.any_topic import AnyTopic, check_not_moved
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 _TRY_AGAIN, _REFUSED = 1, 2
 """Error codes of messages that were not stored."""
+
+_NO_SCHEMA = -1
+"""In place of a version: the topic has no schema, and its messages are bytes."""
+_BYTES = '{"type": "BYTES", "schema": ""}'
 
 Json = Mapping[str, object]
 
@@ -95,7 +99,7 @@ class _Encoded:
             producer_name=producer,
             sequence_id=sequence_id,
             publish_time=now_ms,
-            schema_version=schema_version,
+            schema_version=schema_version or None,
             uncompressed_size=len(self.content),
         )
         self.written.options.fill(metadata)
@@ -196,9 +200,12 @@ class PublishingAdmin:
         return stored.data
 
     async def _version(self, name: TopicName, wanted: SchemaData | int) -> int:
-        """Returns the version of a schema, which is added if it is new."""
+        """Returns the version of a schema, which is added if it is new; bytes alone add none."""
         if isinstance(wanted, int):
             return wanted
+        if wanted.type is SchemaType.NONE and not await self._broker.schemas.versions(name.schema_path):
+            # As producers of bytes do: what follows would otherwise have to be compatible with no schema.
+            return _NO_SCHEMA
         policies = await self._broker.policies.of_topic(name)
         return await self._broker.schemas.put_if_absent(
             name.schema_path, wanted, policies.schema_compatibility, may_add=policies.auto_update_schema
@@ -253,7 +260,7 @@ class PublishingAdmin:
             topic,
             name or broker.producer_names.next(),
             user_provided_name=bool(name),
-            schema_version=version_bytes(version),
+            schema_version=b"" if version == _NO_SCHEMA else version_bytes(version),
             principal=self._principal,
             address=address,
         )
@@ -312,7 +319,7 @@ class PublishingAdmin:
         version: int,
     ) -> Sequence[Json]:
         form = {
-            "schemaVersion": version,
+            **({"valueSchema": _BYTES} if version == _NO_SCHEMA else {"schemaVersion": version}),
             **({"producerName": producer} if producer else {}),
             "messages": [message.written.form for message in messages],
         }

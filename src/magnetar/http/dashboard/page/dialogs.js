@@ -19,6 +19,8 @@ function field(each, id) {
   const shared = { id, name: each.name, required: each.required !== false };
   const input = each.choices
     ? h("select", shared, each.choices.map(([value, words]) => h("option", { value, selected: value === each.value }, words)))
+    : each.type === "textarea"
+    ? h("textarea", { ...shared, rows: 4, spellcheck: "false" })
     : h("input", {
         ...shared,
         type: each.type || "text",

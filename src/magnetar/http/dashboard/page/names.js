@@ -2,6 +2,11 @@
 
 const encoded = (parts) => parts.map(encodeURIComponent).join("/");
 
+function publishPath(domain, namespace, local, partition) {
+  const path = `/topics/${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`;
+  return partition === null ? path : `${path}/partitions/${partition}`;
+}
+
 export function parseTopic(full) {
   const [domain, rest] = full.split("://");
   const parts = rest.split("/");
@@ -21,6 +26,9 @@ export function parseTopic(full) {
     rest: `/admin/${older ? "" : "v2/"}${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`,
     schemas: `/admin/${older ? "" : "v2/"}schemas/${encoded(namespace)}/${encodeURIComponent(found ? found[1] : local)}`,
     policies: `/dashboard/policies/topic/${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`,
+    // A name of the older form has no messages here: the path has no place for its cluster.
+    messages: older ? null : `/admin/v2/magnetar/messages/${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`,
+    publish: older ? null : publishPath(domain, namespace, found ? found[1] : local, found ? found[2] : null),
     events: `/dashboard/events/topic/${domain}/${encoded(namespace)}/${encodeURIComponent(local)}`,
   };
 }

@@ -6,6 +6,7 @@ import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
 import { bytes, count, duration, plural, rate } from "./format.js";
 import { ledgersOf } from "./ledgers.js";
+import { Messages, sendMessage } from "./messages.js";
 import { namespaceLink, parseNamespace, parseTopic, topicLink } from "./names.js";
 import { button, command, figure, lag, orWhy, section, table } from "./parts.js";
 import { permissionsOf } from "./permissions.js";
@@ -91,6 +92,7 @@ export function topic(main, full, parameters, handlers) {
   const name = parseTopic(full);
   const counted = new Counted();
   const seen = { in: new Seen(), out: new Seen() };
+  const messages = stored && !name.older ? new Messages(name, () => draw()) : null;
   let more = null;
   let latest = null;
   let closeList = null;
@@ -106,7 +108,7 @@ export function topic(main, full, parameters, handlers) {
       main,
       crumbs(name),
       h("h1", null, name.local, name.domain === "persistent" ? null : h("small", null, "non-persistent")),
-      h("div", { class: "row acts" }, button("Create subscription", () => createSubscription(full)), button("Unload", () => unloadTopic(full)), button("Delete", () => deleteTopic(full), "danger")),
+      h("div", { class: "row acts" }, button("Create subscription", () => createSubscription(full)), name.publish ? button("Send a test message", () => sendMessage(full)) : null, button("Unload", () => unloadTopic(full)), button("Delete", () => deleteTopic(full), "danger")),
       h(
         "dl",
         { class: "figures" },
@@ -124,6 +126,7 @@ export function topic(main, full, parameters, handlers) {
         stats.subscriptionCount > names.length ? h("p", { class: "dim" }, `${count(stats.subscriptionCount - names.length)} more are not shown.`) : null,
       ),
       producersOf(latest),
+      messages ? messages.section() : null,
       more,
     );
   }
