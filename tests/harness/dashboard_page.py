@@ -34,7 +34,11 @@ class Page:
 
     def check_fits(self, width: int) -> None:
         """Nothing reaches beyond the window."""
-        assert self.browser.execute_script("return document.documentElement.scrollWidth") == width
+        script = """
+        const { scrollWidth, clientWidth } = document.documentElement;
+        return [innerWidth, scrollWidth - clientWidth];
+        """
+        assert self.browser.execute_script(script) == [width, 0]
 
     def sees(self, *words: str) -> None:
         """Waits until all of it is there."""

@@ -127,6 +127,7 @@ def test_figures_are_live_and_a_backlog_is_cleared_once_its_name_is_typed(page: 
     stats = _asked(served, "/admin/v2/persistent/public/default/payments/stats")
     assert stats["subscriptions"]["ledger"]["msgBacklog"] == 0
     page.push("Reset cursor")
+    page.fill(to="a time")
     page.browser.execute_script("document.querySelector('dialog [name=time]').value = '2020-01-01T00:00'")
     page.push("Reset", "dialog")
     page.sees("The cursor of ledger was reset", "8 messages wait")

@@ -107,15 +107,37 @@ export function clearBacklog(full, name, backlog) {
   });
 }
 
-export function resetCursor(full, name) {
+/** Behind every time that the broker may store: what is published from now on. */
+const NEVER_MS = 8640000000000000;
+const TARGETS = [
+  ["earliest", "the oldest stored message"],
+  ["latest", "new messages only"],
+  ["position", "a position"],
+  ["time", "a time"],
+];
+
+function resetTo(path, { to, position, time }) {
+  if (to === "position") {
+    const [ledgerId, entryId] = position.trim().split(":").map(Number);
+    return ask("POST", path, { ledgerId, entryId, partitionIndex: -1, batchIndex: -1 });
+  }
+  const ms = to === "earliest" ? 0 : to === "latest" ? NEVER_MS : new Date(time).getTime();
+  return ask("POST", `${path}/${ms}`);
+}
+
+/** inParts: the subscription of a partitioned topic, of which a position would name only one partition. */
+export function resetCursor(full, name, inParts = false) {
   confirm({
     title: `Reset the cursor of ${name}`,
-    text: "Messages published since that time are delivered again, if they are still stored. Consumers are disconnected and reconnect.",
+    text: "Stored messages from there on are delivered again, messages before it are not delivered any more. Consumers are disconnected and reconnect.",
     act: "Reset",
-    fields: [{ name: "time", label: "To messages published since", type: "datetime-local" }],
-    async run({ time }) {
-      const at = new Date(time).getTime();
-      await ask("POST", `${subscriptionPath(full, name)}/resetcursor/${at}`);
+    fields: [
+      { name: "to", label: "To", choices: inParts ? TARGETS.filter(([target]) => target !== "position") : TARGETS },
+      { name: "position", label: "Position", placeholder: "LEDGER:ENTRY", pattern: "\\s*\\d+:\\d+\\s*", hint: "The first message to deliver, such as 12:0", when: ["to", "position"] },
+      { name: "time", label: "Messages published since", type: "datetime-local", step: "1", when: ["to", "time"] },
+    ],
+    async run(values) {
+      await resetTo(`${subscriptionPath(full, name)}/resetcursor`, values);
       return `The cursor of ${name} was reset`;
     },
   });

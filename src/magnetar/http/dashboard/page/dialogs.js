@@ -32,13 +32,13 @@ function field(each, id) {
         autocomplete: "off",
         spellcheck: "false",
       });
-  return h("div", { class: "field" }, h("label", { for: id }, each.label), input, each.hint ? h("small", null, each.hint) : null);
+  return h("div", { class: "field", "data-field": each.name }, h("label", { for: id }, each.label), input, each.hint ? h("small", null, each.hint) : null);
 }
 
 /**
  * Opens a dialog, and does what it is for once it is confirmed.
  *
- * typed: has to be typed before it can be; fields: [{name, label, type, …}]; run(values) does it, and the dialog
+ * typed: has to be typed before it can be; fields: [{name, label, type, when: [another, its value], …}]; run(values) does it, and the dialog
  * stays open with the reason if it is refused.
  */
 export function confirm({ title, text, act, typed, fields = [], danger = false, run }) {
@@ -60,6 +60,14 @@ export function confirm({ title, text, act, typed, fields = [], danger = false, 
   const dialog = h("dialog", { "aria-labelledby": `${id}-title` }, form);
   const values = () => Object.fromEntries(new FormData(form));
   const check = () => {
+    for (const { name, when } of wanted) {
+      if (!when) continue;
+      const place = form.querySelector(`[data-field="${name}"]`);
+      const input = form.elements[name];
+      // A field that does not matter is neither shown nor required.
+      place.hidden = form.elements[when[0]].value !== when[1];
+      input.disabled = place.hidden;
+    }
     if (typed) button.disabled = values().typed !== typed;
   };
   form.oninput = check;
