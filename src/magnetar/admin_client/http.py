@@ -66,7 +66,7 @@ class AdminHttp:
 
         :param authentication: the credentials of requests
         :param tls: settings for ``https``; None: issuers that the system trusts, with a check of host names
-        :param timeout_seconds: for each answer
+        :param timeout_seconds: the time to wait for each answer
         :param warn: called with warnings about accepted settings without effect
 
         :raises AdminError: an address is not an HTTP address, or a certificate is given without TLS

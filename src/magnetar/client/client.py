@@ -268,7 +268,7 @@ class Client:
     async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """Returns a schema of a topic.
 
-        :param version: in the form of messages; empty: the newest
+        :param version: the version as messages carry it; empty: the newest
         :raises TopicNotFound: the topic has no schema
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """

@@ -162,7 +162,7 @@ class Lookup:
     async def schema(self, topic: str, version: bytes) -> Schema:
         """Returns a schema of a topic.
 
-        :param version: in the form of messages; empty: the newest
+        :param version: the version as messages carry it; empty: the newest
         :raises TopicNotFound: the topic has no schema
         :raises PulsarException: another error of the broker, Timeout, ConnectError
         """

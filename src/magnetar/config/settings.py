@@ -373,7 +373,7 @@ def load(
 
     :param accept: guarded keys that may be set although they are not honoured
     :param overrides: keys from the command line; they take precedence over the file
-    :param cluster: for a broker on ZooKeeper and BookKeeper
+    :param cluster: load the settings of a broker on ZooKeeper and BookKeeper
     :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key
         is set and not accepted, or ``accept`` names something that is not a key
     """

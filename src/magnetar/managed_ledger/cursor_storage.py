@@ -164,7 +164,7 @@ class CursorStorage:
     ) -> None:
         """Creates the cursor's record from what another storage has recovered, and closes.
 
-        :param state: with the positions of this managed ledger
+        :param state: the state, with positions of this managed ledger
         :param properties: the properties of the state
         :param cursor_properties: set by the user
         :raises BadVersion: a cursor of that name exists

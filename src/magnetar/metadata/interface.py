@@ -29,7 +29,7 @@ class MetadataError(Exception):
 
 
 class BadVersion(MetadataError):
-    """The node does not have the expected version (including: it exists and must not, or is missing)."""
+    """The node does not have the expected version, is missing, or exists although it must not."""
 
 
 class Overtaken(BadVersion):

@@ -104,7 +104,7 @@ class MeasuredStore(PassingOnStore):
     """A ``MetadataStore`` in front of ``inner``."""
 
     def __init__(self, inner: MetadataStore, clock: Clock, name: str) -> None:
-        """:param name: as shown to operators"""
+        """:param name: the name shown to operators"""
         super().__init__(inner)
         self.name = name
         self.times: dict[tuple[str, bool], OperationTimes] = {

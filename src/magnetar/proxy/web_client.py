@@ -111,7 +111,7 @@ class WebNetworks:
     async def exchange(
         self, loop: Loop, method: str, url: str, headers: Headers, body: bytes
     ) -> BrokerResponse:
-        """:param headers: without Host
+        """:param headers: the headers except Host
 
         :raises NotAnswered: the address does not answer
         :raises OSError: likewise

@@ -96,8 +96,8 @@ class Advertised:
 def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Advertised:
     """Returns the advertised addresses once the ports are known.
 
-    :param host: for clients that name no listener
-    :param ports: by scheme, of the bind addresses without a listener name
+    :param host: the address for clients that name no listener
+    :param ports: the ports by scheme, of the bind addresses without a listener name
     :raises SettingsContradict: the settings of listeners contradict each other
     """
     own = Addresses(None)

@@ -42,7 +42,7 @@ _TIMEX_BYTES = 512
 
 
 def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
-    """Yields each finding as soon as it is known; without usable settings, those that need none.
+    """Yields each finding as soon as it is known; ends after the first if the settings cannot be used.
 
     :param config: a ``standalone.conf`` or ``broker.conf``; None: the defaults
     :param data_dir: the data directory of a standalone broker; it need not exist

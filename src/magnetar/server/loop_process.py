@@ -125,7 +125,7 @@ def reachable_host(host: str) -> str:
 def say_serving(title: str, host: str, ports: Mapping[str, int], behind: str) -> None:
     """Writes the one line on standard output.
 
-    :param host: in the form of URLs
+    :param host: the host as it is written in URLs
     :param ports: the actual ports, by scheme
     :param behind: what the process serves: data or brokers, and where they are
     """

@@ -39,7 +39,7 @@ class Broker:
     def __init__(
         self, keeper: Keeper, settings: Mapping[str, object] | None = None, config: str | Path | None = None
     ) -> None:
-        """:param settings: by Pulsar's names; in addition to those of ``config``, which they override
+        """:param settings: settings by Pulsar's names; they override those of ``config``
 
         :param config: a file of Pulsar's settings, as for ``magnetar standalone --config``
         :raises ValueError: ``settings`` contains ports; ports of ``config`` are ignored
@@ -213,7 +213,7 @@ class Broker:
         """Creates a namespace, and its tenant if it is missing; returns the name.
 
         :param name: ``tenant/namespace``; None: a unique name
-        :param policies: with the names of the HTTP interface: ``{"message_ttl_in_seconds": 3600}``
+        :param policies: policies by their names in the HTTP interface: ``{"message_ttl_in_seconds": 3600}``
         :raises AdminError: the namespace cannot be created
         """
         name = name or f"tests/namespace-{next(self._numbers)}"

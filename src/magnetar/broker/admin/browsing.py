@@ -58,7 +58,7 @@ class BrowsingAdmin:
         :param count: the most messages, 1 to :data:`MOST_MESSAGES`; the last entry may add more of its batch
         :param position: the first entry to look at; if there is none, the next one
         :param time_ms: the first publish time to look at, in ms since 1970
-        :param key: only messages with this key
+        :param key: return only messages with this key
 
         :raises TopicNotFound: no such topic
         :raises NotAllowed: the topic is partitioned; its partitions are topics

@@ -172,7 +172,7 @@ class BundleAdmin:
         """Gives a bundle up. It remains a bundle of the namespace, and gets an owner when one of its topics
         is used.
 
-        :param force: even if it has topics; they are kept
+        :param force: delete it even if it has topics; they are kept
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle, or it has no owner
         :raises HasChildren: it has topics
@@ -246,7 +246,7 @@ class BundleAdmin:
 
         :param text: a bundle, or :data:`LARGEST` or :data:`HOT`
         :param algorithm: one of Pulsar's; None: the one in the settings
-        :param positions: for ``specified_positions_divide``
+        :param positions: the hashes to split at, for ``specified_positions_divide``
         :param unload: unload the parts afterwards
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle or algorithm, or no positions for it

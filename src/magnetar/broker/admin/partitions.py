@@ -194,7 +194,7 @@ class PartitionAdmin:
     async def update(self, topic: str, partitions: int, *, force: bool) -> None:
         """Adds partitions; the new ones get the subscriptions of the others.
 
-        :param force: even if partitions beyond the present count exist
+        :param force: add partitions even if topics with their names exist
         :raises Conflict: the topic is not partitioned, or such partitions exist
         :raises Unprocessable: fewer than the present count
         :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic`` or
@@ -241,7 +241,7 @@ class PartitionAdmin:
     async def delete(self, topic: str, *, force: bool) -> None:
         """Deletes a partitioned topic and all partitions.
 
-        :param force: even with producers or consumers
+        :param force: delete the topic even if it has producers or consumers
         :raises TopicNotFound: no such topic
         :raises InUse: it has producers or consumers. Unused partitions may have been deleted by then, if the
             others got their clients during the deletion; they are created again on use

@@ -202,7 +202,7 @@ class SubscriptionAdmin:
     ) -> None:
         """Delivers again from a position on; consumers reconnect.
 
-        :param behind: from the position after it
+        :param behind: begin at the position after it
         :param batch_index: the index of the message in the batch at the position; -1: the whole batch
         :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
@@ -277,7 +277,7 @@ class ExplainAdmin:
     async def explain(self, topic: str, subscription: str | None) -> Json:
         """Explains a topic, or each partition of a partitioned topic, where it is served.
 
-        :param subscription: only this one; None: all of them
+        :param subscription: only this subscription; None: all of them
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
         """

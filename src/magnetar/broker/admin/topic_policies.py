@@ -87,7 +87,7 @@ class TopicPolicyAdmin:
     ) -> None:
         """Sets fields of ``TopicPolicies``; None removes one. Live topics apply them when this returns.
 
-        :param everywhere: for all clusters
+        :param everywhere: set the policy for all clusters
         :param field: the one whose rules are checked
         :param key: the field is a map; set only the entry of this key
         :raises TopicNotFound: no such topic

@@ -237,7 +237,7 @@ class TopicAdmin:
     ) -> None:
         """Sets permissions on several topics of one namespace, in one change.
 
-        :param changes: for each topic a role and its actions; None revokes them
+        :param changes: a role and its actions for each topic; None revokes them
         :raises InvalidRequest: the list is empty, or the topics are in several namespaces
         :raises TopicNotFound: a topic does not exist
         """

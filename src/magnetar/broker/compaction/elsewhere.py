@@ -81,7 +81,7 @@ class PendingAnswer(Generic[T]):
         self._answer.add_done_callback(nobody_waits)
 
     async def answer(self, patience: float = _ANSWER_SECONDS) -> T:
-        """:param patience: in seconds
+        """:param patience: the time to wait, in seconds
 
         :raises ProcessFailed: no answer arrived, or an invalid one
         """

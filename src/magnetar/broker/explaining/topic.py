@@ -30,7 +30,7 @@ _OF_TOPICS = ("pulsar-admin topics set-", "pulsar-admin topicPolicies ")
 async def explain_topic(
     broker: BrokerService, topic: AnyTopic, subscription: str | None
 ) -> dict[str, object]:
-    """:param subscription: only this one; None: all of them
+    """:param subscription: explain only this subscription; None: all of them
 
     :raises SubscriptionNotFound: no such subscription
     """

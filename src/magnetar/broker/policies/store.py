@@ -63,7 +63,7 @@ class TopicPolicies(Protocol):
     async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
         """Deletes all policies of a topic.
 
-        :param elsewhere: in other clusters as well. A topic that is deleted here may live on there
+        :param elsewhere: also delete them for other clusters, where the topic may live on
         """
         ...
 

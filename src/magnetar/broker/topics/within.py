@@ -96,7 +96,7 @@ class TopicWriter(NoConnection):
     async def append(self, entry: bytes, sequence_id: int, messages: int = 1) -> Position:
         """Publishes one entry; returns its position when it is durable.
 
-        :param entry: from the magic number to the end of the payload
+        :param entry: the entry, from the magic number to the end of the payload
         :raises TopicTerminated: the topic is terminated
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
         :raises PersistenceFailure: the entry cannot be stored
@@ -209,7 +209,7 @@ class RequestProducer(NoConnection):
     async def publish(self, entries: Sequence[bytes], sequence_ids: Sequence[int]) -> list[Outcome]:
         """Returns the outcome of each entry, once all are known.
 
-        :param entries: from the magic number to the end of the payload, with one message each
+        :param entries: the entries, each from the magic number to the end of its payload, with one message
         """
         ends = array("q", accumulate(map(len, entries)))
         starts = array("q", (0, *ends[:-1]))

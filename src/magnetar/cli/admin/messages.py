@@ -63,7 +63,7 @@ class _Message:
     def text(self, *, redelivered: bool) -> str:
         """Returns the message in Pulsar's form.
 
-        :param redelivered: with the redelivery count, which Pulsar prints for some commands
+        :param redelivered: print the redelivery count, too, which Pulsar prints for some commands
         """
         lines = [
             f"{'Batch ' if self.batched else ''}Message ID: {self.id}",

@@ -63,7 +63,7 @@ class _Live:
         self._keys = Keys()
 
     def shown(self) -> int | None:
-        """Draws until the end; returns the signal that ended it, None: the user did."""
+        """Draws until the end; returns the signal that ended it, or None if the user ended it."""
         keyboard = sys.stdin.fileno()
         while True:
             self._draw()

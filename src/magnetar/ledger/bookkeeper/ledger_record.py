@@ -264,7 +264,7 @@ def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRe
     """Merges a change by AutoRecovery, which copies entries of lost bookies to others and records that in
     segments to which nothing is added any more.
 
-    :param ours: as this writer knows the record
+    :param ours: the record as this writer knows it
     :param theirs: the stored record of an open ledger
     :raises LedgerError: the records differ in other ways
     """

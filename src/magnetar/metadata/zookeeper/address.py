@@ -24,7 +24,7 @@ class EnsembleAddress:
 
 
 def ensemble_address(text: str) -> EnsembleAddress:
-    """:param text: with or without scheme:
+    """:param text: the address, with or without a scheme:
     https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
 
     :raises AddressRefused: it is not a valid address

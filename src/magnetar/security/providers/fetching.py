@@ -22,7 +22,7 @@ class Fetcher:
     def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
         """:param trust: PEM file with trusted issuers; empty: those of the system
 
-        :param read_seconds: for the whole answer
+        :param read_seconds: the time limit for the whole answer
         :raises TlsRefused: the file cannot be used
         """
         self._context = client_context(TlsFiles(trust=trust), TlsRules())

@@ -80,7 +80,7 @@ class PendingSnapshot:
     """
 
     def __init__(self, snapshot_id: str, clusters: Iterable[str], started: float) -> None:
-        """:param started: in seconds, on the loop's clock"""
+        """:param started: the time of the start in seconds, on the loop's clock"""
         self.snapshot_id = snapshot_id
         self.asked_by = snapshot_id
         """The id of the pending request. Each round has its own id, so that an answer that is delivered twice
