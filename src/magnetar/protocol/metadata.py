@@ -177,7 +177,7 @@ def _sized(data: bytes, position: int, what: str) -> tuple[bytes, int]:
     size = _SIZE.unpack_from(data, position)[0]
     start = position + 4
     if size > len(data) - start:
-        raise EntryError(f"{what} of {size} bytes in {len(data) - start}")
+        raise EntryError(f"the {what} has {size} bytes, of which only {len(data) - start} are there")
     return data[start : start + size], start + size
 
 
@@ -216,14 +216,18 @@ def split_batch(payload: bytes, count: int) -> list[BatchMessage]:
         start = position + 4
         size = _SIZE.unpack_from(payload, position)[0]
         if size > len(payload) - start:
-            raise EntryError(f"metadata of {size} bytes in {len(payload) - start}, message {index}")
+            raise EntryError(
+                f"the metadata of message {index} has {size} bytes, of which only "
+                f"{len(payload) - start} are there"
+            )
         raw = payload[start : start + size]
         metadata = parse_message(SingleMessageMetadata(), raw, f"metadata of message {index}")
         start += size
         position = start + metadata.payload_size
         if metadata.payload_size < 0 or position > len(payload):
             raise EntryError(
-                f"payload of {metadata.payload_size} bytes in {len(payload) - start}, message {index}"
+                f"the payload of message {index} has {metadata.payload_size} bytes; "
+                f"{len(payload) - start} are there"
             )
         messages.append(BatchMessage(metadata, payload[start:position]))
     return messages

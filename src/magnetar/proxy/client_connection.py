@@ -188,7 +188,7 @@ class ClientConnection:
 
     def _connected(self, request: CommandConnect) -> None:
         if request.protocol_version < _LEAST_VERSION:
-            raise FrameError("a client that knows no proxies")
+            raise FrameError("the client's protocol version is too old for a proxy")
         self._connect = request
         self._state = State.AUTHENTICATING
         self._pause()

@@ -50,9 +50,9 @@ def test_a_wrong_checksum_is_named() -> None:
     [
         (b"", "ends before its metadata"),
         (b"\x0e\x01\x00", "ends inside its checksum"),
-        (b"\x00\x00\x00\x09abc", "metadata of 9 bytes in 3"),
+        (b"\x00\x00\x00\x09abc", "the metadata has 9 bytes, of which only 3 are there"),
         (b"\x0e\x02\x00", "ends before its broker metadata"),
-        (b"\x0e\x02\x00\x00\x00\x09", "broker metadata of 9 bytes in 0"),
+        (b"\x0e\x02\x00\x00\x00\x09", "the broker metadata has 9 bytes, of which only 0 are there"),
         (b"\x00\x00\x00\x02\x0a\x7f", "the metadata cannot be parsed"),
         (b"\x00\x00\x00\x00", "the metadata lacks a required field"),
     ],
@@ -113,12 +113,12 @@ def test_a_batch_reads_back(messages: list[tuple[str, bytes]], behind: bytes) ->
     [
         (b"", "ends before message 0"),
         (b"\x00\x00\x00", "ends before message 0"),
-        (b"\x00\x00\x00\x09\x18\x00", "metadata of 9 bytes in 2, message 0"),
+        (b"\x00\x00\x00\x09\x18\x00", "the metadata of message 0 has 9 bytes, of which only 2 are there"),
         (b"\x00\x00\x00\x00", "metadata of message 0 lacks a required field"),
-        (b"\x00\x00\x00\x02\x18\x05abc", "payload of 5 bytes in 3, message 0"),
+        (b"\x00\x00\x00\x02\x18\x05abc", "the payload of message 0 has 5 bytes; 3 are there"),
         (
             b"\x00\x00\x00\x0b\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-            "payload of -1 bytes in 0, message 0",
+            "the payload of message 0 has -1 bytes; 0 are there",
         ),
         (b"\x00\x00\x00\x02\x18\x00", "ends before message 1"),
     ],

@@ -165,7 +165,7 @@ class AnswerReader:
                     continue
             (length,) = _LENGTH.unpack_from(data, at)
             if not self._least <= length <= self._limit - _LENGTH.size:
-                raise FrameError(f"a frame of {length} bytes")
+                raise FrameError(f"a frame has the invalid length {length}")
             stop = at + _LENGTH.size + length
             if stop > end:
                 self._wanted = stop - at
@@ -180,7 +180,7 @@ class AnswerReader:
 def _answer(data: bytes, at: int, end: int) -> Answer:
     version, operation, _flags, status, ledger_id, entry_id = _ANSWER.unpack_from(data, at)
     if version != _VERSION:
-        raise FrameError(f"an answer of version {version}")
+        raise FrameError(f"an answer has the unsupported version {version}")
     at += _ANSWER.size
     if operation == Operation.ADD:
         return Answer(operation, status, ledger_id, entry_id, 0, [])
@@ -188,23 +188,23 @@ def _answer(data: bytes, at: int, end: int) -> Answer:
         bodies = [data[at:end]] if status == Status.OK else []
         return Answer(operation, status, ledger_id, entry_id, 0, bodies)
     if operation != Operation.BATCH_READ:
-        raise FrameError(f"an answer to operation {operation}")
+        raise FrameError(f"an answer names the unexpected operation {operation}")
     if end - at < _BATCH_ANSWER.size:
         raise FrameError("the answer to a batch read lacks the request id")
     (request_id,) = _BATCH_ANSWER.unpack_from(data, at)
     bodies = list(_bodies(data, at + _BATCH_ANSWER.size, end))
     if status == Status.OK and not bodies:
-        raise FrameError("a good answer to a batch read, without entries")
+        raise FrameError("the successful answer to a batch read has no entries")
     return Answer(operation, status, ledger_id, entry_id, request_id, bodies)
 
 
 def _bodies(data: bytes, at: int, end: int) -> Iterator[bytes]:
     while at < end:
         if end - at < _LENGTH.size:
-            raise FrameError(f"{end - at} bytes behind the entries of a batch read")
+            raise FrameError(f"the answer to a batch read ends with {end - at} bytes that are no entry")
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
         if length > end - at:
-            raise FrameError(f"an entry of {length} bytes in {end - at}")
+            raise FrameError(f"an entry has {length} bytes, of which only {end - at} are there")
         yield data[at : at + length]
         at += length

@@ -144,7 +144,7 @@ def _answer(data: bytes, at: int, end: int) -> Answer:
     try:
         said = pb.Response.FromString(data[at:end])
     except DecodeError as error:
-        raise FrameError(f"an answer that is none of version 3: {error}") from error
+        raise FrameError(f"an answer is not of version 3: {error}") from error
     operation, number = said.header.operation, said.header.txnId
     status = _STATUS.get(said.status, Status.IO_ERROR)
     good = status is Status.OK
@@ -166,7 +166,7 @@ def _answer(data: bytes, at: int, end: int) -> Answer:
         info = said.getBookieInfoResponse
         bodies = [b"%d" % info.totalDiskCapacity, b"%d" % info.freeDiskSpace] if good else []
         return Answer(operation, status, -1, -1, number, bodies)
-    raise FrameError(f"an answer to operation {operation}, status {said.status}")
+    raise FrameError(f"an answer names the unexpected operation {operation}, status {said.status}")
 
 
 class Wire(NamedTuple):
