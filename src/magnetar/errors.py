@@ -1,4 +1,4 @@
-"""What can go wrong in a broker, and how each of it is told to clients.
+"""Errors of a broker, and how clients are told about each.
 
 Broker code raises these; only the two edges translate them: the binary protocol into a ``ServerError``
 number and the HTTP interface into a status. Both come from :data:`TRANSLATION`, the one table.

@@ -261,7 +261,7 @@ class ManagedLedger:
         self._drain()
 
     def _refuse(self, operation: Append, error: Exception) -> None:
-        """Fails an append; its listener is told after the outcomes of all earlier ones."""
+        """Fails an append; the listener learns of it after the outcomes of all earlier appends."""
         self.append_errors += 1
         self._refused.add(self._current.entries, operation, error)
         if not self.appends.written:

@@ -72,7 +72,7 @@ class BacklogAdmin:
         await self._expire_each(there, seconds)
 
     async def expire_all(self, topic: str, seconds: int) -> None:
-        """Does the same for all subscriptions of a topic.
+        """Expires messages by age, for all subscriptions of a topic.
 
         :raises TopicNotFound: no such topic
         :raises Conflict: nothing has to be done for one of them; the others are done

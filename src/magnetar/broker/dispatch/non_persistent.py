@@ -73,7 +73,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
 
     @abstractmethod
     def _deliver(self, run: NonPersistentRun) -> int:
-        """Does so, and sets the reason if messages were dropped."""
+        """Sends each entry to a consumer; returns how many messages were dropped, and sets the reason."""
 
     def _deliver_part(self, consumer: C, part: NonPersistentRun) -> int:
         """Sends a consumer as many of the entries as it takes; returns how many messages were dropped."""

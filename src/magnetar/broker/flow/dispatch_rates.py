@@ -261,7 +261,7 @@ class Throttle:
         return self.fitting_of(run, range(first, first + count), sizes) if self._bound else count
 
     def fitting_of(self, run: EntryRun, chosen: Sequence[int], sizes: Sequence[int]) -> int:
-        """Does the same for the entries with these indexes."""
+        """Returns how many of the entries with these indexes to send now, like :meth:`fitting`."""
         count = len(chosen)
         if not self._bound:
             return count

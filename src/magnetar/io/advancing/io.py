@@ -1,4 +1,4 @@
-"""An :class:`Io` whose time can be put ahead, and the procedure to do so."""
+"""An :class:`Io` whose time can be advanced, and the procedure to do so."""
 
 from __future__ import annotations
 

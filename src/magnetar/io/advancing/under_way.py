@@ -1,4 +1,4 @@
-"""Requests to threads and processes that are not answered yet: time is not put ahead meanwhile."""
+"""Requests to threads and processes that are not answered yet: time is not advanced meanwhile."""
 
 from __future__ import annotations
 

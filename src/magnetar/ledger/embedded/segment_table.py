@@ -87,17 +87,17 @@ class SegmentTable:
         self._move(Segment(log.segment_id, log=log), SegmentState.GROWING)
 
     def fill(self, segment_id: int, next_sequence: int) -> None:
-        """The log has moved on to the next segment."""
+        """Notes that the log has moved on from a segment to the next one."""
         segment = self._rows[segment_id]
         segment.next_sequence = next_sequence
         self._move(segment, SegmentState.FULL)
 
     def rewritten(self, sealed: SealedSegment) -> None:
-        """A compaction has written it: it is durable, with its index."""
+        """Adds a segment that a compaction has written: it is durable, with its index."""
         self._move(Segment(sealed.segment_id, sealed=sealed), SegmentState.REWRITTEN)
 
     def seal(self, sealed: SealedSegment) -> None:
-        """It has an index file, and no part of a ledger in it grows or is still to be switched."""
+        """Notes that a segment has its index, and that its parts of ledgers no longer change."""
         segment = self._rows.get(sealed.segment_id) or Segment(sealed.segment_id)
         segment.sealed = sealed
         segment.log = None
