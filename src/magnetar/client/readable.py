@@ -58,7 +58,7 @@ def described(message: Message, decoded: tuple[str, object] | None) -> dict[str,
 
 
 def text_of(data: bytes) -> str | None:
-    """Returns UTF-8 as text; None: it is not."""
+    """Returns UTF-8 as text; None: the data are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

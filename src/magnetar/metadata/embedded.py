@@ -181,7 +181,7 @@ class EmbeddedMetadataStore:
             self._edit_listeners.remove(listener)
 
     async def read_part(self, after: str, take: Callable[[NodeRange], None]) -> None:
-        """Passes ``take`` the persistent nodes after a path, as many as make a part.
+        """Passes the next part of the persistent nodes, those after a path, to ``take``.
 
         Changes that :meth:`listen_for_edits` reports before the call of ``take`` are in the part, later ones
         are not. Returns when ``take`` was called.

@@ -102,7 +102,7 @@ class StatsSelection:
     consumers: bool = True
 
     def query(self) -> dict[str, str]:
-        """The same selection as the query of a request to another broker."""
+        """Returns this selection as the query of a request to another broker."""
         truths = {
             "getPreciseBacklog": False,
             "subscriptionBacklogSize": self.backlog_size,

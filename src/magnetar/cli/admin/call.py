@@ -128,7 +128,7 @@ def written(call: Call, value: object) -> Rows:
 
 
 def piece(text: str) -> str:
-    """Returns a text in the form of a path's piece."""
+    """Returns a text as one piece of a path, with special characters encoded."""
     return quote(text, safe="")
 
 
