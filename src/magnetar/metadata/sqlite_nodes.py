@@ -291,7 +291,9 @@ class SqliteNodes:
         rows = self._connection.execute("SELECT next FROM sequences WHERE parent = ?", (parent,))
         number = rows[0][0] if rows else 0
         if not isinstance(number, int):
-            raise NodeDamaged(f"{parent}: the number of its last sequential child is {number!r}")
+            raise NodeDamaged(
+                f"{parent}: the number of its last sequential child must be an integer, not {number!r}"
+            )
         self._number(parent, number + 1)
         self.edits.append(Numbered(parent, number + 1))
         return f"{path}{number:0{_SEQUENCE_DIGITS}d}"
