@@ -172,7 +172,7 @@ class BundleAdmin:
         """Gives a bundle up. It remains a bundle of the namespace, and gets an owner when one of its topics
         is used.
 
-        :param force: delete it even if it has topics; they are kept
+        :param force: give it up even if it has topics; they are kept
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle, or it has no owner
         :raises HasChildren: it has topics

@@ -69,7 +69,7 @@ class KeyRanges(Protocol):
 
 
 def key_ranges(mode: KeySharedMode, points: int) -> KeyRanges:
-    """:param points: the number of points of each consumer on the ring; 0: each range is halved instead"""
+    """:param points: the number of points of each consumer on the ring; 0: no ring, ranges are halved"""
     if mode is KeySharedMode.STICKY:
         return StickyRanges()
     return HashRing(points) if points else HalvedRanges()

@@ -52,7 +52,7 @@ class DispatchLimiter:
         rate: DispatchRate,
         published: Published | None = None,
     ) -> None:
-        """:param published: what was published, for rates that are relative to the publish rate"""
+        """:param published: counts what was published, for rates that are relative to the publish rate"""
         self._wheel = wheel
         self._clock = clock
         self.kind = kind

@@ -53,7 +53,7 @@ class Deduplication:
     ) -> None:
         """:param connected: the connected producers by name; read for snapshots
 
-        :param sources: the source positions by replicator of another cluster; filled here
+        :param sources: the source positions of replicators of other clusters; filled here
         """
         self._ledger = ledger
         self.cursor = cursor

@@ -95,7 +95,7 @@ def new_shared() -> Shared:
 
 
 def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
-    """:param producers: the producers of this process
+    """:param producers: the number of producers of this process
 
     :raises InvalidConfiguration: --raw does not support another flag
     """
@@ -176,7 +176,7 @@ def _contents(parsed: argparse.Namespace) -> tuple[bytes, ...]:
 def receive_settings(
     parsed: argparse.Namespace, subscription: str, earliest: bool, consumers: int
 ) -> ReceiveSettings:
-    """:param consumers: the consumers of this process
+    """:param consumers: the number of consumers of this process
 
     :raises InvalidConfiguration: --raw with a limit of the rate
     """
