@@ -21,6 +21,7 @@ from magnetar.security.authorization import TopicOperation as T
 
 _FILES = PageFiles(Path(__file__).parent / "page", images=True)
 _EVENTS = "/dashboard/events"
+_ACCESS = "/dashboard/access"
 _POLICIES = "/dashboard/policies"
 _ELSEWHERE = {421: "another broker serves the topic"}
 
@@ -40,6 +41,7 @@ def dashboard() -> Sequence[Endpoint]:
     return (
         Endpoint("GET", "/", _start, "the dashboard", B.GET_VERSION, public=True),
         Endpoint("GET", "/dashboard/{file}", _part, "a file of the dashboard", B.GET_VERSION, public=True),
+        Endpoint("GET", _ACCESS, access, "whether roles need permissions, and the role", B.GET_VERSION),
         Endpoint("GET", "/dashboard/load/brokers", brokers, "brokers and their load", B.GET_LOAD),
         Endpoint(
             "GET",
@@ -78,6 +80,11 @@ def dashboard() -> Sequence[Endpoint]:
             anywhere=True,
         ),
     )
+
+
+async def access(application: Application, request: Request) -> Response:
+    role = request.principal.original_role or request.principal.role
+    return json_response({"authorization": application.access.authorizer.asks, "role": role})
 
 
 async def brokers(application: Application, _request: Request) -> Response:

@@ -43,7 +43,8 @@ function revoke(what, rest, again, role) {
  * above: what its namespace grants, of a topic.
  */
 export async function permissionsOf(rest, what, again, { ofSubscriptions = {}, above = {} }) {
-  const granted = Object.entries(await get(`${rest}/permissions`)).sort();
+  const [permissions, { authorization }] = await Promise.all([get(`${rest}/permissions`), get("/dashboard/access")]);
+  const granted = Object.entries(permissions).sort();
   const isAbove = (role, actions) => role in above && actions.every((each) => above[role].includes(each));
   const row = ([role, actions]) =>
     h(
@@ -60,8 +61,12 @@ export async function permissionsOf(rest, what, again, { ofSubscriptions = {}, a
       ),
     );
   const subscriptions = Object.entries(ofSubscriptions);
+  const none = authorization ? "No permissions are granted: only superusers and administrators of the tenant have access." : "No permissions are granted.";
   return [
-    granted.length ? table("Permissions", [{ words: "Role" }, { words: "May" }, { words: "" }], granted.map(row)) : h("p", { class: "empty" }, "No permissions are granted: only superusers and administrators of the tenant have access."),
+    authorization
+      ? h("p", { class: "dim", "data-key": "authorization" }, "Authorization is on: a role may do what is granted here; superusers and administrators of the tenant may do everything.")
+      : h("p", { class: "warning", "data-key": "authorization" }, h("strong", null, "Authorization is off"), ": everybody may do everything. Permissions are stored, and take effect with ", h("code", null, "authorizationEnabled=true"), "."),
+    granted.length ? table("Permissions", [{ words: "Role" }, { words: "May" }, { words: "" }], granted.map(row)) : h("p", { class: "empty" }, none),
     subscriptions.length ? h("p", { class: "dim" }, `Subscriptions for some roles only: ${subscriptions.map(([name, roles]) => `${name} (${roles.join(", ")})`).join("; ")}`) : null,
     h("div", { class: "row below" }, button("Grant", () => grant(what, rest, again))),
   ];
