@@ -76,3 +76,58 @@ def test_permissions_say_whether_authorization_is_on(
             page.check_fits(width)
             assert page.browser.execute_script(_CONTRAST)["faint"] == []
         page.check_console()
+
+
+@pytest.fixture(scope="module")
+def roles(secured: SecuredServer) -> None:
+    """One role for one namespace, one for two, one for a topic, and one for nothing."""
+    _as_admin(secured, "PUT", "/admin/v2/namespaces/public/second")
+    _as_admin(secured, "PUT", "/admin/v2/persistent/public/second/bills")
+    for place, role in (
+        ("namespaces/public/default", "clerk"),
+        ("namespaces/public/default", "auditor"),
+        ("namespaces/public/second", "auditor"),
+        ("persistent/public/second/bills", "biller"),
+    ):
+        _as_admin(secured, "POST", f"/admin/v2/{place}/permissions/{role}", '["consume"]')
+
+
+@pytest.mark.usefixtures("roles")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_role_lands_where_it_may_be(
+    secured: SecuredServer, browser: webdriver.Chrome, width: int, scheme: str
+) -> None:
+    page = Page(browser, secured.http_url)
+    page.appear(width, scheme)
+    _as_role(page, "clerk")
+    for place in ("/", "/topics", "/namespaces"):
+        page.go(place)
+        page.sees("public/default", "1 to 1 of 1", "orders")
+        assert page.browser.current_url.endswith("#/namespace/public/default")
+    page.go("/storage")
+    page.sees("Not allowed", "What you may see")
+    _as_role(page, "biller")
+    page.go("/")
+    page.sees("bills", "0 subscriptions")
+    assert page.browser.current_url.endswith("#/topic/persistent/public/second/bills")
+    _as_role(page, "auditor")
+    page.go("/")
+    page.sees("Not allowed", "What you may see", "public/default", "public/second")
+    page.check_fits(width)
+    assert page.browser.execute_script(_CONTRAST)["faint"] == []
+    page.element("main ul a[href$='public/second']").click()
+    page.sees("1 to 1 of 1", "bills")
+    _as_role(page, "nobody")
+    page.go("/")
+    page.sees("Not allowed", "Your role has no permission on any namespace or topic.")
+    page.check_fits(width)
+    # What the broker refused is in the console, and nothing else.
+    lines = browser.get_log("browser")
+    assert all("401" in line["message"] or "403" in line["message"] for line in lines), lines
+
+
+@pytest.mark.usefixtures("roles")
+def test_nobody_is_told_of_names_without_credentials(secured: SecuredServer) -> None:
+    status, body = secured.ask("GET", "/dashboard/access/names")
+    assert status == 401, body

@@ -40,7 +40,11 @@ from magnetar.naming import name_rules as naming
 from magnetar.naming.bundles import MAX_BUNDLES, Bundles
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
+from magnetar.security.authentication import Principal
+from magnetar.security.authorization import NamespaceOperation, Target, TopicOperation
 
+_MOST_LOOKED_AT = 2000
+_MOST_REACHABLE = 100
 _TOPICS_AT_ONCE = 8
 """Topics of a bundle that are loaded at the same time, so that they share commits."""
 
@@ -285,6 +289,34 @@ class NamespaceAdmin:
         :raises TenantNotFound: no such tenant
         """
         return await self._records.of_tenant(tenant)
+
+    async def reachable(self, principal: Principal) -> Mapping[str, object]:
+        """Returns what a client may see: ``namespaces`` whose topics it may list, and, of other namespaces,
+        ``topics`` on which it has a permission; ``complete`` is false if there may be more.
+
+        It looks at :data:`_MOST_LOOKED_AT` namespaces at most, and stops at :data:`_MOST_REACHABLE` names.
+        """
+        may = self._broker.authorizer.refusal
+        namespaces: list[str] = []
+        topics: list[str] = []
+        looked_at, time_slice = 0, Slice(self._broker.io, "requests")
+        for tenant in await self._policies.tenants.names():
+            for text in await self._records.of_tenant(tenant):
+                if looked_at == _MOST_LOOKED_AT or len(namespaces) + len(topics) >= _MOST_REACHABLE:
+                    return {"namespaces": namespaces, "topics": topics, "complete": False}
+                looked_at += 1
+                await time_slice.rest()
+                name = self._broker.parse_namespace(text)
+                target = Target.of_namespace(name)
+                if await may(principal, NamespaceOperation.GET_TOPICS, target) is None:
+                    namespaces.append(text)
+                    continue
+                grants = (await self._records.get(name)).get("auth_policies") or {}
+                for topic in list(grants.get("destination_auth") or {})[:_MOST_REACHABLE]:
+                    at = Target.of_topic(TopicName.parse(topic))
+                    if await may(principal, TopicOperation.GET_STATS, at) is None:
+                        topics.append(topic)
+        return {"namespaces": namespaces, "topics": topics, "complete": True}
 
     async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
         """Returns the legacy namespaces of one cluster.

@@ -42,6 +42,7 @@ def dashboard() -> Sequence[Endpoint]:
         Endpoint("GET", "/", _start, "the dashboard", B.GET_VERSION, public=True),
         Endpoint("GET", "/dashboard/{file}", _part, "a file of the dashboard", B.GET_VERSION, public=True),
         Endpoint("GET", _ACCESS, access, "whether roles need permissions, and the role", B.GET_VERSION),
+        Endpoint("GET", f"{_ACCESS}/names", reachable, "what the role may see", B.GET_VERSION),
         Endpoint("GET", "/dashboard/load/brokers", brokers, "brokers and their load", B.GET_LOAD),
         Endpoint(
             "GET",
@@ -85,6 +86,10 @@ def dashboard() -> Sequence[Endpoint]:
 async def access(application: Application, request: Request) -> Response:
     role = request.principal.original_role or request.principal.role
     return json_response({"authorization": application.access.authorizer.asks, "role": role})
+
+
+async def reachable(application: Application, request: Request) -> Response:
+    return json_response(await application.admin.namespaces.reachable(request.principal))
 
 
 async def brokers(application: Application, _request: Request) -> Response:

@@ -51,8 +51,8 @@ export function command(kind, text) {
 /** A part of a view, or why it is not shown: who may see the rest need not be allowed to see it. */
 export const orWhy = (asking) => asking.catch((error) => h("p", { class: "dim" }, error.message));
 
-/** What is in the place of a view that could not be shown. */
-export function refusal(error, again) {
+/** What is in the place of a view that could not be shown; reachable: links to what the role may see. */
+export function refusal(error, again, reachable = null) {
   const wants = error.status === 401 || error.status === 403;
   return h(
     "div",
@@ -61,6 +61,6 @@ export function refusal(error, again) {
     h("p", null, error.message),
     error.more && error.more.url ? h("p", null, h("a", { href: `${error.more.url}/${location.hash}` }, "Open it on that broker")) : null,
     h("div", { class: "row" }, wants ? button("Use a token", again, "main") : null, h("a", { href: "#/" }, "To the broker")),
-    wants ? h("p", { class: "dim" }, "If you may see only one namespace, open its address: #/namespace/TENANT/NAMESPACE") : null,
+    reachable ? h("section", null, h("h2", null, "What you may see"), reachable) : null,
   );
 }

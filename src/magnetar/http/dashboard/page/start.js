@@ -8,6 +8,7 @@ import { namespace } from "./namespace.js";
 import { namespaces } from "./namespaces.js";
 import { overview } from "./overview.js";
 import { refusal } from "./parts.js";
+import { reachable } from "./reachable.js";
 import { changed, here } from "./routes.js";
 import { storage } from "./storage.js";
 import { switchTheme } from "./theme.js";
@@ -46,11 +47,32 @@ function askForToken(text) {
   });
 }
 
+/** Views of everything: a role with one place lands there in place of them. */
+const OF_EVERYTHING = new Set(["", "topics", "namespaces"]);
+
+async function offerPlaces(mine, error) {
+  let found;
+  try {
+    found = await reachable();
+  } catch {
+    // A client that is not authenticated: the refusal that is shown says it.
+    return;
+  }
+  if (mine !== turn) return;
+  if (found.only && OF_EVERYTHING.has(here().parts[0])) {
+    history.replaceState(null, "", found.only);
+    open();
+    return;
+  }
+  patch(main, refusal(error, () => askForToken(), found.links));
+}
+
 function refusedIn(mine) {
   return (error) => {
     if (mine !== turn) return;
     state("stopped");
     patch(main, refusal(error, () => askForToken()));
+    if (error.status === 401 || error.status === 403) offerPlaces(mine, error);
     if (error.status === 401 && !token() && !document.querySelector("dialog[open]")) {
       askForToken("This broker requires authentication. The token is kept while this tab is open.");
     }
