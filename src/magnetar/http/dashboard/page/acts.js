@@ -53,6 +53,19 @@ export function deletePartitioned(full) {
   deleteTopic(`${full}-partition-0`);
 }
 
+export function morePartitions(full, number) {
+  confirm({
+    title: "More partitions",
+    text: `The topic has ${number}. Partitions cannot be removed, and messages with a key may go to another partition than before.`,
+    act: "Add",
+    fields: [{ name: "partitions", label: "Partitions in total", type: "number", value: String(number + 1), min: String(number + 1) }],
+    async run({ partitions }) {
+      await ask("POST", `${parseTopic(full).rest}/partitions`, Number(partitions));
+      return `${parseTopic(full).local} has ${partitions} partitions`;
+    },
+  });
+}
+
 export function unloadTopic(full) {
   confirm({
     title: "Unload the topic",

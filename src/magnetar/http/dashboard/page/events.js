@@ -40,6 +40,12 @@ export function refresh() {
   for (const again of watches) again();
 }
 
+/** Runs again whenever something was done here; returns how to stop that. */
+export function whenRefreshed(again) {
+  watches.add(again);
+  return () => watches.delete(again);
+}
+
 /**
  * Watches a path until it is told to stop: asks again when the connection ends.
  *

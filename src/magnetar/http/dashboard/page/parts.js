@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { tell } from "./dialogs.js";
 import { plural } from "./format.js";
+import { namespaceLink, parseTopic, topicLink } from "./names.js";
 
 export function figure(label, value, more) {
   return h("div", { class: "figure" }, h("dt", null, label), h("dd", null, value, more ? h("small", null, more) : null));
@@ -17,6 +18,17 @@ export const button = (words, onclick, kind = "quiet") => h("button", { type: "b
 
 export function section(title, tools, ...content) {
   return h("section", { "data-key": title }, h("div", { class: "head" }, h("h2", null, title), tools ? h("div", { class: "row" }, tools) : null), content);
+}
+
+/** Where a topic is: its namespace, and for a partition its topic. */
+export function crumbs(name) {
+  return h(
+    "p",
+    { class: "crumbs" },
+    h("a", { href: "#/topics" }, "Topics"),
+    h("a", { href: namespaceLink(name.namespace) }, name.namespace),
+    name.partition >= 0 ? h("a", { href: topicLink(name.base) }, parseTopic(name.base).local) : null,
+  );
 }
 
 /** Every cell gets the words of its column: narrow screens show them beside it, in place of the heads. */

@@ -1,21 +1,21 @@
 // A topic: what goes through it, why nothing does, its subscriptions, schema, policies and ledgers.
 
-import { createSubscription, deletePartitioned, deleteTopic, unloadTopic } from "./acts.js";
+import { createSubscription, deleteTopic, unloadTopic } from "./acts.js";
 import { get } from "./api.js";
 import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
-import { bytes, count, duration, plural, rate } from "./format.js";
+import { bytes, count, duration, rate } from "./format.js";
 import { ledgersOf } from "./ledgers.js";
 import { Messages, sendMessage } from "./messages.js";
-import { namespaceLink, parseNamespace, parseTopic, topicLink } from "./names.js";
-import { button, command, figure, lag, orWhy, section, table } from "./parts.js";
+import { parseNamespace, parseTopic } from "./names.js";
+import { partitioned } from "./partitioned.js";
+import { button, command, crumbs, figure, lag, orWhy, section, table } from "./parts.js";
 import { permissionsOf } from "./permissions.js";
 import { policiesOf } from "./policies.js";
 import { chip } from "./reasons.js";
 import { schemasOf } from "./schemas.js";
 import { Seen, sparkline } from "./sparkline.js";
 import { subscription } from "./subscriptions.js";
-import { topicList } from "./topics.js";
 
 const LEAST_MS = 500;
 
@@ -33,30 +33,6 @@ class Counted {
     this.before.set(name, { value, at, rate });
     return rate;
   }
-}
-
-function crumbs(name) {
-  return h(
-    "p",
-    { class: "crumbs" },
-    h("a", { href: "#/topics" }, "Topics"),
-    h("a", { href: namespaceLink(name.namespace) }, name.namespace),
-    name.partition >= 0 ? h("a", { href: topicLink(name.base) }, parseTopic(name.base).local) : null,
-  );
-}
-
-/** A topic with partitions: those are what has figures. */
-function partitions(main, name, number, parameters, handlers) {
-  const draw = (...list) =>
-    patch(
-      main,
-      crumbs(name),
-      h("h1", null, name.local, h("small", null, plural(number, "partition"))),
-      h("div", { class: "row acts" }, button("Delete", () => deletePartitioned(name.full), "danger")),
-      list,
-    );
-  draw();
-  return topicList(draw, name.namespace, parameters, handlers, `${name.full}-partition-`);
 }
 
 function producersOf(told) {
@@ -95,7 +71,7 @@ export function topic(main, full, parameters, handlers) {
   const messages = stored && !name.older ? new Messages(name, () => draw()) : null;
   let more = null;
   let latest = null;
-  let closeList = null;
+  let parts = null;
 
   function draw() {
     const { stats, explain } = latest;
@@ -153,7 +129,9 @@ export function topic(main, full, parameters, handlers) {
   const close = watch(name.events, {
     show(told) {
       if (told.partitions) {
-        closeList ||= partitions(main, name, told.partitions.partitions, parameters, handlers);
+        const { partitions } = told.partitions;
+        if (parts) parts.become(partitions);
+        else parts = partitioned(main, name, partitions, parameters, handlers);
         return;
       }
       const at = performance.now();
@@ -175,6 +153,6 @@ export function topic(main, full, parameters, handlers) {
   });
   return () => {
     close();
-    if (closeList) closeList();
+    if (parts) parts.close();
   };
 }
