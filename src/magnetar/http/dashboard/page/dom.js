@@ -1,7 +1,7 @@
 // Makes elements, and brings what is shown up to date without taking away what has the focus.
 
 const SVG = "http://www.w3.org/2000/svg";
-const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit"];
+const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onpointermove", "onpointerleave", "onkeydown"];
 /** What belongs to whoever looks, and not to what is shown. */
 const KEPT = new Set(["open"]);
 

@@ -1,13 +1,14 @@
 // The broker: how much goes through it, and what is stuck.
 
 import { brokersOf } from "./brokers.js";
+import { chart } from "./chart.js";
 import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
 import { bytes, count, plural, rate, since } from "./format.js";
 import { parseTopic, topicLink } from "./names.js";
 import { figure, pairs, section, table } from "./parts.js";
 import { chip } from "./reasons.js";
-import { Seen, sparkline } from "./sparkline.js";
+import { Seen } from "./sparkline.js";
 
 /** After so long brokers may have told something else of their load. */
 const BROKERS_MS = 15000;
@@ -25,12 +26,12 @@ function stuckRow(each) {
   );
 }
 
-function traffic(kind, words, now, throughput, { values, title }) {
+function traffic(kind, words, now, throughput, shown) {
   return h(
     "div",
     { class: "panel" },
     h("div", { class: "figure" }, h("dt", null, words), h("dd", null, rate(now), h("small", null, `msg/s · ${bytes(throughput)}/s`))),
-    sparkline(values, { width: 320, height: 56, title: `${words}, ${title}`, kind }),
+    chart(`${words}, ${shown.title}`, shown, { unit: "msg/s", kind }),
   );
 }
 

@@ -8,17 +8,20 @@ const LIVE = 60;
 export class Seen {
   constructor() {
     this.values = [];
+    this.times = [];
   }
 
   add(value) {
     this.values = [...this.values, value].slice(-LIVE);
+    this.times = [...this.times, Date.now()].slice(-LIVE);
   }
 
   /** What to draw, and what it is in words. */
   or(history, seconds) {
     const known = history.filter((value) => value > 0).length;
-    if (known > 2) return { values: history, title: `the last ${Math.round((history.length * seconds) / 60)} minutes` };
-    return { values: this.values, title: "since this page was opened" };
+    const ago = (index) => (history.length - 1 - index) * seconds * 1000;
+    if (known > 2) return { values: history, times: history.map((_, index) => Date.now() - ago(index)), title: `the last ${Math.round((history.length * seconds) / 60)} minutes` };
+    return { values: this.values, times: this.times, title: "since this page was opened" };
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { createSubscription, deleteTopic, unloadTopic } from "./acts.js";
 import { get } from "./api.js";
+import { chart } from "./chart.js";
 import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
 import { bytes, count, duration, rate } from "./format.js";
@@ -14,7 +15,7 @@ import { permissionsOf } from "./permissions.js";
 import { policiesOf } from "./policies.js";
 import { chip } from "./reasons.js";
 import { schemasOf } from "./schemas.js";
-import { Seen, sparkline } from "./sparkline.js";
+import { Seen } from "./sparkline.js";
 import { subscription } from "./subscriptions.js";
 
 const LEAST_MS = 500;
@@ -76,9 +77,9 @@ export function topic(main, full, parameters, handlers) {
   function draw() {
     const { stats, explain } = latest;
     const names = Object.keys(stats.subscriptions);
-    const line = (kind) => {
-      const { values, title } = seen[kind].or(latest.history[kind], latest.history.seconds);
-      return sparkline(values, { width: 110, height: 22, kind, title: `${kind}, ${title}` });
+    const ofKind = (kind) => {
+      const found = seen[kind].or(latest.history[kind], latest.history.seconds);
+      return found.values.length ? h("div", { class: "panel" }, chart(`${kind === "in" ? "In" : "Out"}, ${found.title}`, found, { unit: "msg/s", kind })) : null;
     };
     patch(
       main,
@@ -88,12 +89,13 @@ export function topic(main, full, parameters, handlers) {
       h(
         "dl",
         { class: "figures" },
-        figure("In", [rate(latest.rateIn), " ", line("in")], `msg/s · ${bytes(stats.bytesInCounter)} in total`),
-        figure("Out", [rate(latest.rateOut), " ", line("out")], `msg/s · ${bytes(stats.bytesOutCounter)} in total`),
+        figure("In", rate(latest.rateIn), `msg/s · ${bytes(stats.bytesInCounter)} in total`),
+        figure("Out", rate(latest.rateOut), `msg/s · ${bytes(stats.bytesOutCounter)} in total`),
         !stored ? null : figure("Stored", bytes(stats.storageSize), `${bytes(stats.backlogSize)} backlog`),
         stats.oldestBacklogMessageAgeSeconds > 0 ? figure("Oldest waits", duration(stats.oldestBacklogMessageAgeSeconds), stats.oldestBacklogMessageSubscriptionName || "") : null,
         latest.replication.map((each) => figure(`To ${each.cluster}`, duration(each.lagSeconds), lag(each))),
       ),
+      h("div", { class: "panels", "data-key": "charts" }, ["in", "out"].map((kind) => ofKind(kind))),
       section(
         stats.subscriptionCount === 1 ? "1 subscription" : `${count(stats.subscriptionCount)} subscriptions`,
         null,
