@@ -1,6 +1,7 @@
 // A line of the last rates, without axes; its words are beside it.
 
 import { drawn } from "./dom.js";
+import { plural } from "./format.js";
 
 const LIVE = 60;
 
@@ -20,7 +21,7 @@ export class Seen {
   or(history, seconds) {
     const known = history.filter((value) => value > 0).length;
     const ago = (index) => (history.length - 1 - index) * seconds * 1000;
-    if (known > 2) return { values: history, times: history.map((_, index) => Date.now() - ago(index)), title: `the last ${Math.round((history.length * seconds) / 60)} minutes` };
+    if (known > 2) return { values: history, times: history.map((_, index) => Date.now() - ago(index)), title: `the last ${plural(Math.round((history.length * seconds) / 60), "minute")}` };
     return { values: this.values, times: this.times, title: "since this page was opened" };
   }
 }
