@@ -35,6 +35,9 @@ class Shell:
             binary, http = (address.rpartition(":")[2] for address in self._ports.values())
             command = command.replace(" --data-dir", f" --binary-port {binary} --http-port {http} --data-dir")
         else:
+            if command.startswith("kill -9 $!"):
+                # A reader takes longer to type the next command than the process takes to end.
+                command += "\nwait $! 2>/dev/null"
             command += f"\necho {_END}"
         for shown, real in self._ports.items():
             command = command.replace(shown, real)
