@@ -151,6 +151,7 @@ def test_what_is_made_is_seen_and_what_is_deleted_is_gone(page: Page, served: Se
     page.go("/namespace/shop/eu")
     page.sees("No such topic.", "Bundles")
     page.push("Create topic")
+    page.sees("is deleted after a minute (brokerDeleteInactiveTopicsEnabled)")
     page.fill(local="carts & more")
     page.push("Create", "dialog")
     page.sees("was created", "Create subscription", "No schema: messages are bytes.")

@@ -12,6 +12,7 @@ const subscriptionPath = (topic, name) =>
 export function createTopic(namespace) {
   confirm({
     title: "Create a topic",
+    text: "As in Pulsar, a topic that has neither producers nor subscriptions is deleted after a minute (brokerDeleteInactiveTopicsEnabled), unless a retention time keeps it.",
     act: "Create",
     fields: [
       { name: "namespace", label: "Namespace", value: namespace || "public/default", pattern: "[^\\/]+(\\/[^\\/]+){1,2}" },
