@@ -81,6 +81,10 @@ def test_what_waits_is_seen_with_the_reason_and_keys_order_filter_and_scroll(ser
         assert topics(screen) == [f"quiet-{number}" for number in range(10, 20)]
         terminal.type("\x1b")
         terminal.sees("payments")
+        terminal.type("?")
+        terminal.sees("Keys and columns", "magnetar explain TOPIC", without="quiet-00")
+        terminal.type("q")
+        terminal.sees("quiet-00", "q end", without="Keys and columns")
         terminal.type("q")
         assert terminal.ends() == 0
         assert terminal.given_back()

@@ -26,7 +26,21 @@ from magnetar.naming.name_rules import InvalidName
 
 _ESCAPE_SECONDS = 0.05
 """After this time an incomplete sequence counts as the key Escape."""
-_FOOT = "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows scroll   q end"
+_FOOT = "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows scroll   ? help   q end"
+_HELP = (
+    "key, column     meaning",
+    "i o b w n       order by rate in, rate out, backlog, time of waiting, name",
+    "/  Escape       show topics with some words only; show all again",
+    "arrows, pages   scroll; Home and End go to the first and last topic",
+    "q               end",
+    "in/s  out/s     messages per second that producers send and consumers get",
+    "backlog         entries that subscriptions have not acknowledged",
+    "prod cons subs  numbers of producers, consumers and subscriptions (wide screens)",
+    "replication     how far other clusters are behind, if the topic is replicated",
+    "waits           the stuck subscription with the largest backlog, and why",
+    "",
+    "magnetar explain TOPIC says what to do about a subscription that waits.",
+)
 _READ_BYTES = 1024
 _COUNT = 20
 
@@ -86,7 +100,7 @@ class _Live:
     def _pressed(self, data: bytes) -> bool:
         """Processes keys; returns whether the user ended it."""
         for key in self._keys.of(data):
-            if key == "q" and self._view.typed is None:
+            if key == "q" and self._view.typed is None and not self._view.help:
                 return True
             self._view = self._view.pressed(key, self._rows(), self._total(self._feed.told))
         return False
@@ -106,6 +120,9 @@ class _Live:
         begin = max(0, self._view.top - told.shown["first"])
         topics = told.shown["topics"][begin : begin + rows]
         lines = table(topics, screen.size()[0], int(time.time() * 1000))
+        if self._view.help:
+            screen.drawn(head(told.shown), "Keys and columns", _HELP, "any key: back to the topics")
+            return
         screen.drawn(head(told.shown), self._status(told), lines, _FOOT)
 
     def _status(self, told: Newest) -> str:

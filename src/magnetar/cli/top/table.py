@@ -144,6 +144,8 @@ class View:
     """Index of the first line on the screen."""
     typed: str | None = None
     """The filter that is being typed."""
+    help: bool = False
+    """Whether the keys and columns are explained instead of topics."""
 
     def pressed(self, key: str, rows: int, total: int) -> View:
         """:param key: a letter, or a name of :mod:`magnetar.cli.top.screen`, such as ``up`` or ``enter``
@@ -152,6 +154,8 @@ class View:
         """
         if self.typed is not None:
             return self._typing(self.typed, key)
+        if self.help or key == "?":
+            return replace(self, help=not self.help)
         if key in ORDER_KEYS:
             return replace(self, order=ORDER_KEYS[key], top=0)
         if key == "/":
