@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -41,6 +41,7 @@ __all__ = [
     "run_pipeline",
     "spark_session",
 ]
+_AGAIN_SECONDS = 0.2
 log = logging.getLogger(__name__)
 _EXIT_CODES: Mapping[str, int] = {"finished": SUCCEEDED, "failed": FAILED, "differences": DIFFERENT}
 _CONNECT = "sc://"
@@ -92,15 +93,16 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
     given = {"cluster": asdict(cluster), "spark": asdict(spark_settings), section: asdict(own)}
     report = Report(name, without_secrets(given))
     progress = ProgressBar(name, quiet=quiet)
+    interrupts = _Interrupts()
     try:
-        with _interrupts_end_quietly() as set_handler, ExitStack() as stack:
+        with interrupts, ExitStack() as stack:
 
             @cache
             def spark() -> SparkSession:
                 session = spark_session(name, spark_settings)
                 started = progress.during("starting Spark", lambda: stack.enter_context(session))
-                # Spark has installed its own.
-                set_handler()
+                stack.callback(interrupts.over)
+                interrupts.install()
                 return started
 
             work = Work(own, cluster, spark, progress, report)
@@ -122,6 +124,9 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
         return INTERRUPTED
     # The report includes any error.
     except Exception as error:  # noqa: BLE001
+        if interrupts.came:
+            progress.finish("interrupted; the next run continues")
+            return INTERRUPTED
         if isinstance(error, PipelineError):
             report.error = str(error)
         else:
@@ -135,28 +140,45 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
     return _EXIT_CODES[report.outcome]
 
 
-@contextmanager
-def _interrupts_end_quietly() -> Iterator[Callable[[], None]]:
+class _Interrupts:
     """Lets SIGINT raise KeyboardInterrupt, without the log lines of libraries whose calls it interrupts.
 
-    Yields a function that installs the handler again.
+    It is raised again until :meth:`over`, because Python drops an exception that a handler raises in some
+    places, such as a finalizer or the release of a lock.
     """
 
-    def interrupted(_number: int, _frame: FrameType | None) -> None:
+    def __init__(self) -> None:
+        self.came = False
+        """Whether there was one: errors of Spark, whose JVM it ends as well, are its consequence."""
+        self._before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGALRM)}
+        self._mine = threading.current_thread() is threading.main_thread()
+
+    def install(self) -> None:
+        """Sets the handlers; Spark replaces that of SIGINT when it starts."""
+        if self._mine:
+            for each in self._before:
+                signal.signal(each, self._interrupted)
+
+    def over(self) -> None:
+        """Stops raising, so that what was begun can be ended."""
+        if self._mine:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        self.came = True
         logging.disable(logging.CRITICAL)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
         raise KeyboardInterrupt
 
-    def install() -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, interrupted)
+    def __enter__(self) -> _Interrupts:
+        self.install()
+        return self
 
-    before = signal.getsignal(signal.SIGINT)
-    install()
-    try:
-        yield install
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+    def __exit__(self, *_error: object) -> None:
+        self.over()
+        if self._mine:
+            for each, handler in self._before.items():
+                signal.signal(each, handler)
         logging.disable(logging.NOTSET)
 
 
