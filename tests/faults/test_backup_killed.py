@@ -293,7 +293,7 @@ def test_a_disk_that_is_full_at_any_step(
     written = 0
 
     class Full:
-        """A file on a disk with room for so many writes."""
+        """A file on a disk that has room for a number of writes."""
 
         def __init__(self, path: Path) -> None:
             self._file = opened(path)

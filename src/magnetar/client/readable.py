@@ -57,6 +57,20 @@ def described(message: Message, decoded: tuple[str, object] | None) -> dict[str,
     return found
 
 
+def value_of(message: Message, decoder: tuple[str, DecodeMessage] | None) -> tuple[str, object] | None:
+    """Returns the schema type and the decoded content; None: the content does not match the schema.
+
+    :param decoder: schema type and decoder; None: there is no schema
+    """
+    if decoder is None:
+        return None
+    kind, decode = decoder
+    try:
+        return kind, plain(decode(message))
+    except UNREADABLE:
+        return None
+
+
 def text_of(data: bytes) -> str | None:
     """Returns UTF-8 as text; None: the data are not UTF-8."""
     try:

@@ -108,7 +108,7 @@ class ManagedLedgerFactory:
         :param retention: None: that of the settings
         :param quorums: None: those of the settings
         :param trims: False: nothing stored before is trimmed until ``trimmer.begin`` is called
-        :param tenure: the tenure of this owner, who may end it at any time; None: there can be no other owner
+        :param tenure: the ownership of this broker, which may end at any time; None: no other can be owner
         :param properties: initial ones, if it is created; with ``PULSAR.SHADOW_SOURCE`` it is a shadow
         :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
         :raises ManagedLedgerFenced: another broker opened it at the same time

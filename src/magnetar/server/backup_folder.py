@@ -129,7 +129,7 @@ class BackupFolder:
     def chosen(self, number: int | None) -> list[BackupRow]:
         """Returns one backup of the list, or all for None.
 
-        :raises BackupRefused: there is none of this number
+        :raises BackupRefused: no backup has this number
         """
         found = [row for row in self.listed if number is None or row.number == number]
         if not found:

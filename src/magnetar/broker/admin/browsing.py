@@ -56,7 +56,7 @@ class BrowsingAdmin:
         Without a position and a time, these are the messages of the last entries; with a key, those of all.
 
         :param count: the most messages, 1 to :data:`MOST_MESSAGES`; the last entry may add more of its batch
-        :param position: the first entry to look at; if there is none, the next one
+        :param position: the first entry to look at; if it is not stored, the next stored one
         :param time_ms: the first publish time to look at, in ms since 1970
         :param key: return only messages with this key
 
@@ -86,7 +86,7 @@ class BrowsingAdmin:
 
 
 def _beginning(ledger: ManagedLedger, last: int | None) -> Position:
-    """Returns the first stored position; with ``last``, that of so many entries before the end."""
+    """Returns the first stored position; with ``last``, the one that many entries before the end."""
     ledgers = ledger.ledgers
     before = (ledgers.first_id(), -1)
     skipped = max(0, ledgers.entries_after(before) - last) if last is not None else 0
@@ -182,21 +182,14 @@ class _Browsed:
         return found
 
     async def _decoded(self, message: Message) -> tuple[str, object] | None:
-        from magnetar.client.readable import UNREADABLE, plain
+        from magnetar.client.readable import value_of
 
         if message.has_null_value() or message.encryption() is not None or len(message.data()) > _LARGE:
             return None
         version = message.schema_version()
         if version not in self._decoders:
             self._decoders[version] = await self._decoder(version)
-        found = self._decoders[version]
-        if found is None:
-            return None
-        kind, decode = found
-        try:
-            return kind, plain(decode(message))
-        except UNREADABLE:
-            return None
+        return value_of(message, self._decoders[version])
 
     async def _decoder(self, version: bytes) -> tuple[str, DecodeMessage] | None:
         from magnetar.broker.schemas.data import version_from_bytes

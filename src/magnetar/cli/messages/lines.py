@@ -15,8 +15,8 @@ from magnetar.client.readable import (
     DecodeMessage,
     decode_message,
     described,
-    plain,
     text_of,
+    value_of,
 )
 from magnetar.naming.topic_name import TopicName
 
@@ -86,14 +86,7 @@ class SchemaDecoders:
         wanted = message.topic_name(), version if len(version) == 8 else b""
         if wanted not in self._known:
             self._known[wanted] = self._decoder(*wanted)
-        found = self._known[wanted]
-        if found is None:
-            return None
-        kind, decode = found
-        try:
-            return kind, plain(decode(message))
-        except UNREADABLE:
-            return None
+        return value_of(message, self._known[wanted])
 
     def _decoder(self, topic: str, version: bytes) -> tuple[str, DecodeMessage] | None:
         try:

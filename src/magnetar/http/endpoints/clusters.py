@@ -53,13 +53,16 @@ def _address(*schemes: str) -> Check:
     return check
 
 
+_ADDRESSES = {
+    "serviceUrl": Field(_address("http")),
+    "serviceUrlTls": Field(_address("https")),
+    "brokerServiceUrl": Field(_address("pulsar")),
+    "brokerServiceUrlTls": Field(_address("pulsar+ssl")),
+}
 _CLUSTER_DATA = body(
     fields(
         {
-            "serviceUrl": Field(_address("http")),
-            "serviceUrlTls": Field(_address("https")),
-            "brokerServiceUrl": Field(_address("pulsar")),
-            "brokerServiceUrlTls": Field(_address("pulsar+ssl")),
+            **_ADDRESSES,
             "proxyServiceUrl": Field(text),
             "authenticationPlugin": Field(text),
             "authenticationParameters": Field(text),
@@ -86,14 +89,7 @@ _CLUSTER_DATA = body(
     required="cluster data is required",
 )
 _CLUSTER_URL = body(
-    fields(
-        {
-            "serviceUrl": Field(_address("http")),
-            "serviceUrlTls": Field(_address("https")),
-            "brokerServiceUrl": Field(_address("pulsar")),
-            "brokerServiceUrlTls": Field(_address("pulsar+ssl")),
-        }
-    ),
+    fields(_ADDRESSES),
     "clusterUrl",
     required="cluster url is required",
 )

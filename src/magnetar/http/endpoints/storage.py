@@ -59,16 +59,16 @@ def _position(name: str, value: Any) -> tuple[int, int]:
     return number(f"{name}.ledgerId", value.get("ledgerId")), number(f"{name}.entryId", value.get("entryId"))
 
 
-def _prolonged_seconds(request: Request) -> int | None:
+def _held_seconds(request: Request) -> int | None:
     return _seconds(_body(request, "seconds"))
 
 
 async def _take(application: Application, request: Request) -> Response:
-    return json_response(await _snapshots(application).take(_seconds(_body(request, "seconds"))))
+    return json_response(await _snapshots(application).take(_held_seconds(request)))
 
 
 async def _prolong(application: Application, request: Request) -> Response:
-    seconds = _seconds(_body(request, "seconds"))
+    seconds = _held_seconds(request)
     return json_response(_snapshots(application).prolong(request.variables["snapshot"], seconds))
 
 
@@ -147,7 +147,7 @@ READ_PLANS: Sequence[Endpoint] = [
     Endpoint(
         "PUT",
         _PATH + "/{plan}",
-        calls(ReadPlanAdmin.prolong, variable("plan"), _prolonged_seconds, answer=as_json),
+        calls(ReadPlanAdmin.prolong, variable("plan"), _held_seconds, answer=as_json),
         "keep the files of a read plan for longer",
         TopicOperation.READ_FILES,
         asks=True,

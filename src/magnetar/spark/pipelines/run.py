@@ -119,12 +119,9 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
             pipeline.run(work)
         if report.outcome == "failed":
             report.outcome = "finished"
-    except KeyboardInterrupt:
-        progress.finish("interrupted; the next run continues")
-        return INTERRUPTED
     # The report includes any error.
-    except Exception as error:  # noqa: BLE001
-        if interrupts.came:
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001
+        if interrupts.came or isinstance(error, KeyboardInterrupt):
             progress.finish("interrupted; the next run continues")
             return INTERRUPTED
         if isinstance(error, PipelineError):
