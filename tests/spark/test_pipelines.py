@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -411,14 +412,17 @@ def test_an_interrupt_ends_a_pipeline_without_stack_traces(
     own = {"topic": topic, "path": str(tmp_path / "lake")}
     config.write_text(json.dumps({"cluster": addresses, "spark": {"master": "local[1]"}, "archive": own}))
     command = [sys.executable, "-m", "magnetar", "pipeline", "archive", "--config", str(config)]
-    for step in ("starting Spark", "archiving"):
+    # The JVM is launched, Spark starts, a query runs.
+    for step, seconds in (("starting Spark", 0.0), ("starting Spark", 1.5), ("archiving", 0.0)):
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
             assert process.stderr is not None
             told = ""
             while f"archive: {step}\n" not in told:
                 told += process.stderr.readline()
+            time.sleep(seconds)
             # As a terminal does: to the JVM as well.
             os.killpg(process.pid, signal.SIGINT)
+            # Ends once the JVM and its workers have ended too, which hold the pipe.
             told += process.stderr.read()
         assert process.returncode == 130, told
         assert told.endswith("archive: interrupted; the next run continues\n")
