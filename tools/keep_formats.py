@@ -1,9 +1,9 @@
-"""Keeps a data directory, and a folder with a backup of it, in the formats that the source writes now.
+"""Keeps a data directory with a backup of it, and a checkpoint of Spark, in the present formats.
 
     python tools/keep_formats.py
 
 Writes ``tests/integration/data_formats/NAME.tar.gz``, whose name has the numbers of the formats. Run it in a
-commit that changes a format. An archive is never written again: what it has comes from its own time.
+commit that changes a format. An archive is never written again: its contents come from its own time.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "harness"))
 
+import kept_checkpoint  # noqa: E402
 import kept_data  # noqa: E402
 from server import Server  # noqa: E402
 
@@ -29,27 +31,38 @@ NAME = f"ledgers-{LEDGERS}-metadata-{METADATA}-backups-{BACKUPS}.tar.gz"
 
 
 def main() -> int:
-    target = FOLDER / NAME
+    FOLDER.mkdir(exist_ok=True)
+    kept = [
+        _keep(NAME, _data_directory, ("data", "backups")),
+        _keep(kept_checkpoint.NAME, kept_checkpoint.write, ("data", "archive")),
+    ]
+    return 0 if any(kept) else 1
+
+
+def _keep(name: str, write: Callable[[Server], None], parts: tuple[str, ...]) -> bool:
+    target = FOLDER / name
     if target.exists():
         print(f"{target.relative_to(ROOT)} is there already")
-        return 1
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        server = Server(folder, kept_data.SETTINGS)
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder), kept_data.SETTINGS)
         server.start()
-        client = kept_data.connected(server)
-        kept_data.write(server, client)
-        command = [sys.executable, "-m", "magnetar", "backup", str(folder / "backups"), "--quiet"]
-        subprocess.run([*command, "--admin-url", server.http_url], check=True)
+        write(server)
         # Killed, not stopped, so that the tail of the log must be replayed.
         server.kill()
-        client.shutdown()
-        FOLDER.mkdir(exist_ok=True)
         with tarfile.open(target, "w:gz") as archive:
-            for part in ("data", "backups"):
-                archive.add(folder / part, part)
+            for part in parts:
+                archive.add(Path(folder) / part, part)
     print(target.relative_to(ROOT), target.stat().st_size)
-    return 0
+    return True
+
+
+def _data_directory(server: Server) -> None:
+    client = kept_data.connected(server)
+    kept_data.write(server, client)
+    command = [sys.executable, "-m", "magnetar", "backup", str(server.folder / "backups"), "--quiet"]
+    subprocess.run([*command, "--admin-url", server.http_url], check=True)
+    client.shutdown()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from magnetar.metadata.sqlite_nodes import FORMAT_VERSION as METADATA
 from magnetar.server.backup_folder import FORMAT as BACKUPS
 
 FOLDER = Path(__file__).parent / "data_formats"
-KEPT = sorted(FOLDER.glob("*.tar.gz"))
+KEPT = sorted(FOLDER.glob("ledgers-*.tar.gz"))
 
 each_format = pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name.partition(".")[0])
 

@@ -7,6 +7,7 @@ import sys
 import traceback
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from simulation.one_seed import STORIES, one
 
@@ -27,17 +28,19 @@ def show(story: str, seed: int, *, trace: bool) -> int:
     return 0
 
 
-def many(story: str, first: int, count: int, processes: int) -> int:
+def many(story: str, first: int, count: int, processes: int, digests: Path | None) -> int:
     """A range of seeds; each that fails is named at once."""
     failed: list[int] = []
+    lines: list[str] = []
     seconds = 0.0
     done = 0
     for begin in range(first, first + count, _SEEDS_A_POOL):
         block = range(begin, min(begin + _SEEDS_A_POOL, first + count))
         # New processes for each block: SQLite's side of old worlds stays in the memory of those that were.
         with ProcessPoolExecutor(processes) as pool:
-            for seed, _digest, wrong, took in pool.map(partial(one, story), block, chunksize=10):
+            for seed, digest, wrong, took in pool.map(partial(one, story), block, chunksize=10):
                 done += 1
+                lines.append(f"{seed} {digest}\n")
                 seconds += took
                 if wrong:
                     failed.append(seed)
@@ -46,6 +49,8 @@ def many(story: str, first: int, count: int, processes: int) -> int:
                     print(f"seed {seed}: {wrong[:1000]}\n  replay: {replay}", flush=True)
                 if done % 1000 == 0:
                     print(f"{done} seeds, {len(failed)} failed", flush=True)
+    if digests is not None:
+        digests.write_text("".join(lines))
     print(f"{count} seeds from {first}, {seconds / max(count, 1):.3f} s each, failed: {failed or 'none'}")
     return 1 if failed else 0
 
@@ -74,10 +79,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--digests",
+        type=Path,
+        metavar="FILE",
+        help="write each seed and the digest of its trace, to compare those of two commits",
+    )
     options = parser.parse_args()
     if options.seed is not None:
         return show(options.story, options.seed, trace=options.trace)
-    return many(options.story, options.first, options.seeds, options.processes)
+    return many(options.story, options.first, options.seeds, options.processes, options.digests)
 
 
 if __name__ == "__main__":
