@@ -13,25 +13,24 @@ from magnetar.lazy_dataclass import dataclass
 class ClusterSettings:
     """The attributes are Pulsar's names in snake case; units, ranges, defaults: docs/settings.md."""
 
+    # Written by tools/generate_settings.py.
     zookeeper_servers: str
     metadata_store_url: str
     global_zookeeper_servers: str
     configuration_store_servers: str
     configuration_metadata_store_url: str
+    failure_domains_enabled: bool
     metadata_store_session_timeout_millis: int
     zoo_keeper_session_timeout_millis: int
     metadata_store_config_path: str
     configuration_store_config_path: str
-    magnetar_zoo_keeper_password: str = field(repr=False)
     bookkeeper_metadata_service_uri: str
+    bookkeeper_client_authentication_plugin: str
+    bookkeeper_client_authentication_parameters_name: str
+    bookkeeper_client_authentication_parameters: str = field(repr=False)
     bookkeeper_client_timeout_in_seconds: int
-    bookkeeper_use_v2_wire_protocol: bool
-    bookkeeper_client_get_bookie_info_interval_seconds: int
-    bookkeeper_client_get_bookie_info_retry_interval_seconds: int
-    bookkeeper_disk_weight_based_placement_enabled: bool
-    bookkeeper_explicit_lac_interval_in_mills: int
     bookkeeper_client_speculative_read_timeout_in_millis: int
-    bookkeeper_enable_sticky_reads: bool
+    bookkeeper_use_v2_wire_protocol: bool
     bookkeeper_client_health_check_enabled: bool
     bookkeeper_client_health_check_interval_seconds: int
     bookkeeper_client_health_check_error_threshold_per_interval: int
@@ -43,22 +42,24 @@ class ClusterSettings:
     bookkeeper_client_enforce_min_num_racks_per_write_quorum: bool
     bookkeeper_client_isolation_groups: str
     bookkeeper_client_secondary_isolation_groups: str
-    bookkeeper_client_authentication_plugin: str
-    bookkeeper_client_authentication_parameters_name: str
-    bookkeeper_client_authentication_parameters: str
-    magnetar_jaas_config_path: str
+    bookkeeper_client_get_bookie_info_interval_seconds: int
+    bookkeeper_client_get_bookie_info_retry_interval_seconds: int
+    bookkeeper_enable_sticky_reads: bool
     bookkeeper_tls_client_authentication: bool
     bookkeeper_tls_key_file_type: str
     bookkeeper_tls_trust_cert_types: str
-    bookkeeper_tls_key_store_password_path: str
-    bookkeeper_tls_trust_store_password_path: str
+    bookkeeper_tls_key_store_password_path: str = field(repr=False)
+    bookkeeper_tls_trust_store_password_path: str = field(repr=False)
     bookkeeper_tls_key_file_path: str
     bookkeeper_tls_certificate_file_path: str
     bookkeeper_tls_trust_certs_file_path: str
+    bookkeeper_disk_weight_based_placement_enabled: bool
+    bookkeeper_explicit_lac_interval_in_mills: int
     managed_ledger_default_ensemble_size: int
     managed_ledger_default_write_quorum: int
     managed_ledger_default_ack_quorum: int
     managed_ledger_digest_type: str
+    managed_ledger_password: str = field(repr=False)
     load_balancer_enabled: bool
     load_balancer_load_shedding_strategy: str
     lower_boundary_shedding_enabled: bool
@@ -75,6 +76,7 @@ class ClusterSettings:
     load_balancer_broker_overloaded_threshold_percentage: int
     load_balancer_broker_threshold_shedder_percentage: int
     load_balancer_average_resource_usage_difference_threshold_percentage: int
+    flow_or_qps_difference_threshold_percentage: int
     load_balancer_avg_shedder_low_threshold: int
     load_balancer_avg_shedder_high_threshold: int
     load_balancer_avg_shedder_hit_count_low_threshold: int
@@ -101,16 +103,16 @@ class ClusterSettings:
     load_balancer_namespace_bundle_max_msg_rate: int
     load_balancer_namespace_bundle_max_bandwidth_mbytes: int
     load_balancer_namespace_maximum_bundles: int
+    load_manager_class_name: str
     supported_namespace_bundle_split_algorithms: tuple[str, ...]
     default_namespace_bundle_split_algorithm: str
-    namespace_bundle_unloading_timeout_ms: int
-    flow_or_qps_difference_threshold_percentage: int
-    load_manager_class_name: str
     load_balancer_override_broker_nic_speed_gbps: float | None
-    failure_domains_enabled: bool
+    namespace_bundle_unloading_timeout_ms: int
     prefer_later_versions: bool
     magnetar_load_shedding_interval_seconds: int
-    managed_ledger_password: str = field(repr=False)
+    magnetar_zoo_keeper_password: str = field(repr=False)
+    magnetar_jaas_config_path: str
+    # End of what it writes.
 
     @property
     def session_timeout_ms(self) -> int:

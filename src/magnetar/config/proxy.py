@@ -24,6 +24,7 @@ class ProxySettings:
     """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges:
     docs/settings-proxy.md."""
 
+    # Written by tools/generate_settings.py.
     zookeeper_servers: str
     metadata_store_url: str
     metadata_store_session_timeout_millis: int
@@ -102,10 +103,11 @@ class ProxySettings:
     http_requests_max_per_second: float
     cluster_name: str
     magnetar_ha_proxy_trusted_addresses: str
-    magnetar_zoo_keeper_config_path: str
-    magnetar_zoo_keeper_password: str = field(repr=False)
     magnetar_http_allowed_origins: tuple[str, ...]
     magnetar_http_allowed_hosts: tuple[str, ...]
+    magnetar_zoo_keeper_config_path: str
+    magnetar_zoo_keeper_password: str = field(repr=False)
+    # End of what it writes.
 
     @property
     def metadata_store(self) -> str:

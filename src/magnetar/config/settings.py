@@ -50,45 +50,18 @@ class Settings:
     """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges, defaults:
     docs/settings.md."""
 
+    # Written by tools/generate_settings.py.
     broker_service_port: int | None
     broker_service_port_tls: int | None
     web_service_port: int | None
     web_service_port_tls: int | None
     web_service_tls_protocols: tuple[str, ...]
     web_service_tls_ciphers: tuple[str, ...]
-    bind_addresses: str
-    advertised_listeners: str
-    internal_listener_name: str
-    tls_enabled: bool
-    tls_cert_refresh_check_duration_sec: int
-    tls_certificate_file_path: str
-    tls_key_file_path: str
-    tls_trust_certs_file_path: str
-    tls_allow_insecure_connection: bool
-    tls_require_trusted_client_cert_on_connect: bool
-    tls_protocols: tuple[str, ...]
-    tls_ciphers: tuple[str, ...]
-    tls_enabled_with_key_store: bool
-    tls_key_store_type: str
-    tls_key_store: str
-    tls_key_store_password: str = field(repr=False)
-    tls_trust_store_type: str
-    tls_trust_store: str
-    tls_trust_store_password: str = field(repr=False)
-    authentication_enabled: bool
-    authentication_providers: tuple[str, ...]
-    authentication_refresh_check_seconds: int
-    authorization_enabled: bool
-    authorization_provider: str
-    authorization_allow_wildcards_matching: bool
-    super_user_roles: tuple[str, ...]
-    proxy_roles: tuple[str, ...]
-    magnetar_replication_roles: tuple[str, ...]
-    anonymous_user_role: str
-    authenticate_original_auth_data: bool
-    authenticate_metrics_endpoint: bool
     bind_address: str
     advertised_address: str
+    advertised_listeners: str
+    internal_listener_name: str
+    bind_addresses: str
     max_http_server_connections: int
     delayed_delivery_enabled: bool
     delayed_delivery_tick_time_millis: int
@@ -97,118 +70,10 @@ class Settings:
     delayed_delivery_max_delay_in_millis: int
     acknowledgment_at_batch_index_level_enabled: bool
     web_socket_service_enabled: bool
-    status_file_path: str
-    web_socket_session_idle_timeout_millis: int
-    web_socket_ping_duration_seconds: int
-    web_socket_max_text_frame_size: int
-    broker_client_authentication_plugin: str
-    broker_client_authentication_parameters: str = field(repr=False)
-    broker_client_tls_enabled: bool
-    broker_client_trust_certs_file_path: str
-    broker_client_key_file_path: str
-    broker_client_certificate_file_path: str
     cluster_name: str
-    replicator_prefix: str
-    create_topic_to_remote_cluster_for_replication: bool
-    replication_start_at: str
-    replication_policy_check_duration_seconds: int
-    replication_metrics_enabled: bool
-    enable_replicated_subscriptions: bool
-    replicated_subscriptions_snapshot_frequency_millis: int
-    replicated_subscriptions_snapshot_timeout_seconds: int
-    replicated_subscriptions_snapshot_max_cached_per_subscription: int
-    cluster_migration_check_duration_seconds: int
-    cluster_migration_auto_resource_creation: bool
-    replication_connections_per_broker: int
-    replication_producer_queue_size: int
-    magnetar_replication_buffer_bytes: int
+    max_tenants: int
     broker_shutdown_timeout_ms: int
     topic_load_timeout_seconds: int
-    max_pending_publish_requests_per_connection: int
-    active_consumer_failover_delay_time_millis: int
-    active_consumer_failover_consistent_hashing: bool
-    subscription_types_enabled: tuple[str, ...]
-    subscription_key_shared_enable: bool
-    subscription_key_shared_use_consistent_hashing: bool
-    subscription_key_shared_consistent_hashing_replica_points: int
-    default_number_of_namespace_bundles: int
-    max_topics_per_namespace: int
-    broker_deduplication_enabled: bool
-    broker_deduplication_max_number_of_producers: int
-    broker_service_compaction_monitor_interval_in_seconds: int
-    broker_service_compaction_phase_one_loop_time_in_seconds: int
-    broker_service_compaction_threshold_in_bytes: int
-    topic_compaction_retain_null_key: bool
-    broker_deduplication_snapshot_frequency_in_seconds: int
-    broker_deduplication_snapshot_interval_seconds: int | None
-    broker_deduplication_entries_interval: int
-    broker_deduplication_producer_inactivity_timeout_minutes: int
-    broker_delete_inactive_topics_enabled: bool
-    broker_delete_inactive_partitioned_topic_metadata_enabled: bool
-    broker_delete_inactive_topics_frequency_seconds: int
-    broker_delete_inactive_topics_mode: str
-    broker_delete_inactive_topics_max_inactive_duration_seconds: int | None
-    enable_broker_side_subscription_pattern_evaluation: bool
-    subscription_pattern_max_length: int
-    max_unacked_messages_per_broker: int
-    max_unacked_messages_per_subscription_on_broker_blocked: float
-    broker_publisher_throttling_max_message_rate: int
-    broker_publisher_throttling_max_byte_rate: int
-    broker_max_connections: int
-    broker_max_connections_per_ip: int
-    max_unacked_messages_per_consumer: int
-    max_unacked_messages_per_subscription: int
-    key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int
-    key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
-    dispatcher_entry_filter_rescheduled_message_delay: int
-    entry_filter_names: tuple[str, ...]
-    encryption_require_on_producer: bool
-    max_same_address_producers_per_topic: int
-    max_same_address_consumers_per_topic: int
-    max_tenants: int
-    max_namespaces_per_tenant: int
-    dispatch_throttling_for_filtered_entries_enabled: bool
-    broker_entry_metadata_interceptors: tuple[str, ...]
-    exposing_broker_entry_metadata_to_client_enabled: bool
-    allow_override_entry_filters: bool
-    dispatcher_pause_on_ack_state_persistent_enabled: bool
-    auto_skip_non_recoverable_data: bool
-    subscription_expiration_time_minutes: int
-    subscription_expiry_check_interval_in_minutes: int
-    dispatch_throttling_rate_in_msg: int
-    dispatch_throttling_rate_in_byte: int
-    dispatch_throttling_rate_per_topic_in_msg: int
-    dispatch_throttling_rate_per_topic_in_byte: int
-    dispatch_throttling_rate_per_subscription_in_msg: int
-    dispatch_throttling_rate_per_subscription_in_byte: int
-    dispatch_throttling_rate_per_replicator_in_msg: int
-    dispatch_throttling_rate_per_replicator_in_byte: int
-    dispatch_throttling_rate_relative_to_publish_rate: bool
-    dispatch_throttling_on_batch_message_enabled: bool
-    dispatch_throttling_on_non_backlog_consumer_enabled: bool
-    max_publish_rate_per_topic_in_messages: int
-    max_publish_rate_per_topic_in_bytes: int
-    subscribe_throttling_rate_per_consumer: int
-    subscribe_rate_period_per_consumer_in_second: int
-    dispatcher_max_read_batch_size: int
-    dispatcher_max_read_size_bytes: int
-    dispatcher_max_round_robin_batch_size: int
-    max_concurrent_lookup_request: int
-    max_concurrent_topic_load_request: int
-    max_concurrent_non_persistent_message_per_connection: int
-    enable_persistent_topics: bool
-    enable_non_persistent_topics: bool
-    max_producers_per_topic: int
-    max_consumers_per_topic: int
-    max_subscriptions_per_topic: int
-    max_consumers_per_subscription: int
-    max_message_size: int
-    max_message_publish_buffer_size_in_mb: int
-    retention_check_interval_in_seconds: int
-    ttl_duration_default_in_seconds: int
-    message_expiry_check_interval_in_minutes: int
-    magnetar_delayed_messages_in_memory: int
-    magnetar_message_expiry_check_interval_seconds: int
     backlog_quota_check_enabled: bool
     precise_time_based_backlog_quota_check: bool
     backlog_quota_check_interval_in_seconds: int
@@ -216,13 +81,117 @@ class Settings:
     backlog_quota_default_limit_bytes: int
     backlog_quota_default_limit_second: int
     backlog_quota_default_retention_policy: str
-    subscription_backlog_scan_max_time_ms: int
-    subscription_backlog_scan_max_entries: int
+    ttl_duration_default_in_seconds: int
+    broker_delete_inactive_topics_enabled: bool
+    broker_delete_inactive_partitioned_topic_metadata_enabled: bool
+    broker_delete_inactive_topics_frequency_seconds: int
+    broker_delete_inactive_topics_mode: str
+    broker_delete_inactive_topics_max_inactive_duration_seconds: int | None
     force_delete_tenant_allowed: bool
     force_delete_namespace_allowed: bool
-    system_topic_enabled: bool
-    topic_level_policies_enabled: bool
+    max_pending_publish_requests_per_connection: int
+    message_expiry_check_interval_in_minutes: int
+    active_consumer_failover_delay_time_millis: int
+    active_consumer_failover_consistent_hashing: bool
+    subscription_backlog_scan_max_time_ms: int
+    subscription_backlog_scan_max_entries: int
+    subscription_expiration_time_minutes: int
+    subscription_expiry_check_interval_in_minutes: int
+    subscription_types_enabled: tuple[str, ...]
+    subscription_key_shared_enable: bool
+    subscription_key_shared_use_consistent_hashing: bool
+    subscription_key_shared_consistent_hashing_replica_points: int
+    broker_deduplication_enabled: bool
+    broker_deduplication_max_number_of_producers: int
+    broker_deduplication_snapshot_frequency_in_seconds: int
+    broker_deduplication_snapshot_interval_seconds: int | None
+    broker_deduplication_entries_interval: int
+    broker_deduplication_producer_inactivity_timeout_minutes: int
+    default_number_of_namespace_bundles: int
+    max_namespaces_per_tenant: int
+    max_topics_per_namespace: int
+    broker_max_connections: int
+    broker_max_connections_per_ip: int
+    is_allow_auto_update_schema_enabled: bool
+    status_file_path: str
+    max_unacked_messages_per_consumer: int
+    max_unacked_messages_per_subscription: int
+    max_unacked_messages_per_broker: int
+    key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int
+    key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
+    max_unacked_messages_per_subscription_on_broker_blocked: float
+    broker_publisher_throttling_max_message_rate: int
+    broker_publisher_throttling_max_byte_rate: int
+    dispatch_throttling_rate_in_msg: int
+    dispatch_throttling_rate_in_byte: int
+    max_publish_rate_per_topic_in_messages: int
+    max_publish_rate_per_topic_in_bytes: int
+    subscribe_throttling_rate_per_consumer: int
+    subscribe_rate_period_per_consumer_in_second: int
+    dispatch_throttling_rate_per_topic_in_msg: int
+    dispatch_throttling_rate_per_topic_in_byte: int
+    dispatch_throttling_on_batch_message_enabled: bool
+    dispatch_throttling_rate_per_subscription_in_msg: int
+    dispatch_throttling_rate_per_subscription_in_byte: int
+    dispatch_throttling_rate_per_replicator_in_msg: int
+    dispatch_throttling_rate_per_replicator_in_byte: int
+    dispatch_throttling_rate_relative_to_publish_rate: bool
+    dispatch_throttling_on_non_backlog_consumer_enabled: bool
+    enable_broker_side_subscription_pattern_evaluation: bool
+    subscription_pattern_max_length: int
+    dispatcher_max_read_batch_size: int
+    dispatch_throttling_for_filtered_entries_enabled: bool
+    dispatcher_max_read_size_bytes: int
+    dispatcher_entry_filter_rescheduled_message_delay: int
+    dispatcher_max_round_robin_batch_size: int
+    entry_filter_names: tuple[str, ...]
+    allow_override_entry_filters: bool
+    max_concurrent_lookup_request: int
+    max_concurrent_topic_load_request: int
+    max_concurrent_non_persistent_message_per_connection: int
+    enable_persistent_topics: bool
+    enable_non_persistent_topics: bool
+    max_producers_per_topic: int
+    max_same_address_producers_per_topic: int
+    encryption_require_on_producer: bool
+    max_consumers_per_topic: int
+    max_same_address_consumers_per_topic: int
+    max_subscriptions_per_topic: int
+    max_consumers_per_subscription: int
+    max_message_size: int
+    enable_replicated_subscriptions: bool
+    replicated_subscriptions_snapshot_frequency_millis: int
+    replicated_subscriptions_snapshot_timeout_seconds: int
+    replicated_subscriptions_snapshot_max_cached_per_subscription: int
+    replication_start_at: str
+    max_message_publish_buffer_size_in_mb: int
+    retention_check_interval_in_seconds: int
     max_num_partitions_per_partitioned_topic: int
+    system_topic_enabled: bool
+    system_topic_schema_compatibility_strategy: str
+    topic_level_policies_enabled: bool
+    broker_entry_metadata_interceptors: tuple[str, ...]
+    exposing_broker_entry_metadata_to_client_enabled: bool
+    tls_enabled: bool
+    tls_cert_refresh_check_duration_sec: int
+    tls_certificate_file_path: str
+    tls_key_file_path: str
+    tls_trust_certs_file_path: str
+    tls_allow_insecure_connection: bool
+    tls_protocols: tuple[str, ...]
+    tls_ciphers: tuple[str, ...]
+    tls_require_trusted_client_cert_on_connect: bool
+    authentication_enabled: bool
+    authentication_providers: tuple[str, ...]
+    authentication_refresh_check_seconds: int
+    authorization_enabled: bool
+    authorization_provider: str
+    super_user_roles: tuple[str, ...]
+    proxy_roles: tuple[str, ...]
+    magnetar_replication_roles: tuple[str, ...]
+    authenticate_original_auth_data: bool
+    authorization_allow_wildcards_matching: bool
+    anonymous_user_role: str
     http_max_request_size: int
     http_max_request_header_size: int
     managed_ledger_cursor_position_flush_seconds: int
@@ -237,10 +206,6 @@ class Settings:
     allow_auto_topic_creation_type: str
     allow_auto_subscription_creation: bool
     default_num_partitions: int
-    schema_compatibility_strategy: str
-    system_topic_schema_compatibility_strategy: str
-    is_schema_validation_enforced: bool
-    is_allow_auto_update_schema_enabled: bool
     managed_ledger_max_entries_per_ledger: int
     managed_ledger_min_ledger_rollover_time_minutes: int
     managed_ledger_max_ledger_rollover_time_minutes: int
@@ -251,10 +216,30 @@ class Settings:
     managed_ledger_max_batch_deleted_index_to_persist: int
     managed_ledger_persist_individual_ack_as_long_array: bool
     managed_ledger_max_unacked_ranges_to_persist_in_metadata_store: int
+    dispatcher_pause_on_ack_state_persistent_enabled: bool
+    auto_skip_non_recoverable_data: bool
+    replication_metrics_enabled: bool
+    replication_connections_per_broker: int
+    replicator_prefix: str
+    replication_producer_queue_size: int
+    replication_policy_check_duration_seconds: int
+    create_topic_to_remote_cluster_for_replication: bool
     default_retention_time_in_minutes: int
     default_retention_size_in_mb: int
     keep_alive_interval_seconds: int
     connection_liveness_check_timeout_millis: int
+    broker_service_compaction_monitor_interval_in_seconds: int
+    broker_service_compaction_threshold_in_bytes: int
+    broker_service_compaction_phase_one_loop_time_in_seconds: int
+    topic_compaction_retain_null_key: bool
+    cluster_migration_check_duration_seconds: int
+    cluster_migration_auto_resource_creation: bool
+    is_schema_validation_enforced: bool
+    schema_compatibility_strategy: str
+    web_socket_session_idle_timeout_millis: int
+    web_socket_ping_duration_seconds: int
+    web_socket_max_text_frame_size: int
+    authenticate_metrics_endpoint: bool
     expose_topic_level_metrics_in_prometheus: bool
     expose_consumer_level_metrics_in_prometheus: bool
     expose_producer_level_metrics_in_prometheus: bool
@@ -262,17 +247,27 @@ class Settings:
     split_topic_and_partition_label_in_prometheus: bool
     expose_publisher_stats: bool
     stats_update_frequency_in_secs: int
+    tls_enabled_with_key_store: bool
+    tls_key_store_type: str
+    tls_key_store: str
+    tls_key_store_password: str = field(repr=False)
+    tls_trust_store_type: str
+    tls_trust_store: str
+    tls_trust_store_password: str = field(repr=False)
+    broker_client_authentication_plugin: str
+    broker_client_authentication_parameters: str = field(repr=False)
+    broker_client_tls_enabled: bool
+    broker_client_trust_certs_file_path: str
+    broker_client_key_file_path: str
+    broker_client_certificate_file_path: str
+    enable_packages_management: bool
+    packages_replicas: int
     magnetar_segment_size_bytes: int
     magnetar_cache_size_bytes: int | None
     magnetar_read_max_entries: int | None
     magnetar_cursor_write_interval_ms: int
     magnetar_read_plan_max_seconds: int
-    enable_packages_management: bool
-    packages_replicas: int
     magnetar_max_package_size_bytes: int
-    magnetar_disk_reserve_bytes: int
-    magnetar_metrics_max_series: int
-    magnetar_orphaned_ledger_retention_hours: int
     magnetar_http_allowed_origins: tuple[str, ...]
     magnetar_http_allowed_hosts: tuple[str, ...]
     magnetar_dashboard_enabled: bool
@@ -282,23 +277,30 @@ class Settings:
     magnetar_max_consumers_per_connection: int
     magnetar_max_partitions_per_topic: int
     magnetar_max_topics_per_tenant: int
+    magnetar_max_subscriptions_per_topic: int
     magnetar_max_admin_requests_per_second_per_role: int
     magnetar_max_concurrent_admin_requests_per_role: int
-    magnetar_max_subscriptions_per_topic: int
-    min_usable_size_for_high_priority_writes: int
-    gc_wait_time: int
-    minor_compaction_threshold: float
-    minor_compaction_interval: int
-    major_compaction_threshold: float
-    major_compaction_interval: int
-    is_throttle_by_bytes: bool
+    magnetar_disk_reserve_bytes: int
+    magnetar_orphaned_ledger_retention_hours: int
+    magnetar_replication_buffer_bytes: int
+    magnetar_metrics_max_series: int
+    magnetar_min_ledger_rollover_seconds: float | None
+    magnetar_delayed_messages_in_memory: int
+    magnetar_message_expiry_check_interval_seconds: int
     compaction_rate_by_bytes: int
     compaction_rate_by_entries: int
+    disk_check_interval: int
+    disk_usage_lwm_threshold: float | None
     disk_usage_threshold: float
     disk_usage_warn_threshold: float | None
-    disk_usage_lwm_threshold: float | None
-    disk_check_interval: int
-    magnetar_min_ledger_rollover_seconds: float | None
+    gc_wait_time: int
+    is_throttle_by_bytes: bool
+    major_compaction_interval: int
+    major_compaction_threshold: float
+    min_usable_size_for_high_priority_writes: int
+    minor_compaction_interval: int
+    minor_compaction_threshold: float
+    # End of what it writes.
 
     @property
     def cache_size_bytes(self) -> int:

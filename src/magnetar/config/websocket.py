@@ -17,6 +17,7 @@ class WebSocketProcessSettings:
     """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges:
     docs/settings-websocket.md."""
 
+    # Written by tools/generate_settings.py.
     cluster_name: str
     broker_service_url: str
     broker_service_url_tls: str
@@ -65,6 +66,7 @@ class WebSocketProcessSettings:
     magnetar_http_allowed_hosts: tuple[str, ...]
     magnetar_zoo_keeper_config_path: str
     magnetar_zoo_keeper_password: str = field(repr=False)
+    # End of what it writes.
 
     @property
     def configuration_store(self) -> str:
