@@ -23,6 +23,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor
 
+from magnetar.broker.stats.figure_table import KINDS
 from magnetar.cli.client.options import parser as client_parser
 from magnetar.cli.magnetar import _parser as magnetar_parser
 from magnetar.cli.perf.options import parser as perf_parser
@@ -125,10 +126,13 @@ def _metrics() -> Iterator[str]:
 
 def _telemetry() -> Iterator[str]:
     """Yields instruments with kind and unit, and the names of attributes."""
+    for kind in KINDS:
+        for each in instruments.instruments_of(kind):
+            yield f"OTLP {each.name} {each.kind.name} {each.unit}"
+            yield from (f"OTLP {attribute}" for attribute in each.attributes)
     for value in vars(instruments).values():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(each, instruments.Instrument):
-                yield f"OTLP {each.name} {each.kind.name} {each.unit}"
+        if isinstance(value, instruments.Instrument):
+            yield f"OTLP {value.name} {value.kind.name} {value.unit}"
     for node in ast.walk(ast.parse((SOURCE / "telemetry" / "instruments.py").read_text())):
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and _TELEMETRY.fullmatch(text):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TypeVar
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
@@ -20,23 +19,18 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from magnetar.broker.stats.figures import DurationMetrics, MetricsSnapshot, TopicMetrics
 from magnetar.telemetry.instruments import (
-    COMPACTION,
-    CONSUMER,
-    PRODUCER,
-    TOPIC,
     Attributes,
     Figure,
     Instrument,
     InstrumentKind,
     Number,
     durations_of,
+    instruments_of,
     of_broker,
     of_consumer,
     of_producer,
     of_topic,
 )
-
-T = TypeVar("T")
 
 SCOPE = "org.apache.pulsar.broker"
 """Pulsar's name for the metrics of its broker."""
@@ -93,7 +87,7 @@ class _Gathered:
     def add(self, instrument: Instrument, attributes: Attributes, value: Number) -> None:
         self._append(instrument, self._point(_key_values(attributes)), value)
 
-    def add_row(self, figures: Sequence[Figure[T]], of: T, attributes: Sequence[KeyValue]) -> None:
+    def add_row(self, figures: Sequence[Figure], of: object, attributes: Sequence[KeyValue]) -> None:
         """Adds all metrics of one object."""
         point = self._point(attributes)
         for figure in figures:
@@ -147,16 +141,16 @@ def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
     gathered = _Gathered(times)
     for topic in topics:
         attributes = _key_values(of_topic(topic))
-        gathered.add_row(TOPIC, topic, attributes)
+        gathered.add_row(instruments_of("topic"), topic, attributes)
         if topic.compaction is not None:
-            gathered.add_row(COMPACTION, topic.compaction, attributes)
+            gathered.add_row(instruments_of("compaction"), topic.compaction, attributes)
         for producer in topic.producers:
             own = _key_values(of_producer(producer))
-            gathered.add_row(PRODUCER, producer, [*attributes, *own])
+            gathered.add_row(instruments_of("producer"), producer, [*attributes, *own])
         for subscription in topic.subscriptions:
             for consumer in subscription.consumers:
                 own = _key_values(of_consumer(subscription, consumer))
-                gathered.add_row(CONSUMER, consumer, [*attributes, *own])
+                gathered.add_row(instruments_of("consumer"), consumer, [*attributes, *own])
     return gathered
 
 

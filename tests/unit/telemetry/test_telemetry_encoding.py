@@ -16,7 +16,7 @@ from magnetar.broker.stats.figures import (
 )
 from magnetar.security.authentication import AuthenticationCounts
 from magnetar.telemetry.encoding import TOPICS_A_REQUEST, RequestEncoder
-from magnetar.telemetry.instruments import BROKER, COMPACTION, CONSUMER, PRODUCER, TOPIC
+from magnetar.telemetry.instruments import instruments_of
 
 
 def topic(number: int = 0, compaction: CompactionMetrics | None = None) -> TopicMetrics:
@@ -49,7 +49,8 @@ def values(snapshot: MetricsSnapshot) -> dict[str, dict[tuple[str, ...], float]]
 
 def test_an_instrument_is_of_one_kind_and_unit() -> None:
     known: dict[str, tuple[object, str]] = {}
-    for figure in (*TOPIC, *COMPACTION, *CONSUMER, *PRODUCER, *BROKER):
+    kinds = ("topic", "compaction", "consumer", "producer", "broker", "connections", "cache")
+    for figure in (each for kind in kinds for each in instruments_of(kind)):
         assert known.setdefault(figure.name, (figure.kind, figure.unit)) == (figure.kind, figure.unit)
 
 

@@ -123,6 +123,10 @@ class CompactionMetrics:
     size: int = 0
     write_latency_ms: Histogram | None = None
 
+    @property
+    def duration_seconds(self) -> float:
+        return self.duration_ms / 1000
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicationMetrics:
@@ -208,6 +212,31 @@ class TopicMetrics:
     @property
     def subscription_count(self) -> int:
         return len(self.subscriptions)
+
+    @property
+    def subscription_bytes_out(self) -> int:
+        """To consumers of present subscriptions, like ``subscription_messages_out``."""
+        return sum(each.bytes_out for each in self.subscriptions)
+
+    @property
+    def subscription_messages_out(self) -> int:
+        return sum(each.messages_out for each in self.subscriptions)
+
+    @property
+    def ack_rate(self) -> float:
+        return sum(each.ack_rate for each in self.subscriptions)
+
+    @property
+    def delayed(self) -> int:
+        return sum(each.delayed for each in self.subscriptions)
+
+    @property
+    def delay_index_bytes(self) -> int:
+        return sum(each.delay_index_bytes for each in self.subscriptions)
+
+    @property
+    def in_replay(self) -> int:
+        return sum(each.in_replay for each in self.subscriptions)
 
 
 @dataclass(slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
+from magnetar.broker.stats.figure_table import figures_of
 from magnetar.broker.stats.figures import (
     CompactionMetrics,
     ConsumerMetrics,
@@ -17,26 +18,46 @@ from magnetar.broker.stats.figures import (
 )
 from magnetar.http.metrics import exposition, sections
 from magnetar.http.metrics.exposition import Number, family, labels_text
-from magnetar.http.metrics.tables import (
-    COMPACTION,
-    CONSUMER,
-    CONSUMER_TOTALS,
-    HISTOGRAMS,
-    MANAGED_LEDGER,
-    NAMESPACE_ONLY,
-    PRODUCER,
-    SUBSCRIPTION,
-    TOPIC_AND_NAMESPACE,
-    TOPIC_ONLY,
-    broker_totals,
-    namespace_totals,
-)
 from magnetar.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 
 _PARTITION = re.compile(r"-partition-(\d+)$")
 _TOPICS_A_PIECE = 100
+_LATENCY_SUFFIXES = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
+_SIZE_SUFFIXES = ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb")
+_HistogramTable = Sequence[tuple[str, tuple[str, ...], Callable[[TopicMetrics], Histogram | None]]]
+_HISTOGRAMS: _HistogramTable = (
+    ("pulsar_storage_write_latency", _LATENCY_SUFFIXES, lambda t: t.write_latency_ms),
+    ("pulsar_storage_ledger_write_latency", _LATENCY_SUFFIXES, lambda t: t.ledger_write_latency_ms),
+    (
+        "pulsar_compaction_latency",
+        _LATENCY_SUFFIXES,
+        lambda t: t.compaction.write_latency_ms if t.compaction is not None else None,
+    ),
+    ("pulsar_entry_size", _SIZE_SUFFIXES, lambda t: t.entry_size_bytes),
+)
+_MERGED = ("write_latency_ms", "ledger_write_latency_ms", "entry_size_bytes")
+_SUMMED = (
+    "producer_count",
+    "consumer_count",
+    "rate_in",
+    "rate_out",
+    "throughput_in",
+    "throughput_out",
+    "bytes_in",
+    "messages_in",
+    "storage_size",
+    "storage_logical_size",
+    "backlog",
+    "backlog_bytes",
+    "offloaded_bytes",
+    "write_rate",
+    "read_rate",
+    "read_cache_misses_rate",
+    "evictions_by_size",
+    "evictions_by_time",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +102,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
 
 
 def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
-    for name, value in broker_totals(snapshot.topics):
+    for name, value in _broker_totals(snapshot.topics):
         yield from family(name, "gauge", [(cluster, value)])
     system, own = yield from _by_system(snapshot.topics)
     yield from family(
@@ -204,36 +225,13 @@ def _load(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:
-    labels = labels_text(
-        {"cluster": snapshot.cluster, "broker": snapshot.broker, "metric": "broker_connection"}
-    )
-    known = snapshot.connections
-    for name, value in (
-        ("pulsar_active_connections", known.active),
-        ("pulsar_connection_closed_total_count", known.closed),
-        ("pulsar_connection_create_fail_count", known.handshakes_failed),
-        ("pulsar_connection_create_success_count", known.handshakes_succeeded),
-        ("pulsar_connection_created_total_count", known.created),
-    ):
-        yield from family(name, "gauge", [(labels, value)])
+    labels = {"cluster": snapshot.cluster, "broker": snapshot.broker, "metric": "broker_connection"}
+    yield from _gauges("connections", [(labels_text(labels), snapshot.connections)])
 
 
 def _cache(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
-    cache = snapshot.cache
-    values: Sequence[tuple[str, Number]] = (
-        ("pulsar_ml_count", snapshot.managed_ledger_count),
-        ("pulsar_ml_cache_used_size", cache.used_bytes),
-        ("pulsar_ml_cache_entries", cache.entries),
-        ("pulsar_ml_cache_inserted_entries_total", cache.inserted_total),
-        ("pulsar_ml_cache_evicted_entries_total", cache.evicted_total),
-        ("pulsar_ml_cache_evictions", cache.evictions),
-        ("pulsar_ml_cache_hits_rate", float(cache.hits_rate)),
-        ("pulsar_ml_cache_hits_throughput", float(cache.hits_throughput)),
-        ("pulsar_ml_cache_misses_rate", float(cache.misses_rate)),
-        ("pulsar_ml_cache_misses_throughput", float(cache.misses_throughput)),
-    )
-    for name, value in values:
-        yield from family(name, "gauge", [(cluster, value)])
+    yield from _gauges("broker", [(cluster, snapshot)])
+    yield from _gauges("cache", [(cluster, snapshot.cache)])
 
 
 def _managed_ledgers(snapshot: MetricsSnapshot) -> Iterator[str]:
@@ -241,8 +239,17 @@ def _managed_ledgers(snapshot: MetricsSnapshot) -> Iterator[str]:
         (labels_text({"cluster": snapshot.cluster, "namespace": f"{item.namespace}/persistent"}), item)
         for item in snapshot.managed_ledgers
     ]
-    for name, figure in MANAGED_LEDGER:
-        yield from family(name, "gauge", ((labels, figure(item)) for labels, item in rows))
+    yield from _gauges("managed ledger", rows)
+
+
+def _gauges(kind: str, rows: Sequence[tuple[str, object]], *levels: str) -> Iterator[str]:
+    """Yields the figures of objects of one kind, with their labels.
+
+    :param levels: of topics, those that are printed
+    """
+    for row in figures_of(kind):
+        if row.prometheus and (not levels or row.level in levels):
+            yield from family(row.prometheus, "gauge", ((labels, row.of(each)) for labels, each in rows))
 
 
 def _topics_count(snapshot: MetricsSnapshot) -> Iterator[str]:
@@ -271,8 +278,7 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
             yield ""
         else:
             rows.append((_topic_labels(snapshot.cluster, topic, options), topic))
-    for name, figure in (*TOPIC_AND_NAMESPACE, *TOPIC_ONLY):
-        yield from family(name, "gauge", ((labels, figure(topic)) for labels, topic in rows))
+    yield from _gauges("topic", rows, "both", "topic")
     yield from _histograms(rows)
     yield from _compactions(rows)
     yield from sections.evictions(rows)
@@ -344,7 +350,7 @@ TopicRows = Sequence[tuple[str, TopicMetrics]]
 
 
 def _histograms(rows: TopicRows) -> Iterator[str]:
-    for name, suffixes, figure in HISTOGRAMS:
+    for name, suffixes, figure in _HISTOGRAMS:
         known: list[tuple[str, Histogram]] = []
         for row in _with_pauses(rows):
             if row is None:
@@ -370,8 +376,7 @@ def _compactions(rows: TopicRows) -> Iterator[str]:
         elif row[1].compaction is not None:
             known.append((row[0], row[1].compaction))
     if known:
-        for name, figure in COMPACTION:
-            yield from family(name, "gauge", ((labels, figure(each)) for labels, each in known))
+        yield from _gauges("compaction", known)
 
 
 def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
@@ -385,11 +390,13 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
         for consumer in sub.consumers
         if options.consumer_level
     ]
-    totals = dict(CONSUMER_TOTALS)
-    for name, figure in SUBSCRIPTION:
-        of_subs = ((labels, figure(sub)) for labels, sub in subs)
-        of_all = ((labels, totals[name](c)) for labels, c in consumers) if name in totals else ()
-        yield from family(name, "gauge", chain(of_subs, of_all))
+    # Consumers have metrics in common with their subscriptions.
+    totals = {row.prometheus: row for row in figures_of("consumer") if row.level == "subscription"}
+    for row in figures_of("subscription"):
+        of_subs = ((labels, row.of(sub)) for labels, sub in subs)
+        total = totals.get(row.prometheus)
+        of_all = () if total is None else ((labels, total.of(each)) for labels, each in consumers)
+        yield from family(row.prometheus, "gauge", chain(of_subs, of_all))
     for name in ("msg", "bytes"):
         throttled = (
             (f'{labels},reason="{whose.lower()}"', sub.held_back.get((whose, name == "msg"), 0))
@@ -398,8 +405,7 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
         )
         yield from family(f"pulsar_subscription_dispatch_throttled_{name}_events", "gauge", throttled)
     if options.consumer_level:
-        for name, of_consumer in CONSUMER:
-            yield from family(name, "gauge", ((labels, of_consumer(c)) for labels, c in consumers))
+        yield from _gauges("consumer", consumers, "")
 
 
 def _consumer_labels(consumer: ConsumerMetrics) -> str:
@@ -415,18 +421,53 @@ def _producers(rows: TopicRows) -> Iterator[str]:
         for labels, topic in rows
         for item in topic.producers
     ]
-    for name, figure in PRODUCER:
-        yield from family(name, "gauge", ((labels, figure(item)) for labels, item in producers))
+    yield from _gauges("producer", producers)
 
 
 def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
     rows = [
         (labels_text({"cluster": snapshot.cluster, "namespace": total.namespace}), total)
-        for total in namespace_totals(snapshot.topics)
+        for total in _namespace_totals(snapshot.topics)
     ]
-    for name, figure in (*TOPIC_AND_NAMESPACE, *NAMESPACE_ONLY):
-        yield from family(name, "gauge", ((labels, figure(total)) for labels, total in rows))
+    yield from _gauges("topic", rows, "both", "namespace")
     backlog = ((f'{labels},remote_cluster="local"', total.backlog) for labels, total in rows)
     yield from family("pulsar_msg_backlog", "gauge", backlog)
     yield from _histograms(rows)
     yield from sections.evictions(rows)
+
+
+def _namespace_totals(topics: Sequence[TopicMetrics]) -> list[TopicMetrics]:
+    """Returns one sum per namespace, in order of appearance, with the subscriptions of all its topics."""
+    members: dict[str, list[TopicMetrics]] = {}
+    for topic in topics:
+        members.setdefault(topic.namespace, []).append(topic)
+    return [_sum(namespace, of_one) for namespace, of_one in members.items()]
+
+
+def _sum(namespace: str, topics: Sequence[TopicMetrics]) -> TopicMetrics:
+    total = TopicMetrics(
+        name=namespace,
+        namespace=namespace,
+        subscriptions=[sub for topic in topics for sub in topic.subscriptions],
+    )
+    for attribute in _SUMMED:
+        setattr(total, attribute, sum(getattr(topic, attribute) for topic in topics))
+    for attribute in _MERGED:
+        setattr(total, attribute, _merge([getattr(topic, attribute) for topic in topics]))
+    return total
+
+
+def _merge(histograms: Sequence[Histogram | None]) -> Histogram | None:
+    known = [histogram for histogram in histograms if histogram is not None]
+    if not known:
+        return None
+    counts = [sum(column) for column in zip(*(histogram.counts for histogram in known), strict=True)]
+    return Histogram(counts, sum(histogram.total for histogram in known))
+
+
+def _broker_totals(topics: Sequence[TopicMetrics]) -> Iterator[tuple[str, Number]]:
+    """Yields the ``pulsar_broker_...`` sums."""
+    yield "pulsar_broker_topics_count", len(topics)
+    for row in figures_of("topic"):
+        if row.sum:
+            yield row.sum, sum(row.of(topic) for topic in topics)
