@@ -23,7 +23,7 @@ help:
 	@echo 'make geo      start three standalone brokers that replicate to each other, until Ctrl-C (ARGS="--http-ports 9080,9081,9082")'
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make check    lint, types, and the unit tests that the change touches (BASE=commit: all since then)'
-	@echo 'make lint     style, types, which package may import which, figures of the source with their bounds, attributes of settings, and the words of the glossary'
+	@echo 'make lint     style, types, which package may import which, figures of the source with their bounds, generated code, and the words of the glossary'
 	@echo 'make bench    measures beside Apache Pulsar and writes docs/benchmarks.md (PEERS=redis,nats ARGS="--rounds 5")'
 	@echo 'make release  writes wheels with and without compiled modules, source distribution, chart, SBOM and checksums to dist/'
 	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
@@ -98,6 +98,7 @@ lint: setup
 	@$(VENV)/bin/bandit --quiet --recursive src -ll
 	@$(PY) tools/measure_source.py
 	@$(PY) tools/generate_settings.py --check
+	@$(PY) tools/copy_hot_functions.py --check
 	@$(PY) tools/check_words.py
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/audit
 

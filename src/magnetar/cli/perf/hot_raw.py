@@ -58,6 +58,7 @@ class Window:
 
 
 def _put_varint(out: bytearray, position: int, value: int) -> int:
+    """Writes a non-negative number; returns the end position."""
     while value > 127:
         out[position] = (value & 127) | 128
         value >>= 7

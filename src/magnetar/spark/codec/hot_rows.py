@@ -537,7 +537,7 @@ def _size_at(buffer: memoryview, position: int) -> int:
 
 
 def _varint_end(buffer: memoryview, position: int, end: int) -> int:
-    """Returns the end of the varint at ``position``; -1 if it is incomplete or exceeds 64 bits."""
+    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -558,13 +558,13 @@ def _varint(buffer: memoryview, position: int, end: int) -> int:
         shift += 7
         position += 1
     if position < end and buffer[position] == 1:
-        # The 64th bit, subtracted in two halves to stay within the signed range.
+        # The 64th bit, subtracted in two halves so that no step leaves the signed range.
         value = value - 0x4000000000000000 - 0x4000000000000000
     return value
 
 
 def _skip(buffer: memoryview, position: int, end: int, tag: int) -> int:
-    """Returns the end of the value of a field with ``tag``; -1 if it is incomplete."""
+    """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)
