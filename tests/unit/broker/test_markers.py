@@ -10,6 +10,7 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FilterContext, FilteredEntry, FilterResult
 from magnetar.broker.subscriptions.base import SubscriptionType
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.entries import last_message
 from magnetar.errors import ServerErrorCode
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -136,14 +137,17 @@ def test_the_last_message_is_none_of_them() -> None:
     world = Brokers()
     sender = Replicator(world)
     topic = the_topic(world)
-    assert world.world.run(topic.last_message())[0][1] == -1
+    assert world.world.run(last_message(topic.managed_ledger))[0][1] == -1
     sender.forget()
     publish(sender, replicated(0, "7:0", marker=10), replicated(1, "7:1", marker=13))
     receipts(sender, 2)
-    assert world.world.run(topic.last_message())[0][1] == -1
+    assert world.world.run(last_message(topic.managed_ledger))[0][1] == -1
     publish(sender, replicated(2, "7:2"), replicated(3, "7:3", marker=10), replicated(4, "7:4", marker=12))
     receipts(sender, 3)
-    assert world.world.run(topic.last_message()) == ((topic.managed_ledger.last_confirmed[0], 2), 0)
+    assert world.world.run(last_message(topic.managed_ledger)) == (
+        (topic.managed_ledger.last_confirmed[0], 2),
+        0,
+    )
 
 
 def test_topics_that_store_nothing_take_none() -> None:

@@ -76,8 +76,8 @@ def test_all_who_follow_hear_of_what_was_stored() -> None:
     lived = Lived(EffectivePolicies())
     topic = lived.topic()
     heard: list[str] = []
-    topic.follow(lambda: heard.append("one"))
-    topic.follow(lambda: heard.append("two"))
+    topic.followers.add(lambda: heard.append("one"))
+    topic.followers.add(lambda: heard.append("two"))
     lived.world.run(TopicWriter(topic, "within").append(entry(0), 0))
     assert heard == ["one", "two"]
 

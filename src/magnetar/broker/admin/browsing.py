@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
+from magnetar.broker.topics.entries import first_published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import InvalidSchemaData, NotAllowed
 from magnetar.io.slices import Slice
@@ -69,7 +70,7 @@ class BrowsingAdmin:
         found = await self._topics.persistent(topic)
         ledger = found.managed_ledger
         if time_ms is not None:
-            start = await found.position_at(time_ms)
+            start = await first_published_at(ledger, time_ms)
         elif position is not None:
             start = ledger.ledgers.first_at_or_after(position)
         else:

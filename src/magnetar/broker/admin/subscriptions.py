@@ -12,6 +12,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic, still_open
+from magnetar.broker.topics.entries import first_published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AlreadyExists,
@@ -195,7 +196,7 @@ class SubscriptionAdmin:
         :raises ServiceNotReady: another seek is in progress
         """
         for found in await self._each(topic, subscription):
-            await found.seek_to(await found.topic.position_at(publish_time_ms))
+            await found.seek_to(await first_published_at(found.topic.managed_ledger, publish_time_ms))
 
     async def reset_to(
         self, topic: str, subscription: str, position: Position, *, behind: bool, batch_index: int = -1

@@ -20,6 +20,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.stats.assembled import StatsSelection, internal_stats_of, stats_of, total_stats
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.entries import first_published_at, last_message
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AlreadyExists,
@@ -273,14 +274,14 @@ class TopicAdmin:
 
         :raises TopicNotFound: no such topic
         """
-        return await (await self.persistent(topic)).last_message()
+        return await last_message((await self.persistent(topic)).managed_ledger)
 
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
         """Returns the first position published at or after a time.
 
         :raises TopicNotFound: no such topic
         """
-        return await (await self.persistent(topic)).position_at(publish_time_ms)
+        return await first_published_at((await self.persistent(topic)).managed_ledger, publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
         """Returns the bytes after a position, estimated inside a ledger.

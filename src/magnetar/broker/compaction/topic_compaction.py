@@ -19,6 +19,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.side_ledgers import COMPACTED_LEDGER, COMPACTION_CURSOR
 from magnetar.metadata.interface import MetadataError
+from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -32,18 +33,23 @@ class CompactionStatus(Enum):
 
 
 class TopicCompaction:
-    """:param open_cursor: returns the compaction's cursor, and creates it if needed"""
-
     def __init__(
         self,
-        topic: str,
-        partition: int,
+        topic: TopicName,
         managed_ledger: ManagedLedger,
         compactor: Compactor,
+        threshold: int,
         open_cursor: Callable[[], Awaitable[Cursor]],
     ) -> None:
-        self._topic = topic
-        self._partition = partition
+        """:param threshold: bytes of backlog at which the broker compacts the topic; 0: it does so only for
+            system topics
+
+        :param open_cursor: returns the compaction's cursor, and creates it if needed
+        """
+        self._topic = str(topic)
+        self._partition = topic.partition_index
+        self._always = topic.reserved
+        self.threshold = threshold
         self._managed_ledger = managed_ledger
         self._compactor = compactor
         self._open_cursor = open_cursor
@@ -51,7 +57,7 @@ class TopicCompaction:
         """The result of the last compaction; None: the topic was never compacted."""
         self._former: list[CompactedLedger] = []
         """Replaced ledgers that the stored cursor may still name."""
-        self._tasks = TaskScope(compactor.io.loop, topic)
+        self._tasks = TaskScope(compactor.io.loop, self._topic)
         self._running: Task[None] | None = None
         self._stopped = False
         self.status = CompactionStatus.NOT_RUN
@@ -84,8 +90,15 @@ class TopicCompaction:
         return self._running is not None
 
     @property
-    def may_start(self) -> bool:
-        return self._running is None and not self._stopped
+    def automatic(self) -> bool:
+        """Whether the broker compacts the topic by itself: at a threshold, and system topics always."""
+        return self.threshold > 0 or self._always
+
+    def start_if_due(self) -> None:
+        """Starts a compaction if the backlog since the last one exceeds the threshold."""
+        due = self.automatic and self._running is None and not self._stopped
+        if due and self.backlog_bytes() > self.threshold:
+            self.start()
 
     def start(self) -> None:
         """Starts a compaction; :attr:`status` shows when it has finished.

@@ -176,8 +176,11 @@ class Deduplication:
         return self._unsaved >= self._settings.snapshot_entries
 
     def due(self, now: float, interval: float) -> bool:
-        """Whether entries were stored, and the last snapshot is older than ``interval`` seconds."""
-        return self._unsaved > 0 and now - self._saved_at >= interval
+        """Whether entries were stored, and the last snapshot is older than ``interval`` seconds.
+
+        :param interval: 0: no snapshot is ever due
+        """
+        return interval > 0 and self._unsaved > 0 and now - self._saved_at >= interval
 
     def snapshot(self, now: float) -> None:
         """Moves the cursor to the end, with the current sequence ids; it is written like any cursor.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Loop
 from magnetar.io.tasks import TaskScope
+from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER, Principal
@@ -211,6 +212,20 @@ class Publish:
     def source_marks(self, first: int, count: int) -> Sequence[tuple[str, Position]]:
         """Names of replicators and the highest source positions of slots [first, first + count)."""
         return ()
+
+
+def sequence_marks(appends: Iterable[Append]) -> Iterator[tuple[str, int]]:
+    """Iterates over names of producers and highest sequence ids of appends that are not durable yet."""
+    for append in appends:
+        if append.context is not None:
+            yield from append.context.sequence_marks(append.first, append.count)
+
+
+def source_marks(appends: Iterable[Append]) -> Iterator[tuple[str, Position]]:
+    """Iterates over names of replicators and source positions of appends that are not durable yet."""
+    for append in appends:
+        if append.context is not None:
+            yield from append.context.source_marks(append.first, append.count)
 
 
 class Producer:

@@ -102,7 +102,7 @@ class Replicator(BaseReplicator):
         if cursor.has_more():
             self._stored_at.append((topic.max_read_position, self._loop.time()))
         self.policies_changed()
-        topic.follow(self._stored)
+        topic.followers.add(self._stored)
         self._there.connect()
 
     def _producer(self, common: Common) -> RemoteProducer:
@@ -459,7 +459,7 @@ class Replicator(BaseReplicator):
         """Stops sending; the cursor keeps its position."""
         if self._there.ended:
             return
-        self.topic.unfollow(self._stored)
+        self.topic.followers.remove(self._stored)
         self._there.stop()
         self._bytes.leave(self)
         if self._gathering is not None:

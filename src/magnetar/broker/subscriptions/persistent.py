@@ -78,7 +78,7 @@ class Subscription(BaseSubscription):
         self.awaiting_return: Cancellable | None = None
         """Timer of a reader's subscription that waits for its consumer to return from a seek."""
         self.read_errors = 0
-        self.throttle = topic.throttle_of(self, None)
+        self.throttle = topic.dispatch_rates.throttle(self, None)
         self.awaits_acks = False
         self.carried: CarriedSubscription | None = None
         """None: the subscription is not replicated to other clusters."""
@@ -190,7 +190,7 @@ class Subscription(BaseSubscription):
 
     def rates_changed(self) -> None:
         """Applies changed dispatch rates."""
-        former, self.throttle = self.throttle, self.topic.throttle_of(self, self.throttle)
+        former, self.throttle = self.throttle, self.topic.dispatch_rates.throttle(self, self.throttle)
         if former is not None:
             # The dispatcher may wait for a limit that no longer exists.
             self.read_more()

@@ -137,7 +137,7 @@ class SystemTopicPolicies:
         if state.topic is not topic:
             state.topic = topic
             state.writer = TopicWriter(topic, state.producer)
-            topic.follow(lambda: self._follow(state))
+            topic.followers.add(lambda: self._follow(state))
         first = state.read is None
         await self._read_on(state, topic)
         state.read = topic

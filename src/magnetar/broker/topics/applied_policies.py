@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import EntryFilter, UnknownFilter
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy, Published, Throttle
+from magnetar.broker.flow.rate_limits import PublishLimiter, publish_limiter
+from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import DispatchRate, Retention
 from magnetar.broker.publishing.producer import Producer
+from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.io.interfaces import Clock
 from magnetar.io.wheel import TimerWheel
+from magnetar.managed_ledger.cursors import Cursors
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.settings import RetentionSettings
 
 if TYPE_CHECKING:
@@ -66,22 +71,36 @@ class TopicDispatchRates:
     """
 
     def __init__(
-        self, wheel: TimerWheel, clock: Clock, published: Published, shared: SharedLimits | None
+        self,
+        wheel: TimerWheel,
+        clock: Clock,
+        rate_in: Rate,
+        cursors: Cursors,
+        shared: SharedLimits | None,
     ) -> None:
-        """:param shared: limits that are shared with other topics; None: there are none"""
+        """:param rate_in: what is published to the topic
+
+        :param cursors: the cursors of the topic
+        :param shared: limits that are shared with other topics; None: there are none
+        """
         self._wheel = wheel
         self._clock = clock
-        self._published = published
+        self._published: Published = lambda: (rate_in.messages, rate_in.bytes)
+        self._cursors = cursors
         self._shared = shared
         self._topic: DispatchLimiter | None = None
         self._own: dict[str, DispatchLimiter] = {}
         self._policies = EffectivePolicies()
         self._group: ResourceGroup | None = None
+        self._settings = DispatchSettings()
 
-    def use(self, policies: EffectivePolicies, group: ResourceGroup | None) -> None:
-        """Applies policies."""
+    def use(
+        self, policies: EffectivePolicies, group: ResourceGroup | None, settings: DispatchSettings
+    ) -> None:
+        """Applies policies, and the settings that follow from them."""
         self._policies = policies
         self._group = group
+        self._settings = settings
         self._topic = self._fitted(self._topic, LimitedBy.TOPIC, policies.dispatch_rate)
 
     def _fitted(
@@ -93,13 +112,12 @@ class TopicDispatchRates:
             limiter = DispatchLimiter(self._wheel, self._clock, kind, rate, self._published)
         return limiter
 
-    def throttle(self, name: str, known: Throttle | None, make: Callable[[], Throttle]) -> Throttle | None:
-        """Returns the throttle of the subscription with that name; None: its rate is not limited.
+    def throttle(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:
+        """Returns the throttle of a subscription; None: its rate is not limited.
 
         :param known: its previous throttle
-        :param make: makes a throttle without limiters
         """
-        policies = self._policies
+        policies, name = self._policies, subscription.name
         rate = policies.subscription_dispatch_rates.get(name, policies.subscription_dispatch_rate)
         own = self._fitted(self._own.get(name), LimitedBy.SUBSCRIPTION, rate)
         if own is not None:
@@ -113,8 +131,13 @@ class TopicDispatchRates:
             if known is not None:
                 known.use(())
             return None
-        throttle = known or make()
+        cursors = self._cursors
+        throttle = known or Throttle(
+            self._clock, subscription.read_more, lambda: cursors.is_near_end(subscription.cursor)
+        )
         throttle.use(limiters)
+        throttle.count_messages = self._settings.throttle_by_message
+        throttle.bound_if_caught_up = self._settings.throttle_caught_up
         return throttle
 
     def forget(self, name: str) -> None:
@@ -126,6 +149,25 @@ class TopicDispatchRates:
         for limiter in (self._topic, *self._own.values()):
             if limiter is not None:
                 limiter.check()
+
+
+def resource_group(policies: EffectivePolicies, shared: SharedLimits | None) -> ResourceGroup | None:
+    """Returns the resource group whose limits a topic shares; None: it has none."""
+    name = policies.resource_group
+    return shared.groups.of(name) if name and shared is not None else None
+
+
+def topic_publish_limiter(policies: EffectivePolicies, now: float) -> PublishLimiter | None:
+    """Returns the limit of a topic's publish rate, beginning ``now``; None: the rate is not limited."""
+    rate = policies.publish_rate
+    return publish_limiter(rate.messages, rate.size, now)
+
+
+def use_persistence(managed_ledger: ManagedLedger, policies: EffectivePolicies) -> None:
+    """Applies the policies of persistence to the managed ledger of a topic."""
+    persistence = policies.persistence
+    managed_ledger.use_quorums(policies.quorums)
+    managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
 
 
 @lru_cache(maxsize=1024)

@@ -16,9 +16,9 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FindFilters, no_filters
 from magnetar.broker.flow.connection import Assigned, Departure
 from magnetar.broker.flow.loop_budget import LoopBudget
-from magnetar.broker.flow.rate_limits import PublishLimiter, publish_limiter, subscribe_limiter
+from magnetar.broker.flow.rate_limits import subscribe_limiter
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
+from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.broker_entry_metadata import BrokerEntryMetadataSettings
@@ -28,7 +28,13 @@ from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
-from magnetar.broker.topics.applied_policies import dispatch_settings, of_host, reached_by_producer
+from magnetar.broker.topics.applied_policies import (
+    dispatch_settings,
+    of_host,
+    reached_by_producer,
+    resource_group,
+    topic_publish_limiter,
+)
 from magnetar.errors import (
     ConsumerBusy,
     NotAllowed,
@@ -105,7 +111,7 @@ class BaseTopic(ABC, Generic[S]):
         self.budget = budget
         self.policies = policies
         self.shared = None if name.reserved else shared
-        self.group = self._group()
+        self.group = resource_group(policies, self.shared)
         self.dispatch_settings = dispatch_settings(self.full_name, settings, policies)
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
@@ -134,7 +140,7 @@ class BaseTopic(ABC, Generic[S]):
         """The time when the topic was last known to be in use; seconds of the monotonic clock."""
         self._drain_waiters: list[Future[None]] = []
         self._making: dict[str, Task[S]] = {}
-        self.publish_limiter = self._new_publish_limiter()
+        self.publish_limiter = topic_publish_limiter(policies, io.clock.monotonic())
         self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
 
     # Policies
@@ -142,11 +148,11 @@ class BaseTopic(ABC, Generic[S]):
     def apply_policies(self, policies: EffectivePolicies) -> None:
         """Applies policies; connected clients stay connected."""
         former, self.policies = self.policies, policies
-        self.group = self._group()
+        self.group = resource_group(policies, self.shared)
         self.dispatch_settings = dispatch_settings(self.full_name, self.settings, policies)
         self._look_at_entries()
         if policies.publish_rate != former.publish_rate:
-            self.publish_limiter = self._new_publish_limiter()
+            self.publish_limiter = topic_publish_limiter(policies, self.clock.monotonic())
         if policies.subscribe_rate != former.subscribe_rate:
             self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
         for subscription in self.subscriptions.values():
@@ -165,15 +171,6 @@ class BaseTopic(ABC, Generic[S]):
             )
         else:
             self.admission = None
-
-    def _group(self) -> ResourceGroup | None:
-        """Returns the resource group whose limits the topic shares."""
-        name = self.policies.resource_group
-        return self.shared.groups.of(name) if name and self.shared is not None else None
-
-    def _new_publish_limiter(self) -> PublishLimiter | None:
-        rate = self.policies.publish_rate
-        return publish_limiter(rate.messages, rate.size, self.clock.monotonic())
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -293,9 +290,9 @@ class BaseTopic(ABC, Generic[S]):
         """The path of its schemas."""
         return self.name.schema_path
 
-    @abstractmethod
     def last_sequence_id(self, name: str) -> int:
         """Returns the highest durable sequence id of a producer; -1 if it is not known."""
+        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(name)
 
     @abstractmethod
     def producer_came(self, producer: Producer) -> None:

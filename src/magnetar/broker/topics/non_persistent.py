@@ -71,10 +71,6 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
 
     # Producers
 
-    def last_sequence_id(self, name: str) -> int:
-        """Returns -1: non-persistent topics do not deduplicate."""
-        return -1
-
     def producer_came(self, producer: Producer) -> None:
         """Makes sure that replicators are connected; they get what the producer publishes."""
         if producer.remote_cluster is None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
-from magnetar.broker.flow.dispatch_rates import Throttle
 from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import ENTRY_SIZE_BOUNDS, LATENCY_BOUNDS_MS, Distribution, Rate
@@ -25,12 +24,12 @@ from magnetar.broker.publishing.broker_entry_metadata import (
 from magnetar.broker.publishing.deduplication import Deduplication, SourcePositions
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.publishing.producer import Producer, Publish, sequence_marks, source_marks
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings
+from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings, use_persistence
 from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
-from magnetar.broker.topics.entries import TopicMarkers, first_published_at, last_message
+from magnetar.broker.topics.entries import TopicMarkers
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -67,6 +66,22 @@ SEEK_RETURN_SECONDS = 60.0
 _TERMINATED = "Topic was already terminated"
 
 
+class Followers:
+    """Callbacks that are called whenever a topic has stored entries, as long as the topic is loaded."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: list[Callable[[], None]] = []
+
+    def add(self, follower: Callable[[], None]) -> None:
+        self.known.append(follower)
+
+    def remove(self, follower: Callable[[], None]) -> None:
+        # A new list: the topic may just be calling the followers.
+        self.known = [each for each in self.known if each != follower]
+
+
 class Topic(BaseTopic[Subscription]):
     """A topic that stores what is published before it acknowledges it."""
 
@@ -88,11 +103,13 @@ class Topic(BaseTopic[Subscription]):
         self.managed_ledger = managed_ledger
         own: Topic = weakref.proxy(self)
         self.compaction = TopicCompaction(
-            str(name), name.partition_index, managed_ledger, compactor, lambda: own._compaction_cursor()
+            name, managed_ledger, compactor, policies.compaction_threshold, lambda: own._compaction_cursor()
         )
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
-        self.dispatch_rates = TopicDispatchRates(wheel, io.clock, lambda: own._published(), self.shared)
-        self.dispatch_rates.use(policies, self.group)
+        self.dispatch_rates = TopicDispatchRates(
+            wheel, io.clock, self.rate_in, managed_ledger.cursors, self.shared
+        )
+        self.dispatch_rates.use(policies, self.group, self.dispatch_settings)
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
@@ -109,10 +126,10 @@ class Topic(BaseTopic[Subscription]):
         """By the full names of the topic's shadow topics."""
         self.markers = TopicMarkers(managed_ledger.ledgers)
         self._entry_metadata: BrokerEntryMetadataWriter | None = None
-        self._followers: list[Callable[[], None]] = []
+        self.followers = Followers()
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
-        self._use_persistence()
+        use_persistence(managed_ledger, policies)
 
     async def take_subscriptions(self, io: Io) -> None:
         """Makes a subscription for each recovered cursor; called before the first client is admitted."""
@@ -128,37 +145,14 @@ class Topic(BaseTopic[Subscription]):
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
-        self.dispatch_rates.use(policies, self.group)
+        self.dispatch_rates.use(policies, self.group, self.dispatch_settings)
         for subscription in self.subscriptions.values():
             subscription.rates_changed()
         for replicator in self.all_replicators():
             replicator.policies_changed()
+        self.compaction.threshold = policies.compaction_threshold
         self.managed_ledger.use_retention(retention_settings(policies.retention))
-        self._use_persistence()
-
-    def _use_persistence(self) -> None:
-        persistence = self.policies.persistence
-        self.managed_ledger.use_quorums(self.policies.quorums)
-        self.managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
-
-    def throttle_of(self, subscription: Subscription, known: Throttle | None) -> Throttle | None:
-        """Returns what limits the dispatch rate of a subscription; None: nothing does."""
-
-        def make() -> Throttle:
-            return Throttle(
-                self.clock,
-                subscription.read_more,
-                lambda: self.managed_ledger.cursors.is_near_end(subscription.cursor),
-            )
-
-        throttle = self.dispatch_rates.throttle(subscription.name, known, make)
-        if throttle is not None:
-            throttle.count_messages = self.dispatch_settings.throttle_by_message
-            throttle.bound_if_caught_up = self.dispatch_settings.throttle_caught_up
-        return throttle
-
-    def _published(self) -> tuple[int, int]:
-        return self.rate_in.messages, self.rate_in.bytes
+        use_persistence(self.managed_ledger, policies)
 
     def consuming(self) -> Iterator[Subscription | Replicator]:
         """Iterates over everything that has its own backlog: subscriptions and replicators."""
@@ -182,17 +176,6 @@ class Topic(BaseTopic[Subscription]):
             known = await self._make_subscription(COMPACTION, EARLIEST, {}, durable=True)
         return known.cursor
 
-    @property
-    def compacts_itself(self) -> bool:
-        """Whether the broker compacts the topic by itself: at a threshold, and system topics always."""
-        return self.policies.compaction_threshold > 0 or self.name.reserved
-
-    def compact_if_due(self) -> None:
-        """Starts a compaction if the backlog since the last one exceeds the threshold."""
-        due = self.compacts_itself and not self.closing and not self.fenced and self.compaction.may_start
-        if due and self.compaction.backlog_bytes() > self.policies.compaction_threshold:
-            self.compaction.start()
-
     async def prepare(self) -> None:
         """Applies policies of publishing; called before the first producer, and after they have changed.
 
@@ -213,7 +196,7 @@ class Topic(BaseTopic[Subscription]):
             elif not wanted and DEDUPLICATION in self.managed_ledger.cursors:
                 self.deduplication = None
                 await self.managed_ledger.cursors.delete(DEDUPLICATION)
-            if self.compacts_itself and COMPACTION not in self.subscriptions:
+            if self.compaction.automatic and COMPACTION not in self.subscriptions:
                 # From here on nothing is trimmed before it is compacted.
                 await self._compaction_cursor()
             self._look_at_entries()
@@ -239,9 +222,6 @@ class Topic(BaseTopic[Subscription]):
 
     async def store_epoch(self, epoch: int) -> None:
         await self.managed_ledger.set_properties({EPOCH_PROPERTY: str(epoch)})
-
-    def last_sequence_id(self, name: str) -> int:
-        return -1 if self.deduplication is None else self.deduplication.last_sequence_id(name)
 
     def producer_came(self, producer: Producer) -> None:
         if self.deduplication is not None:
@@ -313,7 +293,7 @@ class Topic(BaseTopic[Subscription]):
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()
-        for follower in self._followers:
+        for follower in self.followers.known:
             follower()
         if self._drain_waiters:
             self._wake_drained()
@@ -324,22 +304,6 @@ class Topic(BaseTopic[Subscription]):
             return operation.size
         marks = bytes_in_front(operation.buffer, operation.starts, operation.first, operation.count)
         return operation.size - marks
-
-    def follow(self, follower: Callable[[], None]) -> None:
-        """Calls ``follower`` whenever entries were stored, as long as the topic is loaded."""
-        self._followers.append(follower)
-
-    def unfollow(self, follower: Callable[[], None]) -> None:
-        """Stops calling ``follower``."""
-        if follower in self._followers:
-            self._followers = [each for each in self._followers if each != follower]
-
-    def save_sequence_ids(self) -> None:
-        """Takes a deduplication snapshot if one is due."""
-        known, now = self.deduplication, self.clock.monotonic()
-        interval = self.policies.deduplication_snapshot_seconds
-        if known is not None and interval > 0 and known.due(now, interval):
-            known.snapshot(now)
 
     def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
         """Reports entries that were not stored. An entry that is too large fails alone, with an error after
@@ -374,24 +338,11 @@ class Topic(BaseTopic[Subscription]):
                 if known is not None:
                     publish.note_failed(known, operation.first, operation.count)
         if known is not None:
-            known.failed(self._on_their_way())
-            known.sources.failed(self._sources_on_their_way())
+            known.failed(sequence_marks(self.managed_ledger.appends))
+            known.sources.failed(source_marks(self.managed_ledger.appends))
         if not too_large:
             self.disconnect_producers()
         self._wake_drained()
-
-    def _on_their_way(self) -> Iterator[tuple[str, int]]:
-        """Iterates over names and highest sequence ids of what is published and not durable yet."""
-        for operation in self.managed_ledger.appends:
-            if operation.context is not None:
-                yield from operation.context.sequence_marks(operation.first, operation.count)
-
-    def _sources_on_their_way(self) -> Iterator[tuple[str, Position]]:
-        """Iterates over names of replicators and source positions of what is published and not
-        durable yet."""
-        for operation in self.managed_ledger.appends:
-            if operation.context is not None:
-                yield from operation.context.source_marks(operation.first, operation.count)
 
     def on_fenced(self) -> None:
         """Another broker owns the managed ledger: the next request for the topic loads it again."""
@@ -480,15 +431,6 @@ class Topic(BaseTopic[Subscription]):
                 SEEK_RETURN_SECONDS, self.forget_subscription, subscription
             )
 
-    async def position_at(self, publish_time_ms: int) -> Position:
-        """Returns the first position published at or after a time; the position behind the last entry if
-        there is none."""
-        return await first_published_at(self.managed_ledger, publish_time_ms)
-
-    async def last_message(self) -> tuple[Position, int]:
-        """See :func:`magnetar.broker.topics.entries.last_message`."""
-        return await last_message(self.managed_ledger)
-
     @property
     def stored_bytes(self) -> int:
         return self.managed_ledger.ledgers.total_size()
@@ -560,7 +502,7 @@ class Topic(BaseTopic[Subscription]):
         self.replicators.clear()
         self.shadow_replicators.clear()
         self.markers.reader = None
-        self._followers = []
+        self.followers.known = []
 
     async def _subscriptions_made(self) -> None:
         """Returns when no subscription is being created: a cursor created meanwhile would outlive

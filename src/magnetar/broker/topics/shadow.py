@@ -51,9 +51,6 @@ class ShadowTopic(Topic):
     def _look_at_entries(self) -> None:
         self.admission = ShadowAdmission()
 
-    def compact_if_due(self) -> None:
-        """Does nothing: the source is compacted."""
-
     def takes_announcements_of(self, producer: Producer) -> bool:
         # Until the source has all receipts, its cursor keeps the ledgers.
         return source_of_producer(self.settings.replicator_prefix, producer.name) == str(self.source)

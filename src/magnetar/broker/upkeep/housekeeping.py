@@ -13,6 +13,7 @@ from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import AnyBaseTopic
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
@@ -153,7 +154,13 @@ class Housekeeping:
 
     def _save_sequence_ids(self) -> None:
         stored = [topic for topic in self._served.topics.values() if isinstance(topic, Topic)]
-        self._start_task("deduplication", stored, Topic.save_sequence_ids)
+        self._start_task("deduplication", stored, self._snapshot)
+
+    @staticmethod
+    def _snapshot(topic: Topic) -> None:
+        known, now = topic.deduplication, topic.clock.monotonic()
+        if known is not None and known.due(now, topic.policies.deduplication_snapshot_seconds):
+            known.snapshot(now)
 
     def _check_expiry(self) -> None:
         if "expiry" not in self._running:
@@ -161,7 +168,13 @@ class Housekeeping:
 
     def _check_compaction(self) -> None:
         stored = [topic for topic in self._served.topics.values() if isinstance(topic, Topic)]
-        self._start_task("compaction", stored, Topic.compact_if_due)
+        self._start_task("compaction", stored, self._compact)
+
+    @staticmethod
+    def _compact(topic: Topic) -> None:
+        # A shadow topic reads what its source has compacted.
+        if not topic.closing and not topic.fenced and not isinstance(topic, ShadowTopic):
+            topic.compaction.start_if_due()
 
     def _check_quotas(self) -> None:
         if "backlog quotas" not in self._running:

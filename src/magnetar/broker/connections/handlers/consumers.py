@@ -15,7 +15,7 @@ from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, Subsc
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic, for_consumer
-from magnetar.broker.topics.entries import iso_time
+from magnetar.broker.topics.entries import first_published_at, iso_time, last_message
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.errors import (
     BrokerError,
@@ -266,7 +266,7 @@ async def _start(topic: AnyTopic, request: CommandSubscribe) -> Position:
         return LATEST
     if request.start_message_rollback_duration_sec:
         since = topic.clock.wall_ms() - request.start_message_rollback_duration_sec * 1000
-        return await topic.position_at(since)
+        return await first_published_at(topic.managed_ledger, since)
     if request.HasField("start_message_id"):
         return start_of(request.start_message_id)
     if request.initialPosition == CommandSubscribe.Earliest:
@@ -399,7 +399,7 @@ async def _position_at(
 ) -> Position:
     """Returns where a seek to a publish time leads, possibly to a message that only compaction kept."""
     topic = subscription.topic
-    position = await topic.position_at(time_ms)
+    position = await first_published_at(topic.managed_ledger, time_ms)
     compacted = topic.compaction.current
     ledgers = topic.managed_ledger.ledgers
     if not consumer.read_compacted or compacted is None or position > ledgers.first_at_or_after((0, 0)):
@@ -428,7 +428,7 @@ async def last_message_id(connection: Connection, request: CommandGetLastMessage
 async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
     """Returns the last message that a consumer will get, and its index in its batch (-1: no batch)."""
     topic = subscription.topic
-    position, batch_size = await topic.last_message()
+    position, batch_size = await last_message(topic.managed_ledger)
     compacted = topic.compaction.current
     nothing_since = compacted is not None and (position[1] < 0 or position <= compacted.horizon)
     if consumer.read_compacted and compacted is not None and nothing_since:

@@ -116,7 +116,7 @@ class ReplicatedSubscriptions:
         if self._carried and not self._follows:
             self._follows = True
             self._looked, self._markers = self._topic.max_read_position, 0
-            self._topic.follow(self._look_later)
+            self._topic.followers.add(self._look_later)
         elif not self._carried and self._follows:
             self._rest()
         if self._published:
@@ -201,7 +201,7 @@ class ReplicatedSubscriptions:
         """Stops checking: no subscription needs snapshots."""
         if self._follows:
             self._follows = False
-            self._topic.unfollow(self._look_later)
+            self._topic.followers.remove(self._look_later)
         self._drop_pending()
         self._published = False
         if self._timer is not None:
