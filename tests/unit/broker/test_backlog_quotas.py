@@ -56,7 +56,7 @@ def producer_on(lived: Lived, topic: Topic, wire: Any) -> Producer:
         metadata={},
         connected_ms=0,
     )
-    lived.world.run(topic.add_producer(producer))
+    lived.world.run(topic.producers.add(producer))
     return producer
 
 
@@ -90,7 +90,7 @@ def test_a_producer_gets_its_receipts_before_it_is_closed() -> None:
     topic, wire = lived.topic(), Wire()
     producer = producer_on(lived, topic, wire)
     producer.pending = 1
-    closing = lived.world.simulation.loop.create_task(topic.close_producers_in_order())
+    closing = lived.world.simulation.loop.create_task(topic.producers.close_in_order())
     lived.world.wait(1)
     assert wire.told == ["stop"]
     assert not producer.closed

@@ -139,7 +139,7 @@ def test_a_closed_producer_gets_no_receipt_of_a_duplicate_either() -> None:
     topic: Any = brokers.broker.topics[TOPIC]
     [producer] = topic.producers.values()
     assert (producer.pending, len(producer.held_receipts)) == (1, 1)
-    topic.disconnect_producers()
+    topic.producers.disconnect()
     brokers.until(lambda: producer.pending == 0)
     brokers.world.wait(1)
     assert [each.type for each in publisher.told()] == [BaseCommand.CLOSE_PRODUCER]

@@ -44,12 +44,29 @@ class Candidate:
         self.fenced = False
 
 
+class Connected(dict[str, Any]):
+    """The producers of a topic as far as access goes."""
+
+    def __init__(self, topic: GuardedTopic) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def admit(self, producer: Any) -> None:
+        self[producer.name] = producer
+
+    def remove(self, producer: Any) -> None:
+        producer.closed = True
+        if self.get(producer.name) is producer:
+            del self[producer.name]
+        self._topic.access.leave(producer)
+
+
 class GuardedTopic:
     def __init__(self, properties: dict[str, str] | None = None) -> None:
         self.loop = simulated_io(1, SimulatedDisk(1)).loop
         self.tasks = TaskScope(self.loop, "the topic")
         self.managed_ledger = Ledger(self.loop, properties or {})
-        self.producers: dict[str, Any] = {}
+        self.producers = Connected(self)
         self.closing = False
         self.access = ExclusiveAccess(self)  # type: ignore[arg-type]
         self.errors: dict[str, BrokerError] = {}
@@ -65,15 +82,6 @@ class GuardedTopic:
     async def store_epoch(self, epoch: int) -> None:
         await self.managed_ledger.set_properties({EPOCH_PROPERTY: str(epoch)})
 
-    def admit(self, producer: Any) -> None:
-        self.producers[producer.name] = producer
-
-    def remove_producer(self, producer: Any) -> None:
-        producer.closed = True
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
-        self.access.leave(producer)
-
     def enter(self, name: str, mode: AccessMode, topic_epoch: int | None = None) -> Candidate:
         """As a topic does; what becomes of it is in ``producers`` and ``errors``."""
         candidate = Candidate(name, mode, topic_epoch)
@@ -82,7 +90,7 @@ class GuardedTopic:
             try:
                 turn = await self.access.enter(candidate)  # type: ignore[arg-type]
                 if turn is None:
-                    self.admit(candidate)
+                    self.producers.admit(candidate)
                 else:
                     await turn
             except BrokerError as error:
@@ -112,7 +120,7 @@ def test_epochs_rise_from_where_they_were() -> None:
     topic = GuardedTopic({EPOCH_PROPERTY: "41"})
     owner = topic.enter("1", AccessMode.Exclusive)
     assert owner.topic_epoch == 42
-    topic.remove_producer(owner)
+    topic.producers.remove(owner)
     assert topic.enter("2", AccessMode.ExclusiveWithFencing).topic_epoch == 43
     assert topic.managed_ledger.properties[EPOCH_PROPERTY] == "43"
 
@@ -132,7 +140,7 @@ def test_nobody_enters_before_the_next_that_waits(topic: GuardedTopic) -> None:
     owner = topic.enter("owner", AccessMode.Exclusive)
     topic.enter("next", AccessMode.WaitForExclusive)
     topic.managed_ledger.seconds = 1.0
-    topic.remove_producer(owner)
+    topic.producers.remove(owner)
     topic.enter("late", AccessMode.Shared)
     topic.settle()
     assert set(topic.producers) == {"next"}
@@ -146,9 +154,9 @@ def test_one_that_waits_may_leave_before_its_turn(topic: GuardedTopic) -> None:
     first = topic.enter("first", AccessMode.WaitForExclusive)
     topic.enter("second", AccessMode.WaitForExclusive)
     assert topic.access.waiting == 2
-    topic.remove_producer(first)
+    topic.producers.remove(first)
     assert topic.access.waiting == 1
-    topic.remove_producer(owner)
+    topic.producers.remove(owner)
     topic.settle()
     assert set(topic.producers) == {"second"}
 
@@ -158,9 +166,9 @@ def test_one_that_leaves_in_its_turn_makes_room_for_the_next(topic: GuardedTopic
     first = topic.enter("first", AccessMode.WaitForExclusive)
     topic.enter("second", AccessMode.WaitForExclusive)
     topic.managed_ledger.seconds = 1.0
-    topic.remove_producer(owner)
+    topic.producers.remove(owner)
     topic.loop.run_for(0.5)
-    topic.remove_producer(first)
+    topic.producers.remove(first)
     topic.settle()
     assert set(topic.producers) == {"second"}
     assert topic.managed_ledger.properties[EPOCH_PROPERTY] == "2"
@@ -182,7 +190,7 @@ def test_an_epoch_that_cannot_be_stored_makes_no_owner(topic: GuardedTopic) -> N
 
     task = topic.loop.create_task(wait())
     topic.loop.run_for(0.001)
-    topic.remove_producer(owner)
+    topic.producers.remove(owner)
     topic.settle()
     assert task.done()
     assert len(waiting) == 1
@@ -203,12 +211,12 @@ def test_fencing_removes_all_and_fails_those_who_wait(topic: GuardedTopic) -> No
 
 def test_an_owner_comes_back_with_its_epoch_unless_another_was_there(topic: GuardedTopic) -> None:
     owner = topic.enter("owner", AccessMode.Exclusive)
-    topic.remove_producer(owner)
+    topic.producers.remove(owner)
     back = topic.enter("owner", AccessMode.Exclusive, owner.topic_epoch)
     assert back.topic_epoch == owner.topic_epoch
-    topic.remove_producer(back)
+    topic.producers.remove(back)
     other = topic.enter("other", AccessMode.Exclusive)
-    topic.remove_producer(other)
+    topic.producers.remove(other)
     topic.enter("owner", AccessMode.Exclusive, owner.topic_epoch)
     assert isinstance(topic.errors["owner"], ProducerFenced)
     assert topic.told == [(Hindrance.EXCLUSIVE_PRODUCER, str(topic.errors["owner"]))]
@@ -226,7 +234,7 @@ def test_a_fenced_owner_does_not_take_the_topic_back(topic: GuardedTopic) -> Non
     assert topic.producers == {"second": second}, "nobody is disturbed"
     assert topic.access.waiting == 1
     # It stays so when the owner has left, and its epoch counts when it comes back.
-    topic.remove_producer(second)
+    topic.producers.remove(second)
     topic.settle()
     assert set(topic.producers) == {"waiting"}
     topic.enter("second", AccessMode.ExclusiveWithFencing, second.topic_epoch)
@@ -237,7 +245,7 @@ def test_a_fenced_owner_does_not_take_the_topic_back(topic: GuardedTopic) -> Non
 
 def test_an_owner_that_fences_comes_back_with_its_epoch(topic: GuardedTopic) -> None:
     owner = topic.enter("owner", AccessMode.ExclusiveWithFencing)
-    topic.remove_producer(owner)
+    topic.producers.remove(owner)
     shared = topic.enter("shared", AccessMode.Shared)
     back = topic.enter("owner", AccessMode.ExclusiveWithFencing, owner.topic_epoch)
     assert shared.fenced
@@ -248,10 +256,10 @@ def test_an_owner_that_fences_comes_back_with_its_epoch(topic: GuardedTopic) -> 
 def test_who_waits_gets_its_turn_while_shared_producers_come_and_go(topic: GuardedTopic) -> None:
     one, two = topic.enter("1", AccessMode.Shared), topic.enter("2", AccessMode.Shared)
     topic.enter("waiting", AccessMode.WaitForExclusive)
-    topic.remove_producer(one)
+    topic.producers.remove(one)
     topic.enter("1", AccessMode.Shared)
     assert isinstance(topic.errors["1"], ProducerBusy)
-    topic.remove_producer(two)
+    topic.producers.remove(two)
     topic.settle()
     assert set(topic.producers) == {"waiting"}
 
@@ -261,7 +269,7 @@ def test_an_exclusive_producer_does_not_overtake_who_waits(topic: GuardedTopic) 
     topic.enter("waiting", AccessMode.WaitForExclusive)
     topic.enter("exclusive", AccessMode.Exclusive)
     assert isinstance(topic.errors["exclusive"], ProducerFenced)
-    topic.remove_producer(shared)
+    topic.producers.remove(shared)
     topic.settle()
     assert set(topic.producers) == {"waiting"}
 

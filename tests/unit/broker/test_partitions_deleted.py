@@ -106,7 +106,7 @@ def test_a_producer_that_came_after_the_check_keeps_its_partition(monkeypatch: p
 
     async def late(name: Any, *, deleted: bool) -> None:
         if deleted:
-            await kept.add_producer(producer)
+            await kept.producers.add(producer)
         await mark(name, deleted=deleted)
 
     with monkeypatch.context() as patch:
@@ -116,7 +116,7 @@ def test_a_producer_that_came_after_the_check_keeps_its_partition(monkeypatch: p
     assert not kept.closing
     assert kept.producers
     assert lived.world.run(lived.admin.describe(str(NAME)))["deleted"] is False
-    kept.remove_producer(producer)
+    kept.producers.remove(producer)
     lived.world.run(lived.admin.delete(str(NAME), force=False))
     assert lived.left() == []
 

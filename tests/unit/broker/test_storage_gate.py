@@ -27,7 +27,7 @@ def test_who_came_while_there_was_room_is_closed_too(monkeypatch: pytest.MonkeyP
             topic.producers.clear()
             await sleep(lived.broker.io.loop, 1)
 
-        monkeypatch.setattr(topic, "close_producers_in_order", close)
+        monkeypatch.setattr(topic.producers, "close_in_order", close)
 
     for topic in topics:
         connect(topic)

@@ -266,7 +266,7 @@ class PublishingAdmin:
         )
         producer = visitor.producer
         check_not_moved(topic)
-        await topic.add_producer(producer)
+        await topic.producers.add(producer)
         try:
             entries: list[bytes] = []
             ids: list[int] = []
@@ -283,7 +283,7 @@ class PublishingAdmin:
             await each(broker.io, "requests", messages, add)
             outcomes = await visitor.publish(entries, ids)
         finally:
-            topic.remove_producer(producer)
+            topic.producers.remove(producer)
         await self._wait_for_rates(topic, len(entries), sum(map(len, entries)))
         return outcomes
 

@@ -166,7 +166,7 @@ async def ask_again(connection: Connection, authorizer: Authorizer, touched: Tou
             reason = await guard(authorizer, session.principal, producer)
         if reason is not None and session.producers.get(producer.producer_id) is producer:
             _tell(connection, "producer", reason)
-            producer.topic.remove_producer(producer)
+            producer.topic.producers.remove(producer)
             connection.close_producer(producer)
     for consumer in list(session.consumers.values()):
         name = consumer.subscription.topic.name

@@ -232,9 +232,9 @@ class Publishing:
         self._broker.client_tasks.start(self._close_drained(producer), "closing a producer")
 
     async def _close_drained(self, producer: Producer) -> None:
-        await producer.topic.drained((producer,))
+        await producer.topic.producers.drained((producer,))
         if not producer.closed:
-            producer.topic.remove_producer(producer)
+            producer.topic.producers.remove(producer)
             producer.connection.close_producer(producer)
 
     def unknown_producer(self, producer_id: int, producer: Producer | None) -> None:

@@ -174,7 +174,7 @@ class Session:
 def _departures(producers: Sequence[Producer], consumers: Sequence[Consumer[BaseSubscription]]) -> Steps:
     """Removes each from its topic, unless the topic has removed it meanwhile."""
     for producer in producers:
-        yield partial(producer.topic.remove_producer, producer)
+        yield partial(producer.topic.producers.remove, producer)
     for consumer in consumers:
         if not consumer.closed:
             yield partial(consumer.subscription.remove, consumer)

@@ -32,7 +32,7 @@ async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanati
     if found is None:
         found = _refused_lately(topic)
     if found is None:
-        connected = len(topic.local_producers())
+        connected = len(topic.producers.local())
         producers = counted(connected, "producer")
         verb = "is" if connected == 1 else "are"
         found = Explanation(
@@ -187,7 +187,7 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 def _caps(topic: AnyTopic) -> Explanation | None:
     """Explains which connected producers keep others out, if any was refused."""
-    cap, count = topic.policies.max_producers, len(topic.local_producers())
+    cap, count = topic.policies.max_producers, len(topic.producers.local())
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
         attempt = command("pulsar-admin", "topics", "set-max-producers", "-p", cap * 2, str(topic.name.base))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.errors import BrokerError, NotAllowed
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+
+def of_host(address: str, clients: Iterable[str]) -> int:
+    """Returns how many of the addresses of clients have the same host as ``address``."""
+    host = address.rpartition(":")[0]
+    return sum(client.rpartition(":")[0] == host for client in clients)
 
 
 class ConnectionCounts:

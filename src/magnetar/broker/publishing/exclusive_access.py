@@ -69,7 +69,7 @@ class ExclusiveAccess:
             self._fail_waiting()
             for other in others:
                 other.fenced = True
-                self._topic.remove_producer(other)
+                self._topic.producers.remove(other)
             await self._become_owner(producer)
             return None
         if not others and self.owner is None:
@@ -151,7 +151,7 @@ class ExclusiveAccess:
             settle(admitted, False)
             self.leave(producer)
             return
-        self._topic.admit(producer)
+        self._topic.producers.admit(producer)
         settle(admitted, True)
 
     def _fail_waiting(self) -> None:

@@ -6,9 +6,9 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from magnetar.broker.flow.connection import Assigned
+from magnetar.broker.flow.connection import Assigned, Departure
 from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup
@@ -16,12 +16,16 @@ from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.tasks import TaskScope
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER, Principal
+
+if TYPE_CHECKING:
+    from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
+    from magnetar.broker.publishing.producers import Producers
 
 MOST_TOPICS = 1000
 """The most topics that are remembered; a forgotten topic starts at its first partition again."""
@@ -99,9 +103,16 @@ class ProducerConnection(Protocol):
 class ProducerTopic(Protocol):
     """A topic as its producers see it; both kinds of topics, in a higher layer, implement it."""
 
+    full_name: str
     loop: Loop
+    clock: Clock
     tasks: TaskScope
-    producers: dict[str, Producer]
+    producers: Producers
+    access: ExclusiveAccess
+    last_active: float
+    """The time when the topic was last known to be in use; seconds of the monotonic clock."""
+    departure: Departure | None
+    """Tells clients where the topic goes; None: they look it up."""
     closing: bool
     """The topic is being unloaded or deleted: it accepts neither producers nor messages."""
     fenced: bool
@@ -109,6 +120,8 @@ class ProducerTopic(Protocol):
 
     @property
     def name(self) -> TopicName: ...
+    @property
+    def terminated(self) -> bool: ...
 
     @property
     def admission(self) -> Admission | None:
@@ -135,20 +148,27 @@ class ProducerTopic(Protocol):
         """Records that a producer or a message was refused."""
         ...
 
-    def admit(self, producer: Producer) -> None:
-        """Lets the producer publish from now on."""
+    def check_open(self) -> None:
+        """:raises ServiceNotReady: the topic is closing or lost; the client looks it up again"""
         ...
 
-    def remove_producer(self, producer: Producer) -> None: ...
+    def takes_announcements_of(self, producer: Producer) -> bool:
+        """Whether a producer only announces what another topic has stored, also after the termination."""
+        ...
+
+    def producer_came(self, producer: Producer) -> None:
+        """Called when a producer was admitted."""
+        ...
+
+    def producer_left(self, producer: Producer) -> None:
+        """Called when a connected producer has left."""
+        ...
+
     def stored_epoch(self) -> int | None: ...
     async def store_epoch(self, epoch: int) -> None: ...
 
     def last_sequence_id(self, name: str) -> int:
         """Returns the highest durable sequence id of a producer; -1 if it is not known."""
-        ...
-
-    async def drained(self, producers: Sequence[Producer]) -> None:
-        """Returns when everything that these producers published is durable or has failed."""
         ...
 
 

@@ -373,7 +373,7 @@ def stats_of_non_persistent(
         topic.subscriptions.values(), of_non_persistent_subscription, subscription_stats, consumers=consumers
     )
     now = of_non_persistent_topic(topic, taken)
-    producers = list(zip(topic.local_producers(), now.producers, strict=True)) if publishers else []
+    producers = list(zip(topic.producers.local(), now.producers, strict=True)) if publishers else []
     stats = {
         **TOPIC_ZEROES,
         **NOTHING_STORED,

@@ -138,7 +138,7 @@ def _of_any_topic(topic: AnyBaseTopic, subscriptions: list[SubscriptionMetrics])
         name=topic.full_name,
         namespace=str(topic.name.namespace_name),
         subscriptions=subscriptions,
-        producer_count=len(topic.local_producers()),
+        producer_count=len(topic.producers.local()),
         consumer_count=topic.consumer_count(),
         rate_in=topic.rate_in.per_second,
         rate_out=topic.rate_out.per_second,
@@ -150,7 +150,7 @@ def _of_any_topic(topic: AnyBaseTopic, subscriptions: list[SubscriptionMetrics])
         bytes_out=topic.rate_out.bytes,
         messages_out=topic.rate_out.messages,
         publish_rate_limited=0 if topic.publish_limiter is None else topic.publish_limiter.exceeded,
-        producers=[of_producer(p) for p in topic.local_producers()],
+        producers=[of_producer(p) for p in topic.producers.local()],
         refused={kind.value: each.times for kind, each in topic.refusals.known.items()}
         if topic.refusals is not None
         else {},
@@ -281,7 +281,7 @@ def _sent(name: str, replicator: AnyReplicating, producer: Producer | None) -> R
 
 def _inbound(topic: AnyTopic) -> dict[str, Producer]:
     """Returns the producers of other clusters' replicators, by cluster."""
-    if not topic.remote_producers:
+    if not topic.producers.remote:
         return {}
     return {p.remote_cluster: p for p in topic.producers.values() if p.remote_cluster is not None}
 

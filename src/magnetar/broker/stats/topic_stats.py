@@ -258,7 +258,7 @@ def traffic_stats(topic: AnyBaseTopic, now: TopicMetrics) -> Json:
         "bytesOutCounter": topic.rate_out.bytes,
         "msgOutCounter": topic.rate_out.messages,
         "averageMsgSize": now.average_message_size,
-        "msgChunkPublished": topic.chunks_published
+        "msgChunkPublished": topic.producers.chunks_published
         or any(p.chunks.messages for p in topic.producers.values()),
         "waitingPublishers": topic.access.waiting,
         "publishRateLimitedTimes": now.publish_rate_limited,
@@ -280,7 +280,7 @@ def topic_stats(
         consumers=consumers,
     )
     now = of_topic(topic, taken)
-    producers = list(zip(topic.local_producers(), now.producers, strict=True)) if publishers else []
+    producers = list(zip(topic.producers.local(), now.producers, strict=True)) if publishers else []
     stats = {
         **TOPIC_ZEROES,
         **traffic_stats(topic, now),

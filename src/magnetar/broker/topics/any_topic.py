@@ -116,7 +116,7 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
         here
     """
     topic.moved = there
-    await topic.close_producers_in_order()
+    await topic.producers.close_in_order()
     if isinstance(topic, Topic):
         try:
             if topic.managed_ledger.properties.get(_MIGRATED) != "true":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import EntryFilter, UnknownFilter
@@ -16,7 +16,6 @@ from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import DispatchRate, Retention
-from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.io.interfaces import Clock
 from magnetar.io.wheel import TimerWheel
@@ -180,36 +179,3 @@ def retention_settings(retention: Retention) -> RetentionSettings:
         retention.minutes * 60_000 if retention.minutes >= 0 else -1,
         retention.megabytes << 20 if retention.megabytes >= 0 else -1,
     )
-
-
-class Capped(Protocol):
-    """A topic of either kind, as the limits of its producers need it."""
-
-    full_name: str
-    policies: EffectivePolicies
-
-    @property
-    def settings(self) -> TopicSettings: ...
-    @property
-    def producers(self) -> Mapping[str, Producer]: ...
-    def local_producers(self) -> Collection[Producer]: ...
-
-
-def of_host(address: str, clients: Iterable[str]) -> int:
-    """Returns how many of the addresses of clients have the same host as ``address``."""
-    host = address.rpartition(":")[0]
-    return sum(client.rpartition(":")[0] == host for client in clients)
-
-
-def reached_by_producer(topic: Capped, producer: Producer) -> str:
-    """Returns the limit that keeps a producer out, or an empty string. Replicators of other clusters are not
-    limited."""
-    if producer.remote_cluster is not None:
-        return ""
-    cap, local = topic.policies.max_producers, topic.local_producers()
-    if cap and len(local) >= cap and producer.name not in topic.producers:
-        return f"Topic '{topic.full_name}' reached max producers limit"
-    cap = topic.settings.max_same_address_producers
-    if cap and of_host(producer.address, (each.address for each in local)) >= cap:
-        return f"Topic '{topic.full_name}' reached max same address producers limit"
-    return ""

@@ -6,15 +6,14 @@ import logging
 import weakref
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FindFilters, no_filters
 from magnetar.broker.flow.connection import Assigned, Departure
+from magnetar.broker.flow.limits import of_host
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rate_limits import subscribe_limiter
 from magnetar.broker.flow.rates import Rate
@@ -26,26 +25,22 @@ from magnetar.broker.publishing.deduplication import Deduplication, Deduplicatio
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
+from magnetar.broker.publishing.producers import Producers
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
 from magnetar.broker.topics.applied_policies import (
     dispatch_settings,
-    of_host,
-    reached_by_producer,
     resource_group,
     topic_publish_limiter,
 )
 from magnetar.errors import (
     ConsumerBusy,
     NotAllowed,
-    ProducerBusy,
     ServiceNotReady,
     SubscriptionNotFound,
-    TopicTerminated,
 )
-from magnetar.io.interfaces import Future, Io, Task
+from magnetar.io.interfaces import Io, Task
 from magnetar.io.tasks import TaskScope
-from magnetar.io.waiting import settle
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
@@ -116,11 +111,12 @@ class BaseTopic(ABC, Generic[S]):
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
         self.is_busy = False
-        self.producers: dict[str, Producer] = {}
-        self.remote_producers = 0
-        """The number of producers that belong to replicators of other clusters."""
+        own: BaseTopic[S] = weakref.proxy(self)
+        self.producers = Producers(
+            own, lambda: (own.policies.max_producers, own.settings.max_same_address_producers)
+        )
         self.subscriptions: dict[str, S] = {}
-        self.access = ExclusiveAccess(weakref.proxy(self))
+        self.access = ExclusiveAccess(own)
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
         self.closing = False
@@ -131,14 +127,11 @@ class BaseTopic(ABC, Generic[S]):
         self.fenced = False
         self.refusals: Refusals | None = None
         """Refusals of producers and messages; None: there were none."""
-        self.chunks_published = False
-        """Whether a producer that has left published chunks."""
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
         self.last_active = io.clock.monotonic()
         """The time when the topic was last known to be in use; seconds of the monotonic clock."""
-        self._drain_waiters: list[Future[None]] = []
         self._making: dict[str, Task[S]] = {}
         self.publish_limiter = topic_publish_limiter(policies, io.clock.monotonic())
         self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
@@ -220,71 +213,6 @@ class BaseTopic(ABC, Generic[S]):
         """Whether a producer only announces what another topic has stored, also after the termination."""
         return False
 
-    async def add_producer(self, producer: Producer) -> Future[bool] | None:
-        """Admits a producer; returns None or, with WaitForExclusive, a future of whether its turn came.
-
-        :raises ProducerBusy: the name is taken, or a limit is reached
-        :raises ProducerFenced: another producer has exclusive access
-        :raises TopicTerminated: the topic is terminated
-        """
-        self.check_open()
-        if self.terminated and not self.takes_announcements_of(producer):
-            text = "Topic was already terminated"
-            self.hindered(Hindrance.TERMINATED, text)
-            raise TopicTerminated(text)
-        self._check_caps(producer)
-        while (known := self.producers.get(producer.name)) is not None:
-            await self._replace(known, producer)
-            self.check_open()
-        admitted = await self.access.enter(producer)
-        self.producer_came(producer)
-        if self.closing or self.fenced:
-            self.access.leave(producer)
-            self.check_open()
-        if admitted is None:
-            self.admit(producer)
-        return admitted
-
-    def local_producers(self) -> Collection[Producer]:
-        """The producers of clients: limits and statistics of producers leave out replicators of other
-        clusters."""
-        connected = self.producers.values()
-        if not self.remote_producers:
-            return connected
-        return [each for each in connected if each.remote_cluster is None]
-
-    def _check_caps(self, producer: Producer) -> None:
-        """:raises ProducerBusy: the limit of producers is reached"""
-        text = reached_by_producer(self, producer)
-        if text:
-            self.hindered(Hindrance.MAX_PRODUCERS, text)
-            raise ProducerBusy(text)
-
-    async def _replace(self, known: Producer, producer: Producer) -> None:
-        if producer.replaces(known):
-            self._drop_producer(known)
-            self.access.forget(known)
-            return
-        if known.connection is not producer.connection and not await known.connection.is_alive():
-            # Its CLOSE_PRODUCER may still be waiting for the last publishes.
-            self.remove_producer(known)
-            return
-        text = f"Producer with name '{producer.name}' is already connected to topic '{self.full_name}'"
-        self.hindered(Hindrance.NAME_TAKEN, text)
-        raise ProducerBusy(text)
-
-    def _drop_producer(self, producer: Producer) -> None:
-        producer.closed = producer.apart = True
-        self.chunks_published = self.chunks_published or producer.chunks.messages > 0
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
-            events.producer_left(self.full_name, producer)
-            if producer.remote_cluster is None:
-                self.last_active = self.clock.monotonic()
-            else:
-                self.remote_producers -= 1
-            self.producer_left(producer)
-
     @property
     def schema_path(self) -> str:
         """The path of its schemas."""
@@ -302,43 +230,6 @@ class BaseTopic(ABC, Generic[S]):
     def producer_left(self, producer: Producer) -> None:
         """Called when a connected producer has left."""
 
-    def admit(self, producer: Producer) -> None:
-        """Lets the producer publish from now on; it may have waited for exclusive access."""
-        self.producers[producer.name] = producer
-        if producer.remote_cluster is not None:
-            self.remote_producers += 1
-        events.producer_came(self.full_name, producer)
-
-    def remove_producer(self, producer: Producer) -> None:
-        self._drop_producer(producer)
-        self.access.leave(producer)
-
-    def disconnect_producers(self) -> None:
-        """Closes all producers; their clients reconnect."""
-        for producer in list(self.producers.values()):
-            self.remove_producer(producer)
-            self._dismiss_producer(producer)
-        self.access.disconnect_waiting()
-
-    def _dismiss_producer(self, producer: Producer) -> None:
-        if self.departure is None:
-            producer.connection.close_producer(producer)
-            return
-        producer.connection.stop_producer(producer)
-        self.departure.add(partial(producer.connection.close_producer, producer))
-
-    async def close_producers_in_order(self) -> None:
-        """Closes each producer when it has its receipts: otherwise it would send stored messages again."""
-        producers = list(self.producers.values())
-        for producer in producers:
-            producer.connection.stop_producer(producer)
-        await self.drained(producers)
-        for producer in producers:
-            if not producer.closed:
-                self.remove_producer(producer)
-                producer.connection.close_producer(producer)
-        self.access.disconnect_waiting()
-
     @abstractmethod
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
@@ -348,18 +239,6 @@ class BaseTopic(ABC, Generic[S]):
         :raises TopicTerminated: the topic is terminated
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
         """
-
-    def _wake_drained(self) -> None:
-        waiters, self._drain_waiters = self._drain_waiters, []
-        for waiter in waiters:
-            settle(waiter)
-
-    async def drained(self, producers: Sequence[Producer]) -> None:
-        """Returns when everything that these producers published is durable or has failed."""
-        while not self.fenced and any(producer.pending for producer in producers):
-            waiter = self.loop.create_future()
-            self._drain_waiters.append(waiter)
-            await waiter
 
     def dispatched(self, messages: int, size: int) -> None:
         self.rate_out.messages += messages
@@ -459,9 +338,7 @@ class BaseTopic(ABC, Generic[S]):
 
     def _tick_clients(self, seconds: float) -> bool:
         """Updates the rates of producers and subscriptions; returns whether anything was consumed."""
-        for producer in self.producers.values():
-            producer.rate_in.tick(seconds)
-            producer.chunks.tick(seconds)
+        self.producers.tick(seconds)
         moving = False
         for subscription in self.subscriptions.values():
             moving = subscription.tick(seconds) or moving
@@ -482,7 +359,7 @@ class BaseTopic(ABC, Generic[S]):
         """Disconnects all clients and deletes the topic with everything it stored."""
 
     def _disconnect(self) -> None:
-        self.disconnect_producers()
+        self.producers.disconnect()
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all(self.departure)
             subscription.close()

@@ -145,8 +145,8 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
                 connection.on_passed(publish.producer, publish, taken, size)
             except Exception as error:  # noqa: BLE001 - reported; the others still get their results
                 report(self.loop, connection.on_passed, error)
-        if self._drain_waiters:
-            self._wake_drained()
+        if self.producers.waiters:
+            self.producers.wake()
 
     # Subscriptions
 

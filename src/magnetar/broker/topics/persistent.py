@@ -106,7 +106,7 @@ class Topic(BaseTopic[Subscription]):
             name, managed_ledger, compactor, policies.compaction_threshold, lambda: own._compaction_cursor()
         )
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
-        self.dispatch_rates = TopicDispatchRates(
+        self.dispatch_rates: TopicDispatchRates = TopicDispatchRates(
             wheel, io.clock, self.rate_in, managed_ledger.cursors, self.shared
         )
         self.dispatch_rates.use(policies, self.group, self.dispatch_settings)
@@ -295,8 +295,8 @@ class Topic(BaseTopic[Subscription]):
                 subscription.read_more()
         for follower in self.followers.known:
             follower()
-        if self._drain_waiters:
-            self._wake_drained()
+        if self.producers.waiters:
+            self.producers.wake()
 
     def _sent_size(self, operation: Append) -> int:
         """Returns the size of entries as their producer sent them, in bytes."""
@@ -341,14 +341,14 @@ class Topic(BaseTopic[Subscription]):
             known.failed(sequence_marks(self.managed_ledger.appends))
             known.sources.failed(source_marks(self.managed_ledger.appends))
         if not too_large:
-            self.disconnect_producers()
-        self._wake_drained()
+            self.producers.disconnect()
+        self.producers.wake()
 
     def on_fenced(self) -> None:
         """Another broker owns the managed ledger: the next request for the topic loads it again."""
         self.fenced = True
-        self._wake_drained()
-        self.disconnect_producers()
+        self.producers.wake()
+        self.producers.disconnect()
         # Subscriptions of readers are dropped with them.
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all()
@@ -462,7 +462,7 @@ class Topic(BaseTopic[Subscription]):
         """Terminates the topic; returns the last position."""
         self.check_open()
         last = await self.managed_ledger.terminate()
-        self.disconnect_producers()
+        self.producers.disconnect()
         for subscription in self.subscriptions.values():
             subscription.check_end_of_topic()
         return last
@@ -477,7 +477,7 @@ class Topic(BaseTopic[Subscription]):
         self.closing = True
         await self.compaction.stop()
         await self._subscriptions_made()
-        await self.drained(list(self.producers.values()))
+        await self.producers.drained(list(self.producers.values()))
         await together(self.loop, list(self.subscriptions.values()), lambda each: each.save(), AT_ONCE)
         self._disconnect()
         if self.deduplication is not None:

@@ -275,7 +275,7 @@ class BacklogQuotas:
             await self._evict_by_time(topic)
 
     def _close_producers(self, topic: Topic) -> None:
-        self._closing.start(topic, topic.close_producers_in_order, "closing producers")
+        self._closing.start(topic, topic.producers.close_in_order, "closing producers")
 
     def stop(self) -> None:
         """Stops closing producers."""
@@ -412,7 +412,7 @@ class StorageGate:
             if not topic.closing:
                 self.refused += len(topic.producers)
                 topic.hindered(Hindrance.STORAGE_FULL, self._reason)
-                await topic.close_producers_in_order()
+                await topic.producers.close_in_order()
             await let_others(self._served.io.loop)
 
     def _closed(self, task: Task[None]) -> None:

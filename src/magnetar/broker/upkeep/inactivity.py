@@ -30,7 +30,7 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
     Replicators of other clusters do not, because no replicated topic would ever be inactive otherwise.
     Messages that are still to be replicated do.
     """
-    if topic.local_producers() or topic.is_awaited:
+    if topic.producers.local() or topic.is_awaited:
         return True
     if isinstance(topic, NonPersistentTopic):
         # Its subscriptions do not keep it: only connected clients count.
@@ -51,7 +51,7 @@ def is_topic_due(topic: AnyTopic, now: float) -> bool:
 
     :param now: seconds of the monotonic clock
     """
-    if not is_inactive(topic, now) or topic.remote_producers:
+    if not is_inactive(topic, now) or topic.producers.remote:
         return False
     return not any(replicator.connected for replicator in topic.replicators.values())
 

@@ -109,7 +109,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         ),
     )
     check_not_moved(topic)
-    admitted = await topic.add_producer(producer)
+    admitted = await topic.producers.add(producer)
     if admitted is not None:
         _send_success(connection, request.request_id, producer, ready=False)
         with connection.requests.set_aside():
@@ -122,15 +122,15 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
         check_not_moved(topic)
     except BaseException:
         # Any error, also of the metadata store: otherwise the producer's name would stay taken.
-        topic.remove_producer(producer)
+        topic.producers.remove(producer)
         raise
     if producer.closed or not _is_wanted(connection, producer_id, opening):
-        topic.remove_producer(producer)
+        topic.producers.remove(producer)
         return
     former = connection.session.producers.get(producer_id)
     connection.session.producers[producer_id] = producer
     if former is not None:
-        former.topic.remove_producer(former)
+        former.topic.producers.remove(former)
     _send_success(connection, request.request_id, producer, ready=True)
 
 
@@ -153,11 +153,11 @@ async def close_producer(connection: Connection, request: CommandCloseProducer) 
     producer = connection.session.producers.pop(producer_id, None)
     opening = connection.session.opening_producers.pop(producer_id, None)
     if opening is not None and opening.producer is not None:
-        opening.producer.topic.remove_producer(opening.producer)
+        opening.producer.topic.producers.remove(opening.producer)
     if producer is not None:
         connection.session.remember_closed(producer_id)
-        await producer.topic.drained((producer,))
-        producer.topic.remove_producer(producer)
+        await producer.topic.producers.drained((producer,))
+        producer.topic.producers.remove(producer)
     connection.send_success(request.request_id)
 
 
