@@ -150,11 +150,11 @@ class Lifetime:
 
     def subscribe(self, index: int, name: str) -> None:
         topic, model = self.topics[index], self.models[index]
-        found = self.world.run(topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
+        found = self.world.run(topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True))
         model.acknowledged.setdefault(name, found.cursor.mark_delete)
 
     def unsubscribe(self, index: int, name: str) -> None:
-        self.world.run(self.topics[index].unsubscribe(name))
+        self.world.run(self.topics[index].subscriptions.unsubscribe(name))
         del self.models[index].acknowledged[name]
         self.models[index].stale_since.clear()
 

@@ -274,7 +274,7 @@ def test_a_topic_is_deleted_while_a_subscription_is_made(fuzzed: FuzzedBroker, c
     client.publish(1)
     topic = fuzzed.broker.topics[TOPIC]
     client.subscribe(EXCLUSIVE, wait=0)
-    while not topic._making:
+    while not topic.subscriptions.making:
         fuzzed.wait(0)
     deleting = fuzzed.loop.create_task(fuzzed.broker.delete_topic(topic))
     fuzzed.world.run(deleting)

@@ -60,7 +60,7 @@ class Deletions:
 
         async def watched(served: ServedTopics, topic: AnyTopic) -> None:
             # All deletions of this story are without force.
-            if not topic.closing and (topic.producers or topic.consumer_count()):
+            if not topic.closing and (topic.producers or topic.subscriptions.consumer_count()):
                 world.loop.halt(Violation(f"{topic.full_name} is deleted while clients use it"))
             await delete(served, topic)
 
@@ -190,7 +190,7 @@ class Deletions:
         """The broker that serves the topic to its consumer, and which of its lives it is."""
         for member in self.world.members:
             topic = member.service.topics.get(FREE) if member.service is not None else None
-            if topic is not None and topic.consumer_count() and not topic.fenced:
+            if topic is not None and topic.subscriptions.consumer_count() and not topic.fenced:
                 return member, member.lives
         return None
 

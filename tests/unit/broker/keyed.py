@@ -88,7 +88,9 @@ class Reader:
 
     def __post_init__(self) -> None:
         name = f"r{id(self)}"
-        made = self.lived.world.run(self.topic.subscribe(name, EARLIEST, {}, durable=False, create=True))
+        made = self.lived.world.run(
+            self.topic.subscriptions.subscribe(name, EARLIEST, {}, durable=False, create=True)
+        )
         self.source = made.read_compacted()
 
     def read(self, at_most: int = 1 << 30) -> list[bytes]:

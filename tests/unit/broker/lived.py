@@ -64,7 +64,7 @@ class Lived:
         return self.world.run(self.broker.topic(name, create=True))
 
     def subscribe(self, topic: Topic, name: str = "s") -> Subscription:
-        return self.world.run(topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
+        return self.world.run(topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True))
 
     def publish(self, topic: Topic, count: int, *, batch: int = 0, early_ms: int = 0, size: int = 10) -> None:
         """Stores entries; ``early_ms``: their producer's clock is that much behind."""

@@ -81,7 +81,9 @@ class Sites(Brokers):
 
     def subscription(self, name: str = "s", *, replicated: bool = True) -> Subscription:
         """Makes it where it is missing."""
-        made = self.world.run(self.topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
+        made = self.world.run(
+            self.topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True)
+        )
         assert isinstance(made, Subscription)
         made.replicate(replicated)
         return made

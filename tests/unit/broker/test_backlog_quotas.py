@@ -181,7 +181,7 @@ def test_what_has_no_backlog_is_never_refused() -> None:
     topic, wire = lived.topic(), Wire()
     lived.publish(topic, 50)
     producer_on(lived, topic, wire)
-    lived.world.run(topic.subscribe("reader", (-1, -1), {}, durable=False, create=True))
+    lived.world.run(topic.subscriptions.subscribe("reader", (-1, -1), {}, durable=False, create=True))
     lived.world.run(lived.broker.quotas.check_producer(topic))
     lived.world.wait(15)
     assert not wire.told

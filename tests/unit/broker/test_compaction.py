@@ -232,7 +232,7 @@ def test_the_compacted_ledger_goes_with_its_cursor(ending: str) -> None:
     if ending == "delete":
         life.world.run(life.broker.delete_topic(topic))
     else:
-        life.world.run(topic.unsubscribe("__compaction"))
+        life.world.run(topic.subscriptions.unsubscribe("__compaction"))
         assert topic.compaction.status.value == "NOT_RUN"
         assert topic.compaction.current is None
     life.world.wait(1)
@@ -290,7 +290,7 @@ def test_it_is_compacted_on_where_its_cursor_could_not_be_deleted(monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(topic.managed_ledger.cursors, "delete", fails)
         with pytest.raises(LedgerError):
-            life.world.run(topic.unsubscribe("__compaction"))
+            life.world.run(topic.subscriptions.unsubscribe("__compaction"))
     append(life, topic, [single("k", b"1"), single("k", b"2")])
     compact(life, topic)
     assert Reader(life, topic).messages() == [("k", b"2")]

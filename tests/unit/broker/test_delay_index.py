@@ -180,7 +180,7 @@ def test_its_ledgers_go_with_the_subscription() -> None:
     brokers, _consumer = filled()
     index = set(named(brokers)["ledgers"])
     brokers.subscription().disconnect_all()
-    brokers.world.run(brokers.topic.unsubscribe("s"))
+    brokers.world.run(brokers.topic.subscriptions.unsubscribe("s"))
     brokers.run_for(SECOND)
     assert not index & ledgers(brokers)
 
@@ -345,11 +345,13 @@ def test_users_cannot_name_ledgers() -> None:
     brokers = Delays(ledgers=SMALL)
     kept = brokers.topic.managed_ledger.current_ledger.ledger_id
     properties = {"magnetar.delayed": json.dumps({"ledgers": [kept]}), "a": "b"}
-    made = brokers.world.run(brokers.topic.subscribe("s", (0, 0), properties, durable=True, create=True))
+    made = brokers.world.run(
+        brokers.topic.subscriptions.subscribe("s", (0, 0), properties, durable=True, create=True)
+    )
     assert made.properties == {"a": "b"}
     assert named(brokers) == {}
     brokers.world.run(storage(brokers).set_cursor_properties(properties))
-    brokers.world.run(brokers.topic.unsubscribe("s"))
+    brokers.world.run(brokers.topic.subscriptions.unsubscribe("s"))
     assert kept in ledgers(brokers)
 
 

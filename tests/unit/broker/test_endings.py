@@ -26,7 +26,7 @@ def test_a_seek_that_ends_does_not_open_a_subscription_that_is_being_deleted() -
     topic = lived.topic()
     subscription = lived.subscribe(topic)
     subscription.begin_seek()
-    deleting = lived.world.simulation.loop.create_task(topic.unsubscribe("s"))
+    deleting = lived.world.simulation.loop.create_task(topic.subscriptions.unsubscribe("s"))
     lived.world.wait(0)
     assert not deleting.done()
     subscription.end_seek()
@@ -50,7 +50,7 @@ def test_a_subscription_that_could_not_be_deleted_stays_closed_until_its_seek_en
 
     monkeypatch.setattr(topic.managed_ledger.cursors, "delete", fails)
     with pytest.raises(LedgerError):
-        lived.world.run(topic.unsubscribe("s"))
+        lived.world.run(topic.subscriptions.unsubscribe("s"))
     assert subscription.closing
     with pytest.raises(ServiceNotReady):
         subscription.begin_seek()
@@ -208,10 +208,10 @@ def test_who_deletes_a_subscription_late_leaves_its_successor(monkeypatch: pytes
 
     with monkeypatch.context() as patched:
         patched.setattr(topic.managed_ledger.cursors, "delete", ends_late)
-        second = loop.create_task(topic.unsubscribe("s"))
+        second = loop.create_task(topic.subscriptions.unsubscribe("s"))
         lived.world.run(let_others(loop))
-    lived.world.run(topic.unsubscribe("s"))
-    made = lived.world.run(topic.subscribe("s", EARLIEST, {}, durable=True, create=True))
+    lived.world.run(topic.subscriptions.unsubscribe("s"))
+    made = lived.world.run(topic.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
     late.set_result(None)
     lived.world.run(second)
     assert topic.subscriptions.get("s") is made

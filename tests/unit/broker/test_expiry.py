@@ -102,7 +102,7 @@ def test_holes_and_batches_do_not_matter() -> None:
 def test_readers_are_left_alone() -> None:
     lived = Lived(TTL, expiry_check_seconds=10)
     topic = lived.topic()
-    reader = lived.world.run(topic.subscribe("r", (-1, -1), {}, durable=False, create=True))
+    reader = lived.world.run(topic.subscriptions.subscribe("r", (-1, -1), {}, durable=False, create=True))
     lived.publish(topic, 5)
     lived.world.wait(100)
     assert reader.backlog() == 5

@@ -57,7 +57,7 @@ def test_what_is_shown_of_a_topic_is_the_same_both_ways(domain: str) -> None:
     topic.publish_limiter = PublishLimiter(1, 0, 0.0)
     topic.publish_limiter.take(100, 100, 0.0)
     for one in ("a", "b"):
-        lived.world.run(topic.subscribe(one, EARLIEST, {}, durable=stored, create=True))
+        lived.world.run(topic.subscriptions.subscribe(one, EARLIEST, {}, durable=stored, create=True))
     if stored:
         lived.publish(topic, 7)
     stats, figures = shown(lived, topic)

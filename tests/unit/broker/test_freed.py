@@ -104,12 +104,14 @@ def test_a_closed_topic_still_answers() -> None:
     assert isinstance(topic, Topic)
     end_all(brokers, delete=False)
     for create in (False, True):
-        asked = brokers.loop.create_task(topic.subscribe("s", EARLIEST, {}, durable=True, create=create))
+        asked = brokers.loop.create_task(
+            topic.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=create)
+        )
         brokers.until(asked.done)
         assert isinstance(asked.exception(), ServiceNotReady)
     topic.managed_ledger.start_roll()
     topic.managed_ledger.trimmer.schedule()
     with pytest.raises(ManagedLedgerClosed):
         topic.managed_ledger.append(b"", None, None, 0, 0, None)  # type: ignore[arg-type]
-    assert topic.consumer_count() == 0
+    assert topic.subscriptions.consumer_count() == 0
     topic.tick(60.0)

@@ -211,7 +211,7 @@ def test_all_that_a_client_asks_of_the_broker_is_asked_in_its_name(monkeypatch: 
     watch(broker.topic_lists, "watch")
     peer = brokers.publisher()
     topic = broker.topics[TOPIC]
-    watch(topic, "subscribe")
+    watch(topic.subscriptions, "subscribe")
     peer.connection.data_received(subscribe_frame(2, "s", 0))
     for create in (True, False):
         peer.send(

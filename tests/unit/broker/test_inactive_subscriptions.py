@@ -64,7 +64,7 @@ def test_its_time_begins_when_the_last_consumer_has_left(lived: Lived) -> None:
 def test_what_is_replicated_a_reader_s_or_not_to_expire_stays(lived: Lived) -> None:
     topic = lived.topic()
     lived.subscribe(topic, "kept").replicate(True)
-    lived.world.run(topic.subscribe("reader", EARLIEST, {}, durable=False, create=True))
+    lived.world.run(topic.subscriptions.subscribe("reader", EARLIEST, {}, durable=False, create=True))
     lived.world.wait(3 * HOUR)
     assert set(topic.subscriptions) == {"kept", "reader"}
 

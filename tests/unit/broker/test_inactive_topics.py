@@ -45,7 +45,7 @@ class Swept:
         return self.world.run(self.broker.topic(name, create=True))
 
     def subscribe(self, topic: Topic) -> Any:
-        return self.world.run(topic.subscribe("s", EARLIEST, {}, durable=True, create=True))
+        return self.world.run(topic.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
 
     def after(self, seconds: float) -> None:
         """The check runs after so long."""
@@ -71,7 +71,7 @@ def test_a_subscription_keeps_a_topic_until_it_is_removed() -> None:
     topic = swept.topic()
     swept.subscribe(topic)
     swept.after(20)
-    swept.world.run(topic.unsubscribe("s"))
+    swept.world.run(topic.subscriptions.unsubscribe("s"))
     swept.after(9)
     assert swept.exists()
     swept.after(1.5)
@@ -83,7 +83,7 @@ def test_a_subscription_that_is_just_being_made_keeps_its_topic() -> None:
     topic = swept.topic()
     swept.world.wait(20)
     making = swept.world.simulation.loop.create_task(
-        topic.subscribe("s", EARLIEST, {}, durable=True, create=True)
+        topic.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True)
     )
     check = swept.world.simulation.loop.create_task(swept.check.run())
     swept.world.run(making)
@@ -152,7 +152,7 @@ def test_a_partitioned_topic_goes_with_its_last_partition_where_wanted(wanted: b
     swept.after(20)
     assert not swept.exists(NAME.partition(1))
     assert run(swept.broker.namespaces.partitions(NAME)) == 2
-    run(kept.unsubscribe("s"))
+    run(kept.subscriptions.unsubscribe("s"))
     swept.after(20)
     assert not swept.exists(NAME.partition(0))
     assert run(swept.broker.namespaces.partitions(NAME)) == (0 if wanted else 2)

@@ -103,8 +103,8 @@ def test_subscriptions_of_a_topic() -> None:
     with pytest.raises(NotAllowed, match="Exceed the maximum number of subscriptions of the topic"):
         lived.subscribe(topic, "c")
     assert lived.broker.shared_limits.refused.subscriptions == 1
-    lived.world.run(topic.subscribe("reader", EARLIEST, {}, durable=False, create=True))
-    lived.world.run(topic.unsubscribe("a"))
+    lived.world.run(topic.subscriptions.subscribe("reader", EARLIEST, {}, durable=False, create=True))
+    lived.world.run(topic.subscriptions.unsubscribe("a"))
     lived.subscribe(topic, "c")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from peers import TOPIC, Brokers, Peer, subscribe_frame
 
-from magnetar.broker.topics import persistent
+from magnetar.broker.topics import subscribing
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -34,12 +34,12 @@ def test_subscriptions_of_a_topic_are_made_in_slices(part: str, monkeypatch: pyt
 
     if part == "subscriptions":
 
-        class Costly(persistent.Subscription):
+        class Costly(subscribing.Subscription):
             def __init__(self, *arguments: Any) -> None:
                 super().__init__(*arguments)
                 costs()
 
-        monkeypatch.setattr(persistent, "Subscription", Costly)
+        monkeypatch.setattr(subscribing, "Subscription", Costly)
     else:
         add = Cursors.add
         monkeypatch.setattr(Cursors, "add", lambda self, cursor: (add(self, cursor), costs()))

@@ -17,7 +17,9 @@ def test_a_mark_of_a_subscription_is_that_of_all_partitions() -> None:
     lived.world.run(admin.create(str(NAME), 1, {}))
     first: Any = lived.world.run(lived.broker.topic(NAME.partition(0), create=False))
     for name in ("marked", "plain"):
-        made = lived.world.run(first.subscribe(name, EARLIEST, {"of": name}, durable=True, create=True))
+        made = lived.world.run(
+            first.subscriptions.subscribe(name, EARLIEST, {"of": name}, durable=True, create=True)
+        )
         made.replicate(name == "marked")
     lived.world.run(admin.update(str(NAME), 2, force=False))
     added: Any = lived.world.run(lived.broker.topic(NAME.partition(1), create=False))

@@ -29,7 +29,7 @@ def test_a_partition_that_is_unloaded_meanwhile_is_not_taken_for_one_without_sub
     mine.run(mine.admin.partitions.create(str(NAME), 2, {}))
     first, second = (mine.topic(NAME.partition(index)) for index in range(2))
     for each in (first, second):
-        mine.run(each.subscribe("s", EARLIEST, {}, durable=True, create=True))
+        mine.run(each.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
     load = mine.broker.topic
 
     async def unloading(name: TopicName, *, create: bool) -> object:

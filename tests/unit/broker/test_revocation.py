@@ -37,7 +37,7 @@ def test_a_permission_that_is_gone_ends_what_rested_on_it() -> None:
     brokers.grant("ann")
     brokers.world.wait(SECONDS)
     assert anns[1].count(BaseCommand.CLOSE_CONSUMER) == 1
-    assert topic.consumer_count() == 1
+    assert topic.subscriptions.consumer_count() == 1
     assert not anns[2].connection.topic_watchers
     assert not bobs[0].count(BaseCommand.CLOSE_PRODUCER)
     assert not bobs[1].count(BaseCommand.CLOSE_CONSUMER)

@@ -96,5 +96,5 @@ def test_subscriptions_have_names_that_metadata_can_hold(domain: str, name: str)
         brokers.broker.topic(TopicName.parse(f"{domain}://public/default/t"), create=True)
     )
     with pytest.raises(InvalidName, match="invalid subscription name"):
-        brokers.world.run(topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
+        brokers.world.run(topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True))
     assert not topic.subscriptions

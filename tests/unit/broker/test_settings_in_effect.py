@@ -42,7 +42,7 @@ def test_a_broker_that_runs_goes_by_them_at_once() -> None:
     changed = Changed()
     brokers, topic, change = changed.brokers, changed.topic, changed.change
     broker = brokers.broker
-    brokers.world.run(topic.subscribe("s", EARLIEST, {}, durable=True, create=True))
+    brokers.world.run(topic.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
     change(
         dispatchThrottlingRatePerTopicInMsg="5",
         maxPublishRatePerTopicInMessages="6",

@@ -19,7 +19,8 @@ def test_who_gives_up_subscribing_leaves_the_subscription_to_the_others() -> Non
     lived = Lived(EffectivePolicies())
     topic, loop = lived.topic(), lived.world.simulation.loop
     first, second = (
-        loop.create_task(topic.subscribe("s", EARLIEST, {}, durable=True, create=True)) for _ in range(2)
+        loop.create_task(topic.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
+        for _ in range(2)
     )
     lived.world.wait(0)
     first.cancel()

@@ -198,7 +198,7 @@ def test_a_deleted_subscription_is_not_told_of() -> None:
     world.wait()
     subscription.skip_to(world.topic.max_read_position)
     other.skip_to(world.topic.max_read_position)
-    world.world.run(world.topic.unsubscribe("s"))
+    world.world.run(world.topic.subscriptions.unsubscribe("s"))
     world.answer((9, 0))
     world.wait()
     assert [says[0] for kind, _to, says in world.entries() if kind == UPDATE] == ["other"]

@@ -146,4 +146,4 @@ def test_a_connection_that_goes_while_it_waits_is_forgotten(brokers: Brokers) ->
     brokers.until(lambda: not brokers.broker.budget.waiting)
     brokers.world.wait(1)
     topic = brokers.broker.topics[TOPIC]
-    assert topic.consumer_count() == 0
+    assert topic.subscriptions.consumer_count() == 0

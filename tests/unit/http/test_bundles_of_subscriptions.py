@@ -24,7 +24,7 @@ def topics_of(served: Served, count: int = 8) -> list[Topic]:
     for number in range(count):
         topic = served.topic(f"persistent://public/default/t{number}")
         for name in ("s", "t"):
-            served.world.run(topic.subscribe(name, EARLIEST, {}, durable=True, create=True))
+            served.world.run(topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True))
         topic.managed_ledger.append(entry, array("q", [0]), array("q", [len(entry)]), 1, len(entry), None)
         found.append(topic)
     served.world.wait(0.5)

@@ -12,7 +12,9 @@ def test_figures_of_a_topic_with_many_subscriptions_are_those_of_each() -> None:
     served = Served()
     topic = served.topic(TOPIC)
     for number in range(60):
-        served.world.run(topic.subscribe(f"many-{number}", EARLIEST, {}, durable=True, create=True))
+        served.world.run(
+            topic.subscriptions.subscribe(f"many-{number}", EARLIEST, {}, durable=True, create=True)
+        )
     snapshot = served.world.run(take_snapshot(served.broker))
     [found] = [each for each in snapshot.topics if each.name == TOPIC]
     assert len(found.subscriptions) == 60

@@ -405,7 +405,7 @@ class NamespaceAdmin:
                     continue
                 if found.consumers:
                     raise PreconditionFailed("Subscription has active connected consumers")
-                await topic.unsubscribe(subscription)
+                await topic.subscriptions.unsubscribe(subscription)
 
         path = f"/unsubscribe/{quote(subscription, '')}"
         await self._everywhere(namespace, bundle, unsubscribe, path, authoritative=authoritative)

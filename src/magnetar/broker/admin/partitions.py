@@ -48,7 +48,7 @@ class _Kept(NamedTuple):
 
 def is_used(topic: AnyTopic) -> bool:
     """Whether clients are connected to a topic or about to be."""
-    return bool(topic.producers or topic.consumer_count() or topic.is_awaited)
+    return bool(topic.producers or topic.subscriptions.consumer_count() or topic.is_awaited)
 
 
 def check_not_replicated(topic: AnyTopic) -> None:
@@ -164,7 +164,9 @@ class PartitionAdmin:
 
     async def _subscribe(self, name: TopicName, subscription: str, kept: _Kept) -> None:
         topic = await self._broker.topic(name, create=False)
-        made = await topic.subscribe(subscription, EARLIEST, kept.properties, durable=True, create=True)
+        made = await topic.subscriptions.subscribe(
+            subscription, EARLIEST, kept.properties, durable=True, create=True
+        )
         await marked(made, replicated=kept.replicated)
 
     async def _subscriptions(self, name: TopicName) -> dict[str, _Kept]:

@@ -139,7 +139,9 @@ class SubscriptionAdmin:
         if all(subscription in found.subscriptions for found in topics):
             raise AlreadyExists("Subscription already exists for topic")
         for found in topics:
-            made = await found.subscribe(subscription, position, properties, durable=True, create=True)
+            made = await found.subscriptions.subscribe(
+                subscription, position, properties, durable=True, create=True
+            )
             await marked(made, replicated=replicated)
 
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
@@ -153,7 +155,7 @@ class SubscriptionAdmin:
             raise InUse("Subscription has active connected consumers")
         for one in found:
             one.disconnect_all()
-            await one.topic.unsubscribe(subscription)
+            await one.topic.subscriptions.unsubscribe(subscription)
 
     async def properties(self, topic: str, subscription: str) -> Mapping[str, str]:
         """:raises SubscriptionNotFound: no such subscription"""

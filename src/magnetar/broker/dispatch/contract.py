@@ -91,6 +91,15 @@ def bits_left(remaining: int | None, size: int) -> int | None:
     return remaining & ((1 << size) - 1)
 
 
+class TopicSubscriptions(Protocol):
+    """The subscriptions of a topic as one of them sees them; a layer above this one implements both kinds."""
+
+    async def unsubscribe(self, name: str) -> None: ...
+    def forget(self, subscription: Any) -> None:
+        """Removes a non-durable subscription."""
+        ...
+
+
 class DispatchTopic(Protocol):
     """The topic of a subscription, persistent or not; a layer above this one implements both."""
 
@@ -109,13 +118,11 @@ class DispatchTopic(Protocol):
 
     @property
     def terminated(self) -> bool: ...
+    @property
+    def subscriptions(self) -> TopicSubscriptions: ...
 
     def busy(self) -> None: ...
     def dispatched(self, messages: int, size: int) -> None: ...
-    async def unsubscribe(self, name: str) -> None: ...
-    def forget_subscription(self, subscription: Any) -> None:
-        """Removes a non-durable subscription of the topic."""
-        ...
 
 
 class EntrySource(Protocol):

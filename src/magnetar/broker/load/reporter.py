@@ -142,7 +142,7 @@ class _Sums:
         self.throughput_in += topic.rate_in.bytes_per_second
         self.rate_out += topic.rate_out.per_second
         self.throughput_out += topic.rate_out.bytes_per_second
-        self.consumers += topic.consumer_count()
+        self.consumers += topic.subscriptions.consumer_count()
         self.producers += len(topic.producers)
         self.topics += 1
 

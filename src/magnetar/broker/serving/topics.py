@@ -418,7 +418,7 @@ class ServedTopics:
         )
         topic.unacked_limit = self.unacked_limit
         try:
-            await topic.take_subscriptions(self.io)
+            await topic.subscriptions.load(self.io)
             await topic.prepare()
         except (LedgerError, ManagedLedgerError, MetadataError):
             await self.managed_ledgers.close(ledger)

@@ -139,7 +139,7 @@ def _of_any_topic(topic: AnyBaseTopic, subscriptions: list[SubscriptionMetrics])
         namespace=str(topic.name.namespace_name),
         subscriptions=subscriptions,
         producer_count=len(topic.producers.local()),
-        consumer_count=topic.consumer_count(),
+        consumer_count=topic.subscriptions.consumer_count(),
         rate_in=topic.rate_in.per_second,
         rate_out=topic.rate_out.per_second,
         throughput_in=topic.rate_in.bytes_per_second,

@@ -430,7 +430,7 @@ def look(line: Line, topic: AnyTopic, now: float) -> None:
         line.messages_in, line.bytes_in = rate_in.messages, rate_in.bytes
         line.messages_out, line.bytes_out = rate_out.messages, rate_out.bytes
     line.producers = len(topic.producers) - topic.producers.remote
-    line.consumers = topic.consumer_count()
+    line.consumers = topic.subscriptions.consumer_count()
     line.replication = replication_lags(topic)
     _look_at_subscriptions(line, topic.subscriptions.values())
 

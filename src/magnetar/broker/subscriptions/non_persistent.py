@@ -68,11 +68,11 @@ class NonPersistentSubscription(BaseSubscription):
             return
         self.dispatcher.remove(consumer)
         if not self.dispatcher.consumers and not self._durable and not self.closing:
-            self.topic.forget_subscription(self)
+            self.topic.subscriptions.forget(self)
 
     def drop_if_unused(self) -> None:
         if not self._durable and not self.consumers:
-            self.topic.forget_subscription(self)
+            self.topic.subscriptions.forget(self)
 
     def close(self) -> None:
         self.fence()

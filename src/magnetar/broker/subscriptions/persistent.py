@@ -153,11 +153,11 @@ class Subscription(BaseSubscription):
         if not self.dispatcher.consumers:
             self.topic.managed_ledger.cursors.set_active(self.cursor, False)
             if not self.durable and not self.closing and self.awaiting_return is None:
-                self.topic.forget_subscription(self)
+                self.topic.subscriptions.forget(self)
 
     def drop_if_unused(self) -> None:
         if not self.durable and not self.consumers:
-            self.topic.forget_subscription(self)
+            self.topic.subscriptions.forget(self)
 
     # Delivery
 
@@ -402,7 +402,7 @@ class Subscription(BaseSubscription):
         if not self.ending:
             # Otherwise the end of the subscription has begun meanwhile, and it must not be reopened.
             self.closing = False
-            self.topic.keep_for_return(self)
+            self.topic.subscriptions.keep_for_return(self)
             if self.carried is not None:
                 self.carried.moved()
 

@@ -6,14 +6,13 @@ import logging
 import weakref
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FindFilters, no_filters
 from magnetar.broker.flow.connection import Assigned, Departure
-from magnetar.broker.flow.limits import of_host
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rate_limits import subscribe_limiter
 from magnetar.broker.flow.rates import Rate
@@ -27,26 +26,21 @@ from magnetar.broker.publishing.hindrances import Hindrance, Refusals
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.publishing.producers import Producers
 from magnetar.broker.subscriptions.base import BaseSubscription
-from magnetar.broker.subscriptions.cursor_kinds import check_new_subscription
 from magnetar.broker.topics.applied_policies import (
     dispatch_settings,
     resource_group,
     topic_publish_limiter,
 )
+from magnetar.broker.topics.subscribing import Subscriptions
 from magnetar.errors import (
-    ConsumerBusy,
-    NotAllowed,
     ServiceNotReady,
-    SubscriptionNotFound,
 )
-from magnetar.io.interfaces import Io, Task
+from magnetar.io.interfaces import Io
 from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
-from magnetar.managed_ledger.position import Position
 from magnetar.naming.replicators import DEFAULT_PREFIX
 from magnetar.naming.topic_name import TopicName
-from magnetar.security.authentication import BROKER, Principal
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +77,8 @@ class TopicSettings:
 class BaseTopic(ABC, Generic[S]):
     """A topic. The broker owns it as long as it is open; all methods run in the loop."""
 
+    subscriptions: Subscriptions[S]
+
     def __init__(
         self,
         name: TopicName,
@@ -115,7 +111,6 @@ class BaseTopic(ABC, Generic[S]):
         self.producers = Producers(
             own, lambda: (own.policies.max_producers, own.settings.max_same_address_producers)
         )
-        self.subscriptions: dict[str, S] = {}
         self.access = ExclusiveAccess(own)
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
@@ -132,7 +127,6 @@ class BaseTopic(ABC, Generic[S]):
         self.created_ms = io.clock.wall_ms()
         self.last_active = io.clock.monotonic()
         """The time when the topic was last known to be in use; seconds of the monotonic clock."""
-        self._making: dict[str, Task[S]] = {}
         self.publish_limiter = topic_publish_limiter(policies, io.clock.monotonic())
         self.subscribe_limiter = subscribe_limiter(policies.subscribe_rate)
 
@@ -189,7 +183,7 @@ class BaseTopic(ABC, Generic[S]):
     def is_awaited(self) -> bool:
         """Whether a client is about to use the topic: a subscription is being created, or a
         producer waits."""
-        return bool(self._making) or self.access.is_awaited
+        return bool(self.subscriptions.making) or self.access.is_awaited
 
     def busy(self) -> None:
         if not self.is_busy:
@@ -246,103 +240,11 @@ class BaseTopic(ABC, Generic[S]):
         if not self.is_busy:
             self.busy()
 
-    # Subscriptions
-
-    async def subscribe(
-        self,
-        name: str,
-        start: Position,
-        properties: Mapping[str, str],
-        *,
-        durable: bool,
-        create: bool,
-        principal: Principal = BROKER,
-    ) -> S:
-        """Returns the subscription of that name, created if it is missing.
-
-        :param start: first position to deliver on a new subscription
-        :param principal: the requester
-        :raises SubscriptionNotFound: it is missing and ``create`` is false
-        :raises magnetar.errors.InvalidName: it is missing, and the name is not valid
-        :raises ProducerBusy: it is missing, and the name is reserved
-        :raises NotAllowed: one is durable and the other is not, or a limit is reached
-        :raises ServiceNotReady: it is missing, and the topic is closing or lost
-        """
-        known = self.subscriptions.get(name)
-        if known is None:
-            if not create:
-                # A closed topic has no subscriptions: they are where it is loaded next.
-                self.check_open()
-                raise SubscriptionNotFound(f"Subscription {name} does not exist")
-            check_new_subscription(name, self.settings.replicator_prefix)
-            self.check_open()
-            if durable:
-                self._check_room_for(name)
-            if name in self._making and not durable:
-                raise NotAllowed("Durable subscription with the same name is being created.")
-            known = await self._make_subscription(name, start, dict(properties), durable=durable)
-        elif known.durable and not durable:
-            raise NotAllowed("NonDurable subscription with the same name already exists as a durable one.")
-        elif durable and not known.durable:
-            raise NotAllowed("Durable subscription with the same name already exists as a non-durable one.")
-        return known
-
-    def _check_room_for(self, name: str) -> None:
-        """:raises NotAllowed: the limit of durable subscriptions is reached"""
-        cap = self.policies.max_subscriptions
-        if not cap and not self.name.reserved:
-            cap = self.settings.max_subscriptions
-        if not cap or len(self.subscriptions) + len(self._making) < cap:
-            return
-        if self._others(name) >= cap:
-            if self.shared is not None:
-                self.shared.refused.subscriptions += 1
-            raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.full_name}")
-
-    def _others(self, name: str) -> int:
-        """Returns the number of durable subscriptions, including those being created, without one name."""
-        made = sum(s.durable for s in self.subscriptions.values())
-        return made + len(self._making.keys() - {name})
-
-    @abstractmethod
-    async def _make_subscription(
-        self, name: str, start: Position, properties: dict[str, str], *, durable: bool
-    ) -> S: ...
-
-    @abstractmethod
-    def forget_subscription(self, subscription: S) -> None:
-        """Removes a non-durable subscription."""
-
-    @abstractmethod
-    async def unsubscribe(self, name: str) -> None:
-        """Deletes a subscription; its consumers must have been disconnected.
-
-        :raises SubscriptionNotFound: the subscription does not exist
-        """
-
-    def check_consumers_of(self, address: str) -> None:
-        """:raises ConsumerBusy: too many consumers are connected from that host"""
-        cap = self.settings.max_same_address_consumers
-        consumers = (c.address for s in self.subscriptions.values() for c in s.consumers)
-        if cap and of_host(address, consumers) >= cap:
-            raise ConsumerBusy("Topic reached max same address consumers limit")
-
-    def consumer_count(self) -> int:
-        return sum(len(s.consumers) for s in self.subscriptions.values())
-
     # Figures
 
     @abstractmethod
     def tick(self, seconds: float) -> bool:
         """Updates rates over the last window; returns whether there is still traffic."""
-
-    def _tick_clients(self, seconds: float) -> bool:
-        """Updates the rates of producers and subscriptions; returns whether anything was consumed."""
-        self.producers.tick(seconds)
-        moving = False
-        for subscription in self.subscriptions.values():
-            moving = subscription.tick(seconds) or moving
-        return moving
 
     # Ending
 

@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.broker import events
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Rate
@@ -15,11 +14,11 @@ from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
-from magnetar.errors import ServiceNotReady, SubscriptionNotFound
+from magnetar.broker.topics.subscribing import NonPersistentSubscriptions
+from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import report
 from magnetar.io.wheel import TimerWheel
-from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import MARKED, batch_sizes
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
     """A topic without anything on disk: at an unload, or when the broker ends, its subscriptions are lost."""
+
+    subscriptions: NonPersistentSubscriptions
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
     ) -> None:
         self._epoch: int | None = None
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
+        self.subscriptions = NonPersistentSubscriptions(self)
         self.drops = Rate()
         """Messages dropped because too many of their connection were in flight."""
         self.replicators: dict[str, PassingReplicator] = {}
@@ -148,27 +150,6 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         if self.producers.waiters:
             self.producers.wake()
 
-    # Subscriptions
-
-    async def _make_subscription(
-        self, name: str, start: Position, properties: dict[str, str], *, durable: bool
-    ) -> NonPersistentSubscription:
-        made = self.subscriptions[name] = NonPersistentSubscription(self, name, properties, durable=durable)
-        events.subscription_made(self.full_name, name, durable=durable)
-        return made
-
-    def forget_subscription(self, subscription: NonPersistentSubscription) -> None:
-        subscription.close()
-        if self.subscriptions.get(subscription.name) is subscription:
-            del self.subscriptions[subscription.name]
-            events.subscription_deleted(self.full_name, subscription.name)
-
-    async def unsubscribe(self, name: str) -> None:
-        subscription = self.subscriptions.get(name)
-        if subscription is None:
-            raise SubscriptionNotFound(f"Subscription {name} does not exist")
-        self.forget_subscription(subscription)
-
     # Figures
 
     def tick(self, seconds: float) -> bool:
@@ -176,7 +157,8 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
             rate.tick(seconds)
         for producer in self.producers.values():
             producer.drops.tick(seconds)
-        moving = self._tick_clients(seconds)
+        self.producers.tick(seconds)
+        moving = self.subscriptions.tick(seconds)
         for replicator in self.replicators.values():
             moving = replicator.tick(seconds) or moving
         moving = moving or any(s.drops.per_second > 0 for s in self.subscriptions.values())

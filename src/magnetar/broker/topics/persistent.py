@@ -8,7 +8,6 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.flow.limits import UnackedLimit
@@ -25,34 +24,30 @@ from magnetar.broker.publishing.deduplication import Deduplication, SourcePositi
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import Producer, Publish, sequence_marks, source_marks
-from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, kind_of
+from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings, use_persistence
 from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers
+from magnetar.broker.topics.subscribing import PersistentSubscriptions
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
     PersistenceFailure,
     ServiceNotReady,
-    SubscriptionNotFound,
     TopicTerminated,
 )
 from magnetar.io.interfaces import Io
 from magnetar.io.locks import Mutex
-from magnetar.io.slices import each
-from magnetar.io.waiting import finished, outcome, together
+from magnetar.io.waiting import together
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import EntryTooLarge, LedgerError
+from magnetar.ledger.interface import EntryTooLarge
 from magnetar.managed_ledger.append import Append
-from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursors import AT_ONCE
-from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError, ManagedLedgerTerminated
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
-from magnetar.managed_ledger.side_ledgers import users_own
-from magnetar.metadata.interface import BadVersion, MetadataError
+from magnetar.managed_ledger.position import LATEST, Position
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -61,8 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SEEK_RETURN_SECONDS = 60.0
-"""How long a reader's cursor waits for its consumer to return from a seek."""
 _TERMINATED = "Topic was already terminated"
 
 
@@ -85,6 +78,8 @@ class Followers:
 class Topic(BaseTopic[Subscription]):
     """A topic that stores what is published before it acknowledges it."""
 
+    subscriptions: PersistentSubscriptions
+
     def __init__(
         self,
         name: TopicName,
@@ -103,9 +98,14 @@ class Topic(BaseTopic[Subscription]):
         self.managed_ledger = managed_ledger
         own: Topic = weakref.proxy(self)
         self.compaction = TopicCompaction(
-            name, managed_ledger, compactor, policies.compaction_threshold, lambda: own._compaction_cursor()
+            name,
+            managed_ledger,
+            compactor,
+            policies.compaction_threshold,
+            lambda: own.subscriptions.cursor_of_compaction(),
         )
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
+        self.subscriptions = PersistentSubscriptions(self, managed_ledgers)
         self.dispatch_rates: TopicDispatchRates = TopicDispatchRates(
             wheel, io.clock, self.rate_in, managed_ledger.cursors, self.shared
         )
@@ -130,18 +130,6 @@ class Topic(BaseTopic[Subscription]):
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
         use_persistence(managed_ledger, policies)
-
-    async def take_subscriptions(self, io: Io) -> None:
-        """Makes a subscription for each recovered cursor; called before the first client is admitted."""
-
-        prefix = self.settings.replicator_prefix
-
-        def take(cursor: Cursor) -> None:
-            if kind_of(cursor.name, prefix).subscribed:
-                properties = cursor.storage.cursor_properties if cursor.storage is not None else {}
-                self.subscriptions[cursor.name] = Subscription(self, cursor.name, cursor, properties)
-
-        await each(io, "loading", list(self.managed_ledger.cursors.values()), take)
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
         super().apply_policies(policies)
@@ -169,13 +157,6 @@ class Topic(BaseTopic[Subscription]):
         found = self.subscriptions.get(name)
         return found or next((each for each in self.all_replicators() if each.name == name), None)
 
-    async def _compaction_cursor(self) -> Cursor:
-        known = self.subscriptions.get(COMPACTION)
-        if known is None:
-            # Whatever the limit of subscriptions: it does not belong to a consumer.
-            known = await self._make_subscription(COMPACTION, EARLIEST, {}, durable=True)
-        return known.cursor
-
     async def prepare(self) -> None:
         """Applies policies of publishing; called before the first producer, and after they have changed.
 
@@ -198,7 +179,7 @@ class Topic(BaseTopic[Subscription]):
                 await self.managed_ledger.cursors.delete(DEDUPLICATION)
             if self.compaction.automatic and COMPACTION not in self.subscriptions:
                 # From here on nothing is trimmed before it is compacted.
-                await self._compaction_cursor()
+                await self.subscriptions.cursor_of_compaction()
             self._look_at_entries()
 
     async def _deduplicate(self) -> None:
@@ -353,84 +334,6 @@ class Topic(BaseTopic[Subscription]):
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all()
 
-    # Subscriptions
-
-    async def _make_subscription(
-        self, name: str, start: Position, properties: dict[str, str], *, durable: bool
-    ) -> Subscription:
-        if durable:
-            # Consumers that subscribe at the same time want the same subscription.
-            making = self._making.get(name)
-            if making is None:
-                making = self.tasks.answer(self._make_durable(name, start, properties))
-                self._making[name] = making
-                making.add_done_callback(lambda _done: self._making.pop(name, None))
-            made: Subscription = await outcome(self.loop, making)
-            return made
-        cursor = self._managed_ledgers.open_reader_cursor(self.managed_ledger, name, start)
-        return self._add_subscription(name, cursor, properties, start)
-
-    async def _make_durable(self, name: str, start: Position, properties: dict[str, str]) -> Subscription:
-        try:
-            cursor = await self._managed_ledgers.open_cursor(self.managed_ledger, name, start, properties)
-        except BadVersion as error:
-            raise ServiceNotReady(f"Subscription {name} is being created by another client") from error
-        return self._add_subscription(name, cursor, users_own(properties), start)
-
-    def _add_subscription(
-        self, name: str, cursor: Cursor, properties: dict[str, str], start: Position
-    ) -> Subscription:
-        subscription = self.subscriptions[name] = Subscription(self, name, cursor, properties, start)
-        events.subscription_made(self.full_name, name, durable=cursor.durable)
-        return subscription
-
-    def forget_subscription(self, subscription: Subscription) -> None:
-        """Removes a non-durable subscription."""
-        subscription.close()
-        if self.subscriptions.get(subscription.name) is subscription:
-            self.dispatch_rates.forget(subscription.name)
-            del self.subscriptions[subscription.name]
-            self.managed_ledger.cursors.remove(subscription.cursor)
-            events.subscription_deleted(self.full_name, subscription.name)
-
-    async def unsubscribe(self, name: str) -> None:
-        """Deletes a subscription with its cursor; its consumers must have been disconnected.
-
-        :raises SubscriptionNotFound: the subscription does not exist
-        """
-        subscription = self.subscriptions.get(name)
-        if subscription is None:
-            raise SubscriptionNotFound(f"Subscription {name} does not exist")
-        if not subscription.durable:
-            self.forget_subscription(subscription)
-            return
-        subscription.close()
-        if name == COMPACTION:
-            await self.compaction.stop()
-        try:
-            await self.managed_ledger.cursors.delete(name)
-        except (LedgerError, ManagedLedgerError, MetadataError):
-            subscription.unfence()
-            if name == COMPACTION and not self.closing:
-                self.compaction.go_on()
-            raise
-        if self.subscriptions.get(name) is not subscription:
-            # Another request has deleted the subscription meanwhile; a new one of that name is not affected.
-            return
-        if name == COMPACTION:
-            self.compaction.forget()
-        del self.subscriptions[name]
-        self.dispatch_rates.forget(name)
-        events.subscription_deleted(self.full_name, name)
-        self.last_active = self.clock.monotonic()
-
-    def keep_for_return(self, subscription: Subscription) -> None:
-        """Keeps cursor and position for a reader that left through a seek, for a limited time."""
-        if not subscription.durable and not subscription.consumers:
-            subscription.awaiting_return = self.wheel.schedule(
-                SEEK_RETURN_SECONDS, self.forget_subscription, subscription
-            )
-
     @property
     def stored_bytes(self) -> int:
         return self.managed_ledger.ledgers.total_size()
@@ -446,7 +349,8 @@ class Topic(BaseTopic[Subscription]):
         rates = (self.rate_in, self.rate_out, self.writes, self.reads, self.misses, self.mark_deletes)
         for rate in rates:
             rate.tick(seconds)
-        acknowledged = self._tick_clients(seconds)
+        self.producers.tick(seconds)
+        acknowledged = self.subscriptions.tick(seconds)
         for replicator in self.all_replicators():
             acknowledged = replicator.tick(seconds) or acknowledged
         # Without one more update after its last window, a rate would keep its value.
@@ -476,7 +380,7 @@ class Topic(BaseTopic[Subscription]):
             return
         self.closing = True
         await self.compaction.stop()
-        await self._subscriptions_made()
+        await self.subscriptions.made()
         await self.producers.drained(list(self.producers.values()))
         await together(self.loop, list(self.subscriptions.values()), lambda each: each.save(), AT_ONCE)
         self._disconnect()
@@ -489,7 +393,7 @@ class Topic(BaseTopic[Subscription]):
         """Disconnects all clients and deletes the topic with everything it stored."""
         self.closing = True
         await self.compaction.stop()
-        await self._subscriptions_made()
+        await self.subscriptions.made()
         self._disconnect()
         await self._managed_ledgers.delete(self.managed_ledger)
         self._let_go()
@@ -503,9 +407,3 @@ class Topic(BaseTopic[Subscription]):
         self.shadow_replicators.clear()
         self.markers.reader = None
         self.followers.known = []
-
-    async def _subscriptions_made(self) -> None:
-        """Returns when no subscription is being created: a cursor created meanwhile would outlive
-        its topic."""
-        for making in list(self._making.values()):
-            await finished(self.loop, making)

@@ -34,7 +34,7 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
         return True
     if isinstance(topic, NonPersistentTopic):
         # Its subscriptions do not keep it: only connected clients count.
-        return topic.consumer_count() > 0
+        return topic.subscriptions.consumer_count() > 0
     if any(replicator.backlog() for replicator in topic.replicators.values()):
         return True
     keeping = [s for s in topic.subscriptions.values() if s.kind.keeps_topic or s.consumers]
@@ -199,7 +199,7 @@ class InactiveSubscriptionsCheck:
     async def _delete(topic: Topic, subscription: Subscription) -> None:
         names = {"topic": topic.full_name, "subscription": subscription.name}
         try:
-            await topic.unsubscribe(subscription.name)
+            await topic.subscriptions.unsubscribe(subscription.name)
         except SubscriptionNotFound:
             return
         except (LedgerError, ManagedLedgerError, MetadataError) as error:

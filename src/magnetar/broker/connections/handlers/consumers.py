@@ -110,9 +110,9 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     if known is not None:
         known.drop_gone()
     cap = topic.policies.max_consumers
-    if cap and topic.consumer_count() >= cap:
+    if cap and topic.subscriptions.consumer_count() >= cap:
         raise ConsumerBusy("Topic reached max consumers limit")
-    topic.check_consumers_of(connection.address)
+    topic.subscriptions.check_consumers_of(connection.address)
     known = topic.subscriptions.get(request.subscription)
     if known is not None:
         known.check_type(kind)
@@ -124,7 +124,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     properties = {pair.key: pair.value for pair in request.subscription_properties}
     # A reader that comes back after a seek gets the cursor that was kept for it, with its position.
     async with connection.requests.opening():
-        subscription = await topic.subscribe(
+        subscription = await topic.subscriptions.subscribe(
             request.subscription,
             start,
             properties,
@@ -354,7 +354,7 @@ async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> No
             other.connection.close_consumer(other)
         subscription.remove(other)
     try:
-        await subscription.topic.unsubscribe(subscription.name)
+        await subscription.topic.subscriptions.unsubscribe(subscription.name)
     except (LedgerError, ManagedLedgerError, MetadataError):
         # The consumer gets nothing any more, but its client takes it for open: closing it makes the client
         # open it again. It is closed after the answer: while waiting for that the client would not.

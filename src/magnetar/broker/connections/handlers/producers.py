@@ -77,7 +77,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     schema = from_wire(request.schema) if request.HasField("schema") else None
     schema_version = await for_producer(broker.schemas, topic, schema)
     if request.initial_subscription_name and name.persistent:
-        await topic.subscribe(
+        await topic.subscriptions.subscribe(
             request.initial_subscription_name,
             LATEST,
             {},

@@ -361,7 +361,7 @@ class ReplicatedSubscriptions:
         topic = self._topic
         try:
             check_new_subscription(name, topic.settings.replicator_prefix)
-            made = await topic.subscribe(name, EARLIEST, {}, durable=True, create=True)
+            made = await topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True)
             made.replicate(True)
             self._move_to(made, self._updates[name])
             await made.cursor.flush()
