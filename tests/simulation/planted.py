@@ -14,12 +14,12 @@ from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.delays.index import DelayIndex
 from magnetar.broker.delays.tracker import DelayTracker
+from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.producer import AccessMode, Producer
-from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.ledger.embedded.ledger_table import LedgerTable
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter
@@ -79,17 +79,17 @@ def trimming_off_by_one() -> AbstractContextManager[None]:
 
 def ack_lost_on_redelivery() -> AbstractContextManager[None]:
     """An acknowledgement of what is to be delivered again takes it out of the list and nothing else."""
-    let_go_run = Subscription._let_go_run
+    let_go_run = ManyConsumersDispatcher.let_go_run
 
-    def loses(self: Subscription, dispatcher: SharedDispatcher, consumer: Any, run: AckRun) -> None:
-        waiting = [(run.ledger_ids[i], run.entry_ids[i]) in dispatcher.replay for i in range(run.count)]
-        let_go_run(self, dispatcher, consumer, run)
+    def loses(self: SharedDispatcher, consumer: Any, run: AckRun) -> None:
+        waiting = [(run.ledger_ids[i], run.entry_ids[i]) in self.replay for i in range(run.count)]
+        let_go_run(self, consumer, run)
         kept = [i for i in range(run.count) if not waiting[i]]
         for to, index in enumerate(kept):
             run.ledger_ids[to], run.entry_ids[to] = run.ledger_ids[index], run.entry_ids[index]
         run.count = len(kept)
 
-    return replaced(Subscription, "_let_go_run", loses)
+    return replaced(ManyConsumersDispatcher, "let_go_run", loses)
 
 
 class _Reusing:

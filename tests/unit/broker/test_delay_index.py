@@ -12,6 +12,7 @@ from peers import Peer
 from magnetar.broker.delays import runs
 from magnetar.broker.delays.index import PROPERTY, DelayIndex
 from magnetar.broker.explaining.subscriptions import explain_subscription
+from magnetar.broker.subscriptions.seeking import reset
 from magnetar.ledger.interface import StoreFull
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -223,7 +224,7 @@ def test_after_a_seek_the_index_is_void() -> None:
     index = set(named(brokers)["ledgers"])
     subscription = brokers.subscription()
     subscription.disconnect_all()
-    subscription.reset((0, 0))
+    reset(subscription, (0, 0))
     brokers.run_for(SECOND)
     assert not index & ledgers(brokers)
     second = brokers.consumer(SHARED, permits=10_000, number=2)

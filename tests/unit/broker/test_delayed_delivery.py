@@ -21,6 +21,7 @@ from delaying import (
 
 from magnetar.broker.policies.values import DelayedDelivery, DispatchRate
 from magnetar.broker.stats.taken import of_subscription
+from magnetar.broker.subscriptions.seeking import reset
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, ServerError
 
 
@@ -185,7 +186,7 @@ def test_after_a_seek_they_wait_for_their_time_again(kind: int) -> None:
     assert got(consumer) == [2, 0]
     subscription = brokers.subscription()
     subscription.disconnect_all()
-    subscription.reset((0, 0))
+    reset(subscription, (0, 0))
     again = brokers.consumer(kind, number=2)
     brokers.until(lambda: len(got(again)) == 2)
     assert got(again) == [0, 2]

@@ -11,6 +11,7 @@ from peers import TOPIC, Brokers, send_frame
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.subscriptions.base import SubscriptionType
+from magnetar.broker.subscriptions.seeking import begin_seek, end_seek
 from magnetar.errors import NamespaceNotFound, ServiceNotReady
 from magnetar.io.slices import let_others
 from magnetar.ledger.interface import LedgerError
@@ -25,11 +26,11 @@ def test_a_seek_that_ends_does_not_open_a_subscription_that_is_being_deleted() -
     lived = Lived(EffectivePolicies())
     topic = lived.topic()
     subscription = lived.subscribe(topic)
-    subscription.begin_seek()
+    begin_seek(subscription)
     deleting = lived.world.simulation.loop.create_task(topic.subscriptions.unsubscribe("s"))
     lived.world.wait(0)
     assert not deleting.done()
-    subscription.end_seek()
+    end_seek(subscription)
     consumer: Any = None
     with pytest.raises(ServiceNotReady):
         subscription.add(consumer, SubscriptionType.Exclusive, 0)
@@ -43,7 +44,7 @@ def test_a_subscription_that_could_not_be_deleted_stays_closed_until_its_seek_en
     lived = Lived(EffectivePolicies())
     topic = lived.topic()
     subscription = lived.subscribe(topic)
-    subscription.begin_seek()
+    begin_seek(subscription)
 
     async def fails(_name: str) -> None:
         raise LedgerError("not now")
@@ -53,8 +54,8 @@ def test_a_subscription_that_could_not_be_deleted_stays_closed_until_its_seek_en
         lived.world.run(topic.subscriptions.unsubscribe("s"))
     assert subscription.closing
     with pytest.raises(ServiceNotReady):
-        subscription.begin_seek()
-    subscription.end_seek()
+        begin_seek(subscription)
+    end_seek(subscription)
     assert not subscription.closing
 
 

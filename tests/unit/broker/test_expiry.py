@@ -16,6 +16,7 @@ from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
 from magnetar.broker.subscriptions.base import SubscriptionType
+from magnetar.broker.subscriptions.seeking import reset
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.upkeep.expiry import expire, last_published_before
 from magnetar.io.waiting import sleep
@@ -157,7 +158,7 @@ def test_a_cursor_that_is_moved_back_meanwhile_is_left_where_it_is(monkeypatch: 
 
     async def slowly(*given: Any) -> Any:
         found = await last_published_before(*given)
-        subscription.reset(first)
+        reset(subscription, first)
         return found
 
     monkeypatch.setattr("magnetar.broker.upkeep.expiry.last_published_before", slowly)

@@ -24,6 +24,7 @@ from magnetar.broker.explaining.subscriptions import _STORED, explain_subscripti
 from magnetar.broker.explaining.topic import Replicated, explain_topic
 from magnetar.broker.policies.values import BacklogQuota, DispatchRate, GroupRates, PublishRate
 from magnetar.broker.publishing.hindrances import Hindrance
+from magnetar.broker.subscriptions.seeking import begin_seek, end_seek
 from magnetar.errors import SubscriptionNotFound, TopicNotFound
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -212,9 +213,9 @@ def test_a_subscription_that_is_being_moved() -> None:
     brokers = Brokers(policies=UNBOUNDED)
     brokers.subscribed("s", SHARED)
     found = topic_of(brokers).subscriptions["s"]
-    found.begin_seek()
+    begin_seek(found)
     assert of(brokers)["reason"] == "moving"
-    found.end_seek()
+    end_seek(found)
     assert of(brokers)["reason"] == "at_end"
 
 

@@ -17,6 +17,7 @@ from magnetar.broker.replication.subscriptions.markers import (
     encode_update,
 )
 from magnetar.broker.subscriptions.base import SubscriptionType
+from magnetar.broker.subscriptions.seeking import seek_to
 from magnetar.managed_ledger.position import LATEST
 
 KINDS = list(SubscriptionType)
@@ -209,7 +210,7 @@ def test_a_seek_forward_moves_the_others_along() -> None:
     subscription = world.subscription()
     world.send(3)
     world.snapshot((9, 4))
-    world.world.run(subscription.seek_to(LATEST))
+    world.world.run(seek_to(subscription, LATEST))
     world.wait(0.1)
     assert world.entries()[-1] == (UPDATE, [], ("s", {"east": (9, 4)}))
 

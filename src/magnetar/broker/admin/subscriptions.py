@@ -11,6 +11,7 @@ from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.subscriptions.seeking import seek_to
 from magnetar.broker.topics.any_topic import AnyTopic, still_open
 from magnetar.broker.topics.entries import first_published_at
 from magnetar.broker.topics.persistent import Topic
@@ -198,7 +199,7 @@ class SubscriptionAdmin:
         :raises ServiceNotReady: another seek is in progress
         """
         for found in await self._each(topic, subscription):
-            await found.seek_to(await first_published_at(found.topic.managed_ledger, publish_time_ms))
+            await seek_to(found, await first_published_at(found.topic.managed_ledger, publish_time_ms))
 
     async def reset_to(
         self, topic: str, subscription: str, position: Position, *, behind: bool, batch_index: int = -1
@@ -216,14 +217,14 @@ class SubscriptionAdmin:
         )
         target = _start(position)
         if target in (EARLIEST, LATEST):
-            await found.seek_to(target)
+            await seek_to(found, target)
             return
         size = await _batch_size(found.topic.managed_ledger, target) if batch_index >= 0 else 0
         first = (batch_index if size else 0) + behind
         if first >= max(size, 1):
-            await found.seek_to((target[0], target[1] + 1))
+            await seek_to(found, (target[0], target[1] + 1))
         else:
-            await found.seek_to(target, (1 << size) - (1 << first) if first else 0, size)
+            await seek_to(found, target, (1 << size) - (1 << first) if first else 0, size)
 
     async def replicated(self, topic: str, subscription: str) -> Mapping[str, bool]:
         """Whether the subscription is replicated, by the full name of each partition.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
@@ -11,15 +10,50 @@ from magnetar.ledger.interface import EntryRun, NoSuchLedger
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry_reader import bound_run, slice_run
 from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.position import LATEST, Position
-
-if TYPE_CHECKING:
-    from magnetar.broker.subscriptions.persistent import Subscription
-
+from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 
 _READ_BYTES = 256 * 1024
 _READ_ENTRIES = 256
 """Entries per read; most of them become runs of one entry."""
+
+
+class ReadStart:
+    """Where a subscription begins to read, including positions that only the compacted ledger has and the
+    cursor therefore does not know."""
+
+    __slots__ = ("_cursor", "_ledgers", "_mark", "_start")
+
+    def __init__(self, cursor: Cursor, ledgers: LedgerList, start: Position | None) -> None:
+        """:param start: the first position to deliver, as the client requested it; None if it is not known"""
+        self._cursor = cursor
+        self._ledgers = ledgers
+        self.begin_at(start)
+
+    def begin_at(self, start: Position | None) -> None:
+        self._start = start
+        self._mark = self._cursor.mark_delete
+
+    def first_wanted(self) -> Position:
+        """Returns the first position that is not consumed."""
+        cursor = self._cursor
+        mark = cursor.mark_delete
+        nothing = mark == (self._ledgers.first_id(), -1)
+        # Trimming of the topic moves it as well.
+        untouched = mark == self._mark or (nothing and not cursor.durable)
+        if untouched and self._start not in (None, LATEST):
+            return self._start
+        if self._start is None and cursor.durable and nothing:
+            # Nothing shows that the subscription has ever consumed anything.
+            return EARLIEST
+        return mark[0], mark[1] + 1
+
+    def passed(self, position: Position) -> bool:
+        """Everything up to a position is consumed; returns whether only the compacted ledger has it, so that
+        the progress is kept here."""
+        if position[0] < self._ledgers.first_id() and position >= self.first_wanted():
+            self.begin_at((position[0], position[1] + 1))
+            return True
+        return False
 
 
 class CompactedReading:
@@ -31,7 +65,7 @@ class CompactedReading:
     """
 
     def __init__(
-        self, cursor: Cursor, ledgers: LedgerList, compaction: TopicCompaction, start: Subscription
+        self, cursor: Cursor, ledgers: LedgerList, compaction: TopicCompaction, start: ReadStart
     ) -> None:
         self._cursor = cursor
         self._ledgers = ledgers

@@ -80,6 +80,14 @@ def no_filters(names: Sequence[str]) -> Sequence[EntryFilter]:
     return ()
 
 
+def fitting_filters(known: EntryFilters | None, wanted: Sequence[EntryFilter]) -> EntryFilters | None:
+    """Returns the filters of a subscription: the known ones with their counts if they are wanted; None: no
+    filters are wanted."""
+    if (known.filters if known is not None else ()) == wanted:
+        return known
+    return EntryFilters(wanted) if wanted else None
+
+
 class EntryFilters:
     """All filters of one subscription, with counts of the messages they judged."""
 

@@ -34,6 +34,7 @@ from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import AckRun
 
 if TYPE_CHECKING:
     from magnetar.broker.subscriptions.persistent import Subscription
@@ -351,6 +352,28 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         if was_blocked:
             self._unblock()
             self.read_more()
+
+    def let_go_run(self, consumer: C, run: AckRun) -> None:
+        """A consumer has acknowledged entries: whichever consumer holds them lets go of them."""
+        ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
+        released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)
+        for index in others:
+            released += self.let_go_elsewhere(ledger_ids[index], entry_ids[index])
+        counts = self.redelivery_counts
+        if counts:
+            for index in range(run.count):
+                counts.pop((ledger_ids[index], entry_ids[index]), None)
+        self.acknowledged(released)
+
+    def let_go_elsewhere(self, ledger_id: int, entry_id: int) -> int:
+        """Lets go of an entry that the acknowledging consumer does not hold: another one may hold it, or
+        none. Returns its messages."""
+        for other in self.consumers:
+            messages: int | None = other.let_go(ledger_id, entry_id)
+            if messages is not None:
+                return messages
+        self.let_go_waiting((ledger_id, entry_id))
+        return 0
 
     def consumed_elsewhere(self) -> None:
         """Called when the mark-delete position was moved without acknowledgements: what is at or below it is

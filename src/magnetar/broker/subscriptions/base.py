@@ -16,7 +16,7 @@ from magnetar.broker.flow.connection import Assigned, Departure
 from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import subscription_kind
-from magnetar.errors import ConsumerBusy, MetadataFailure, ServiceNotReady, SubscriptionNotFound
+from magnetar.errors import ConsumerBusy, ServiceNotReady
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
@@ -100,9 +100,6 @@ class BaseSubscription(ABC):
                 f"different than the connecting consumer's type '{kind.name}'."
             )
 
-    def _came(self, kind: SubscriptionType, consumer: AnyConsumer) -> None:
-        events.consumer_came(self.topic.full_name, self.name, kind.name, consumer)
-
     def _left(self, consumer: AnyConsumer) -> None:
         if not consumer.closed:
             consumer.closed = True
@@ -150,12 +147,6 @@ class BaseSubscription(ABC):
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress: the client retries
         """
 
-    def drop_gone(self) -> None:
-        """Removes consumers whose connection is closed; a client with many of them may not have removed all
-        yet."""
-        for consumer in [one for one in self.consumers if one.connection.closed]:
-            self.remove(consumer)
-
     @abstractmethod
     def remove(self, consumer: AnyConsumer) -> None:
         """Removes a consumer that has left or is being closed."""
@@ -183,15 +174,6 @@ class BaseSubscription(ABC):
                 consumer.connection.stop_consumer(consumer)
                 departure.add(partial(consumer.connection.close_consumer, consumer))
             self.remove(consumer)
-
-    def check_unsubscribe(self, consumer: AnyConsumer, *, force: bool) -> None:
-        """:raises MetadataFailure: others are connected and ``force`` is false: Pulsar's error for this"""
-        if consumer not in self.consumers:
-            raise SubscriptionNotFound("The consumer is no longer connected to the subscription")
-        if len(self.consumers) > 1 and not force:
-            raise MetadataFailure(
-                "Unconnected or shared consumer attempting to unsubscribe: other consumers are connected"
-            )
 
     @abstractmethod
     def drop_if_unused(self) -> None:
@@ -245,26 +227,6 @@ class BaseSubscription(ABC):
         """The cluster that its consumers are redirected to; None: no other cluster is set, or messages are
         left for consumers here."""
 
-    def send_on(self) -> None:
-        """Redirects its consumers to the other cluster if nothing is left for them here. Consumers whose
-        clients cannot be redirected get the end of the topic.
-
-        Runs in a later turn of the loop: the dispatcher may be in a delivery, or an acknowledgement
-        unanswered.
-        """
-        self.topic.loop.call_soon(self._send_on)
-
-    def _send_on(self) -> None:
-        there = self.moved_to()
-        if there is None:
-            return
-        for consumer in list(self.consumers):
-            if consumer.connection.send_migrated(consumer, there):
-                consumer.connection.close_consumer(consumer)
-                self.remove(consumer)
-            else:
-                consumer.connection.send_end_of_topic(consumer)
-
     # Acknowledgement
 
     @abstractmethod
@@ -309,3 +271,21 @@ class BaseSubscription(ABC):
             for rate in (consumer.rate_out, consumer.redelivered, consumer.acks):
                 rate.tick(seconds)
         return self.acks.per_second > 0
+
+
+def redirect(subscription: BaseSubscription) -> None:
+    """Redirects the consumers to the other cluster if nothing is left for them here. Consumers whose clients
+    cannot be redirected get the end of the topic.
+
+    To be called in a turn of the loop of its own: otherwise the dispatcher may be in a delivery, or an
+    acknowledgement unanswered.
+    """
+    there = subscription.moved_to()
+    if there is None:
+        return
+    for consumer in list(subscription.consumers):
+        if consumer.connection.send_migrated(consumer, there):
+            consumer.connection.close_consumer(consumer)
+            subscription.remove(consumer)
+        else:
+            consumer.connection.send_end_of_topic(consumer)

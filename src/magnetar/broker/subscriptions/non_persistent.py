@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from magnetar.broker import events
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchTopic
@@ -21,6 +22,7 @@ from magnetar.broker.subscriptions.base import (
     BaseSubscription,
     BatchAck,
     SubscriptionType,
+    redirect,
 )
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
@@ -60,7 +62,7 @@ class NonPersistentSubscription(BaseSubscription):
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
         self._check_joins(kind, max_consumers)
         self._dispatcher_for(kind).add(consumer)
-        self._came(kind, consumer)
+        events.consumer_came(self.topic.full_name, self.name, kind.name, consumer)
 
     def remove(self, consumer: AnyConsumer) -> None:
         self._left(consumer)
@@ -91,7 +93,7 @@ class NonPersistentSubscription(BaseSubscription):
 
     def check_end_of_topic(self) -> None:
         if self.topic.moved is not None:
-            self.send_on()
+            self.topic.loop.call_soon(redirect, self)
 
     def moved_to(self) -> Assigned | None:
         return self.topic.moved

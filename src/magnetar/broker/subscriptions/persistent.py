@@ -7,23 +7,23 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from magnetar.broker.compaction.reading import CompactedReading
+from magnetar.broker import events
+from magnetar.broker.compaction.reading import CompactedReading, ReadStart
 from magnetar.broker.consumers.consumer import MAX_BATCH, AnyConsumer
-from magnetar.broker.dispatch.filters import EntryFilters
+from magnetar.broker.dispatch.filters import fitting_filters
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single import FailoverDispatcher, SingleConsumerDispatcher
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
-from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
+from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType, redirect
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
-from magnetar.errors import ServiceNotReady
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ class Subscription(BaseSubscription):
         super().__init__(name, properties, topic.clock.wall_ms())
         self.topic = topic
         self.cursor = cursor
-        self._starts_at(start)
-        self.filters: EntryFilters | None = None
-        self._use_filters()
+        self.start = ReadStart(cursor, topic.managed_ledger.ledgers, start)
+        self.filters = fitting_filters(None, topic.dispatch_settings.filters)
         self.last_mark_delete_ms = 0
         self.last_active_ms = self.loaded_ms
         """When a consumer last joined, left or consumed something; initially the time of the load."""
@@ -87,29 +86,9 @@ class Subscription(BaseSubscription):
     def durable(self) -> bool:
         return self.cursor.durable
 
-    # Reading a compacted topic
-
-    def _starts_at(self, start: Position | None) -> None:
-        self._start = start
-        self._start_mark = self.cursor.mark_delete
-
-    def first_wanted(self) -> Position:
-        """Returns the first position that is not consumed, including positions that only the compacted ledger
-        has."""
-        mark = self.cursor.mark_delete
-        nothing = mark == (self.topic.managed_ledger.ledgers.first_id(), -1)
-        # Trimming of the topic moves it as well.
-        untouched = mark == self._start_mark or (nothing and not self.durable)
-        if untouched and self._start not in (None, LATEST):
-            return self._start
-        if self._start is None and self.durable and nothing:
-            # Nothing shows that the subscription has ever consumed anything.
-            return EARLIEST
-        return mark[0], mark[1] + 1
-
     def read_compacted(self) -> CompactedReading:
         ledgers = self.topic.managed_ledger.ledgers
-        return CompactedReading(self.cursor, ledgers, self.topic.compaction, self)
+        return CompactedReading(self.cursor, ledgers, self.topic.compaction, self.start)
 
     @property
     def replicated(self) -> bool:
@@ -139,7 +118,7 @@ class Subscription(BaseSubscription):
             self.awaiting_return.cancel()
             self.awaiting_return = None
         self._dispatcher_for(kind).add(consumer)
-        self._came(kind, consumer)
+        events.consumer_came(self.topic.full_name, self.name, kind.name, consumer)
         self.last_active_ms = self.topic.clock.wall_ms()
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
@@ -177,13 +156,8 @@ class Subscription(BaseSubscription):
             self.throttle.take(entries, messages, size)
         return super().sent(entries, messages, size)
 
-    def _use_filters(self) -> None:
-        wanted = self.topic.dispatch_settings.filters
-        if (self.filters.filters if self.filters is not None else ()) != wanted:
-            self.filters = EntryFilters(wanted) if wanted else None
-
     def policies_changed(self) -> None:
-        self._use_filters()
+        self.filters = fitting_filters(self.filters, self.topic.dispatch_settings.filters)
         super().policies_changed()
         if self.awaits_acks:
             self.read_more()
@@ -214,7 +188,7 @@ class Subscription(BaseSubscription):
         if self.closing or self.name == COMPACTION or not first <= self.cursor.first_unconsumed() <= last:
             return
         first_id = self.topic.managed_ledger.ledgers.first_id()
-        if self.topic.compaction.current is not None and self.first_wanted()[0] < first_id:
+        if self.topic.compaction.current is not None and self.start.first_wanted()[0] < first_id:
             # Compacted messages are still to be read.
             return
         self.cursor.mark_delete_to(last)
@@ -243,32 +217,10 @@ class Subscription(BaseSubscription):
         dispatcher = self.dispatcher
         before = self.cursor.mark_delete
         if isinstance(dispatcher, ManyConsumersDispatcher):
-            self._let_go_run(dispatcher, consumer, run)
+            dispatcher.let_go_run(consumer, run)
         self.cursor.delete_run(run.ledger_ids, run.entry_ids, run.count)
         self._acked(consumer, run.count)
         self._after_ack(before)
-
-    def _let_go_run(self, dispatcher: AnyMany, consumer: AnyConsumer, run: AckRun) -> None:
-        ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
-        released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)
-        for index in others:
-            released += self._let_go_elsewhere(dispatcher, ledger_ids[index], entry_ids[index])
-        counts = dispatcher.redelivery_counts
-        if counts:
-            for index in range(run.count):
-                counts.pop((ledger_ids[index], entry_ids[index]), None)
-        dispatcher.acknowledged(released)
-
-    @staticmethod
-    def _let_go_elsewhere(dispatcher: AnyMany, ledger_id: int, entry_id: int) -> int:
-        """Lets go of an entry that the acknowledging consumer does not hold: another one may hold it, or
-        none."""
-        for other in dispatcher.consumers:
-            messages: int | None = other.let_go(ledger_id, entry_id)
-            if messages is not None:
-                return messages
-        dispatcher.let_go_waiting((ledger_id, entry_id))
-        return 0
 
     def acknowledge(
         self, consumer: AnyConsumer, positions: Sequence[Position], batches: Sequence[BatchAck]
@@ -301,7 +253,7 @@ class Subscription(BaseSubscription):
             if whole:
                 messages = consumer.let_go(ledger_id, entry_id)
                 if messages is None:
-                    messages = self._let_go_elsewhere(self.dispatcher, ledger_id, entry_id)
+                    messages = self.dispatcher.let_go_elsewhere(ledger_id, entry_id)
                 self.dispatcher.redelivery_counts.pop((ledger_id, entry_id), None)
                 self.dispatcher.acknowledged(messages)
             elif cleared:
@@ -330,17 +282,10 @@ class Subscription(BaseSubscription):
                 self.cursor.consume_batch_indexes(*position, batch.remaining, batch.batch_size)
         else:
             consumed = self.cursor.mark_delete_to(position)
-            self._passed_compacted(position)
+            if self.start.passed(position) and self.topic.terminated:
+                self.check_end_of_topic()
         self._acked(consumer, consumed)
         self._after_ack(before)
-
-    def _passed_compacted(self, position: Position) -> None:
-        """The cursor does not know positions that only the compacted ledger has: the read position is kept
-        here."""
-        if position[0] < self.topic.managed_ledger.ledgers.first_id() and position >= self.first_wanted():
-            self._starts_at((position[0], position[1] + 1))
-            if self.topic.terminated:
-                self.check_end_of_topic()
 
     def _after_ack(self, before: Position) -> None:
         if self.awaits_acks:
@@ -377,7 +322,7 @@ class Subscription(BaseSubscription):
         self.expired.tick(seconds)
         return moving or self.expired.per_second > 0
 
-    # Redelivery and seek
+    # Redelivery
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
         """Redelivers what the consumer did not acknowledge: everything (None), or these positions."""
@@ -388,53 +333,9 @@ class Subscription(BaseSubscription):
         else:
             self.dispatcher.redeliver(consumer, positions)
 
-    def begin_seek(self) -> None:
-        """From here to :meth:`end_seek`, consumers cannot join, and a reader's cursor is not dropped.
-
-        :raises ServiceNotReady: another seek is in progress, or the subscription is being ended
-        """
-        if self.closing:
-            raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
-        self.seeking = self.closing = True
-
-    def end_seek(self) -> None:
-        self.seeking = False
-        if not self.ending:
-            # Otherwise the end of the subscription has begun meanwhile, and it must not be reopened.
-            self.closing = False
-            self.topic.subscriptions.keep_for_return(self)
-            if self.carried is not None:
-                self.carried.moved()
-
-    async def seek_to(self, position: Position, remaining: int = 0, batch_size: int = 0) -> None:
-        """Disconnects its consumers, which reconnect and get ``position`` next; durable when this returns.
-
-        :param remaining: a bit for each message of the batch there that is to be delivered; 0: all messages
-        :param batch_size: 0 if it is not known
-        :raises ServiceNotReady: another seek is in progress, or the subscription is being ended
-        """
-        self.begin_seek()
-        try:
-            self.disconnect_all()
-            self.reset(position)
-            if remaining and self.topic.batch_index_acks and position not in (EARLIEST, LATEST):
-                self.cursor.consume_batch_indexes(*position, remaining, batch_size)
-            await self.cursor.flush()
-        finally:
-            self.end_seek()
-
     def unfence(self) -> None:
         super().unfence()
         self.closing = self.seeking
-
-    def reset(self, position: Position) -> None:
-        """Moves the cursor so that ``position`` is delivered next; its consumers must be disconnected."""
-        self.cursor.reset(position)
-        self._starts_at(position)
-        if isinstance(self.dispatcher, ManyConsumersDispatcher):
-            self.dispatcher.forget_delays(moved=True)
-        if self.dispatcher is not None:
-            self.dispatcher.rewound()
 
     async def save(self) -> None:
         """Writes the state that makes the next load quick; the topic is closing."""
@@ -443,7 +344,7 @@ class Subscription(BaseSubscription):
 
     def check_end_of_topic(self) -> None:
         if self.topic.moved is not None:
-            self.send_on()
+            self.topic.loop.call_soon(redirect, self)
             return
         unread = isinstance(self.dispatcher, SingleConsumerDispatcher) and self.dispatcher.has_unread()
         if not unread and not self.cursor.has_more() and not self.cursor.backlog():

@@ -14,6 +14,7 @@ from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.subscriptions.seeking import seek_to
 from magnetar.broker.topics.any_topic import AnyTopic, for_consumer
 from magnetar.broker.topics.entries import first_published_at, iso_time, last_message
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
@@ -22,8 +23,10 @@ from magnetar.errors import (
     ConsumerBusy,
     ConsumerNotFound,
     InvalidRequest,
+    MetadataFailure,
     NotAllowed,
     ServiceNotReady,
+    SubscriptionNotFound,
 )
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -108,7 +111,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     topic.check_open()
     known = topic.subscriptions.get(request.subscription)
     if known is not None:
-        known.drop_gone()
+        _drop_gone(known)
     cap = topic.policies.max_consumers
     if cap and topic.subscriptions.consumer_count() >= cap:
         raise ConsumerBusy("Topic reached max consumers limit")
@@ -254,11 +257,18 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
     return kind
 
 
+def _drop_gone(subscription: BaseSubscription) -> None:
+    """Removes consumers whose connection is closed; a client with many of them may not have removed all
+    yet."""
+    for consumer in [one for one in subscription.consumers if one.connection.closed]:
+        subscription.remove(consumer)
+
+
 async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
     """Pings an exclusive consumer before another one is refused, as its connection may be dead."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
-        subscription.drop_gone()
+        _drop_gone(subscription)
 
 
 async def _start(topic: AnyTopic, request: CommandSubscribe) -> Position:
@@ -343,10 +353,22 @@ def redeliver(connection: Connection, command: BaseCommand) -> None:
     consumer.subscription.redeliver(consumer, positions)
 
 
+def _check_unsubscribe(
+    subscription: BaseSubscription, consumer: Consumer[BaseSubscription], *, force: bool
+) -> None:
+    """:raises MetadataFailure: others are connected and ``force`` is false: Pulsar's error for this"""
+    if consumer not in subscription.consumers:
+        raise SubscriptionNotFound("The consumer is no longer connected to the subscription")
+    if len(subscription.consumers) > 1 and not force:
+        raise MetadataFailure(
+            "Unconnected or shared consumer attempting to unsubscribe: other consumers are connected"
+        )
+
+
 async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> None:
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
-    subscription.check_unsubscribe(consumer, force=request.force)
+    _check_unsubscribe(subscription, consumer, force=request.force)
     subscription.fence()
     subscription.stop_sending()
     for other in list(subscription.consumers):
@@ -390,7 +412,7 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
         bits = 0
     else:
         raise InvalidRequest("SEEK has neither a message id nor a time")
-    await subscription.seek_to(target, bits)
+    await seek_to(subscription, target, bits)
     connection.send_success(request.request_id)
 
 
