@@ -140,7 +140,7 @@ class Lifetime:
             if first:
                 self.world.run(Admin(self.broker).namespaces.create(str(model.name.namespace_name), {}))
                 self._use(model)
-            self.topics.append(self.world.run(self.broker.topic(model.name, create=True)))
+            self.topics.append(self.world.run(self.broker.topics.load(model.name, create=True)))
 
     @property
     def now_ms(self) -> int:

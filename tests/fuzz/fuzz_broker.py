@@ -269,7 +269,7 @@ class FuzzedBroker:
         counts = (broker.publish_buffer.used, broker.partial_frames.used, broker.unsent.used)
         if min(counts) < 0:
             raise Defect(f"negative: {counts}")
-        for topic in broker.topics.values():
+        for topic in broker.topics.loaded.values():
             for producer in topic.producers.values():
                 if producer.pending < 0 or producer.closed:
                     raise Defect(f"producer {producer.name}: {producer.pending} pending, {producer.closed}")
@@ -313,13 +313,13 @@ class FuzzedBroker:
         broker = self.broker
         if broker.publish_buffer.used or broker.partial_frames.used:
             raise Defect(f"left over: {broker.publish_buffer.used} {broker.partial_frames.used}")
-        if broker.lookups_pending or broker.loading_count:
-            raise Defect(f"under way: {broker.lookups_pending} lookups, {broker.loading_count} loads")
+        if broker.lookups_pending or broker.topics.loading_count:
+            raise Defect(f"under way: {broker.lookups_pending} lookups, {broker.topics.loading_count} loads")
         if broker.unsent.used or len(broker.unsent.members) != 1:
             raise Defect(f"{broker.unsent.used} unsent of {len(broker.unsent.members)} connections")
         if len(broker.connections.all) != 1:
             raise Defect(f"{len(broker.connections.all)} connections")
-        for topic in broker.topics.values():
+        for topic in broker.topics.loaded.values():
             if topic.full_name == GoodClient.TOPIC:
                 continue
             if topic.producers or topic.access.waiting or topic.access.owner is not None:

@@ -95,15 +95,15 @@ class Client:
 
 async def operate(broker: BrokerService, random: Random) -> None:
     """What an operator may do to any topic at any time."""
-    topic = broker.topics.get(random.choice(TOPICS))
+    topic = broker.topics.loaded.get(random.choice(TOPICS))
     if topic is None:
         return
     kind = random.random()
     try:
         if kind < 0.5:
-            await broker.unload_topic(topic)
+            await broker.topics.unload_topic(topic)
         elif kind < 0.75:
-            await broker.delete_topic(topic)
+            await broker.topics.delete_topic(topic)
         elif isinstance(topic, Topic):
             await topic.terminate()
     except BrokerError as error:

@@ -106,7 +106,7 @@ def in_batch(where: MessageIdData, bits: int, size: int) -> MessageIdData:
 
 
 def mark_delete(fuzzed: FuzzedBroker, name: str = "s") -> Position:
-    return fuzzed.broker.topics[TOPIC].subscriptions[name].cursor.mark_delete
+    return fuzzed.broker.topics.loaded[TOPIC].subscriptions[name].cursor.mark_delete
 
 
 @pytest.mark.parametrize("batch", [0, -1, -(2**31)])
@@ -163,7 +163,7 @@ def test_a_batch_of_two_thousand_million_messages_costs_no_memory(
     client.flow(1)
     first = client.messages()[0]
     client.acknowledge([in_batch(first, -2, 64)])
-    cursor = fuzzed.broker.topics[TOPIC].subscriptions["s"].cursor
+    cursor = fuzzed.broker.topics.loaded[TOPIC].subscriptions["s"].cursor
     assert not cursor.state.batches
     client.acknowledge([MessageIdData(ledgerId=first.ledgerId, entryId=first.entryId)])
     assert cursor.backlog() == 0
@@ -177,7 +177,7 @@ def test_an_acknowledgement_while_its_consumer_unsubscribes(fuzzed: FuzzedBroker
     client.flow(1)
     ids = client.messages()
     client.ask("UNSUBSCRIBE", "unsubscribe", consumer_id=1, wait=0)
-    dispatcher = fuzzed.broker.topics[TOPIC].subscriptions["s"].dispatcher
+    dispatcher = fuzzed.broker.topics.loaded[TOPIC].subscriptions["s"].dispatcher
     fuzzed.wait(0)
     client.acknowledge(ids)
     assert getattr(dispatcher, "unacked", None) == 0
@@ -207,7 +207,7 @@ def test_a_reader_and_a_durable_subscription_of_one_name_at_once(
     fuzzed.wait(1)
     client.transport.hang_up()
     fuzzed.wait(1)
-    assert fuzzed.broker.topics[TOPIC].subscriptions["s"].durable
+    assert fuzzed.broker.topics.loaded[TOPIC].subscriptions["s"].durable
     fuzzed.check_quiet()
 
 
@@ -221,7 +221,7 @@ def test_a_ledger_trimmed_while_it_is_read_for_redelivery(
     for number in range(7):
         client.publish(number)
     ids = [MessageIdData(ledgerId=m.ledgerId, entryId=m.entryId) for m in client.messages()]
-    topic = fuzzed.broker.topics[TOPIC]
+    topic = fuzzed.broker.topics.loaded[TOPIC]
     reader = topic.managed_ledger.reader
 
     async def read_late(position: Position, *_: Any) -> Any:
@@ -272,11 +272,11 @@ def test_a_topic_is_deleted_while_a_subscription_is_made(fuzzed: FuzzedBroker, c
     """The new cursor's node kept the topic's from going, and its ledgers stayed."""
     client.produce()
     client.publish(1)
-    topic = fuzzed.broker.topics[TOPIC]
+    topic = fuzzed.broker.topics.loaded[TOPIC]
     client.subscribe(EXCLUSIVE, wait=0)
     while not topic.subscriptions.making:
         fuzzed.wait(0)
-    deleting = fuzzed.loop.create_task(fuzzed.broker.delete_topic(topic))
+    deleting = fuzzed.loop.create_task(fuzzed.broker.topics.delete_topic(topic))
     fuzzed.world.run(deleting)
     fuzzed.wait(1)
     managed = fuzzed.world.managed
@@ -294,7 +294,7 @@ def test_a_topic_closes_while_a_subscription_is_deleted(fuzzed: FuzzedBroker, cl
     fuzzed.wait(0)
     client.ask("UNSUBSCRIBE", "unsubscribe", consumer_id=1, wait=0)
     fuzzed.wait(0)
-    fuzzed.world.run(fuzzed.broker.unload_topic(fuzzed.broker.topics[TOPIC]))
+    fuzzed.world.run(fuzzed.broker.topics.unload_topic(fuzzed.broker.topics.loaded[TOPIC]))
     fuzzed.wait(1)
     fuzzed.check_log()
 
@@ -307,7 +307,7 @@ def test_a_read_of_a_consumer_that_left_moves_nobody(
     for number in range(4):
         client.publish(number)
     client.subscribe(EXCLUSIVE)
-    reader = fuzzed.broker.topics[TOPIC].managed_ledger.reader
+    reader = fuzzed.broker.topics.loaded[TOPIC].managed_ledger.reader
     read = reader.read
 
     async def read_late(position: Position, *arguments: Any) -> Any:
@@ -346,4 +346,4 @@ def test_a_producer_comes_back_while_it_is_being_closed(fuzzed: FuzzedBroker, cl
     with alarm(CASE_SECONDS):
         again.produce(producer_name="p", user_provided_producer_name=True)
     assert again.answers(BaseCommand.PRODUCER_SUCCESS)
-    assert [p.connection.closed for p in fuzzed.broker.topics[TOPIC].producers.values()] == [False]
+    assert [p.connection.closed for p in fuzzed.broker.topics.loaded[TOPIC].producers.values()] == [False]

@@ -230,12 +230,12 @@ class BrokerProcess:
         simulation, service = self.simulation, self.service
         assert simulation is not None
         assert service is not None
-        loaded = service.topics.get(topic)
+        loaded = service.topics.loaded.get(topic)
         if loaded is None:
             return
         self._trace.note(f"{self.host}: unloads", topic)
         done = self._loop.create_future()
-        work = simulation.loop.create_task(service.unload_topic(loaded))
+        work = simulation.loop.create_task(service.topics.unload_topic(loaded))
         work.add_done_callback(done.set_result)
         (await done).result()
 

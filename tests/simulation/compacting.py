@@ -158,7 +158,7 @@ class Compacting:
 
     async def _start(self, service: Any) -> None:
         try:
-            topic = await service.topic(TopicName.parse(TOPIC), create=True)
+            topic = await service.topics.load(TopicName.parse(TOPIC), create=True)
             topic.compaction.start()
             while topic.compaction.running:
                 await sleep(service.io.loop, 0.05)
@@ -189,14 +189,14 @@ class Compacting:
 
     def _backlog(self) -> int:
         service = self._world.broker.service
-        topic = service.topics.get(TOPIC) if service is not None else None
+        topic = service.topics.loaded.get(TOPIC) if service is not None else None
         cursor = topic.compaction.cursor if topic is not None else None
         return cursor.backlog() if cursor is not None else -1
 
     def _current(self) -> Any:
         """What the last compaction left."""
         service = self._world.broker.service
-        topic = service.topics.get(TOPIC) if service is not None else None
+        topic = service.topics.loaded.get(TOPIC) if service is not None else None
         return topic.compaction.current if topic is not None else None
 
     def _current_id(self) -> int:

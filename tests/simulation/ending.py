@@ -88,7 +88,7 @@ class Ending:
             self._told = True
             return
         service = self._world.broker.service
-        loaded = service.topics.get(TOPIC) if service is not None else None
+        loaded = service.topics.loaded.get(TOPIC) if service is not None else None
         if loaded is None or loaded is not self._asked_of:
             # Its record may say so though the administrator was told otherwise.
             return
@@ -112,7 +112,7 @@ class Ending:
 
     async def _terminate(self, service: Any) -> None:
         try:
-            topic = self._asked_of = await service.topic(TopicName.parse(TOPIC), create=True)
+            topic = self._asked_of = await service.topics.load(TopicName.parse(TOPIC), create=True)
             if not self._world.quiet and self._random.random() < 0.6:
                 self._lose_answers()
             end = await topic.terminate()

@@ -124,9 +124,9 @@ async def unload(fate: Fate) -> None:
     """A topic is closed, as an administrator may do; everybody comes back."""
     world = fate.world
     service, simulation = world.broker.service, world.broker.simulation
-    if service is not None and simulation is not None and service.topics:
-        topic = fate.random.choice(list(service.topics.values()))
-        simulation.loop.create_task(service.unload_topic(topic))
+    if service is not None and simulation is not None and service.topics.loaded:
+        topic = fate.random.choice(list(service.topics.loaded.values()))
+        simulation.loop.create_task(service.topics.unload_topic(topic))
 
 
 async def lose_metadata_answers(fate: Fate) -> None:

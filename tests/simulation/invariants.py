@@ -58,15 +58,15 @@ class Invariants:
         self._memory(service)
         if self._process.store is not None and self.looks % _STORE_EVERY == 0:
             self._process.store.check()
-        for topic in service.topics.values():
+        for topic in service.topics.loaded.values():
             self._topic(topic)
 
     def _memory(self, service: Any) -> None:
         for counted in (service.publish_buffer, service.partial_frames, service.unsent, service.connections):
             counted.check()
-        service.shared_limits.dispatch.check()
-        if service.unacked_limit is not None:
-            service.unacked_limit.check()
+        service.topics.shared_limits.dispatch.check()
+        if service.topics.unacked_limit is not None:
+            service.topics.unacked_limit.check()
         buffer = service.publish_buffer
         connections = service.connections.all
         bound = service.settings.max_publish_buffer + _LARGEST_READ * (len(connections) + 1)
@@ -122,7 +122,7 @@ class Invariants:
         for connection in service.connections.all:
             if connection.pending_publishes:
                 left.append(f"{connection.pending_publishes} pending publishes of {connection.address}")
-        for topic in service.topics.values():
+        for topic in service.topics.loaded.values():
             for subscription in topic.subscriptions.values():
                 cursor = subscription.cursor
                 if subscription.durable and (backlog := cursor.backlog()):

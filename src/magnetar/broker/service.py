@@ -9,20 +9,28 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.flow.connection import KeepAliveSettings
 from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, PublishBuffer, Readable
+from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.rate_limits import publish_limiter
-from magnetar.broker.flow.rates import LookupEnd, LookupTimes
+from magnetar.broker.flow.rates import LookupEnd, LookupTimes, SchemaOperations
 from magnetar.broker.load.settings import LoadDesk
 from magnetar.broker.namespaces.lists import ListedNames, NameListings, TopicLists
-from magnetar.broker.namespaces.serving_clusters import OtherCluster
-from magnetar.broker.ownership.contract import Addresses, Asked, Owner
+from magnetar.broker.namespaces.registry import Namespaces
+from magnetar.broker.namespaces.serving_clusters import OtherCluster, ServingClusters
+from magnetar.broker.ownership.bundles import NamespaceBundles
+from magnetar.broker.ownership.contract import Addresses, Asked, MakeOwnership, OnlyBroker, Owner, Ownership
 from magnetar.broker.ownership.peers import Beside
+from magnetar.broker.packages.storage import PackageStorage
 from magnetar.broker.policies.dynamic import Changeable, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.records import ResourceGroupRecords
+from magnetar.broker.policies.store import PolicyStore
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import ProducerNames, RequestTurns
-from magnetar.broker.serving.topics import MakeOwnership, ServedTopics
+from magnetar.broker.replication.topics import Replication
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.serving.unloading import HandingOver
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
@@ -43,8 +51,10 @@ from magnetar.errors import (
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork, StreamProtocol
 from magnetar.io.slices import each
 from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import SharedRuns
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
+from magnetar.ledger.interface import Quorums
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.name_rules import InvalidName
@@ -77,8 +87,8 @@ class Dynamic:
     """Awaited after a change; applies the settings now in effect (:meth:`BrokerService.use`)."""
 
 
-class BrokerService(ServedTopics):
-    """The served topics and what their clients share. Everything here runs in the event loop."""
+class BrokerService:
+    """The parts of a broker, and what its clients share. Everything here runs in the event loop."""
 
     def __init__(
         self,
@@ -103,13 +113,76 @@ class BrokerService(ServedTopics):
 
         :param beside: the other brokers of the cluster; None: the broker is standalone
 
-        :param ownership: see :class:`ServedTopics`, as for ``reach``
+        :param reach: makes clients of other clusters; None: nothing is replicated to them
+
+        :param ownership: makes the ownership, from the function that returns this broker as the owner of a
+            generation; None: this broker serves everything
         """
-        super().__init__(io, wheel, metadata, managed_ledgers, settings, ownership, beside, reach)
+        self.io = io
+        self.wheel = wheel
+        self.metadata = metadata
+        self.managed_ledgers = managed_ledgers
+        self.beside = beside
+        self.settings = settings
+        self.namespaces = Namespaces(io, metadata)
+        self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
+        self.serving_clusters = ServingClusters(self.policies, settings.cluster)
+        quorums = managed_ledgers.settings.quorums
+        storage = SchemaStorage(io.loop, managed_ledgers.store, metadata, quorums, managed_ledgers.deletions)
+        self.schema_operations = SchemaOperations(io.clock)
+        self.schemas = SchemaRegistry(io, storage, metadata, self.schema_operations)
+        copies = settings.package_copies
+        self.packages = PackageStorage(
+            io.loop,
+            managed_ledgers.store,
+            metadata,
+            Quorums(copies, copies, copies),
+            managed_ledgers.deletions,
+        )
+        self.replication = (
+            Replication(
+                io,
+                metadata,
+                self.policies,
+                managed_ledgers,
+                self.schemas,
+                self.namespaces.partitions,
+                lambda: self.settings.replication,
+                lambda: self.settings.replication_buffer,
+                reach,
+                lambda: self.settings.addresses.as_record(),
+            )
+            if reach is not None
+            else None
+        )
+        self.bundles = NamespaceBundles(
+            metadata, self.policies.namespaces.get, self.policies.namespaces.local
+        )
+        self.ownership: Ownership = (
+            ownership(self._as_owner) if ownership is not None else OnlyBroker(metadata, self._as_owner)
+        )
+        self.budget = LoopBudget(io.loop, io.clock)
+        self.topics = ServedTopics(
+            io,
+            wheel,
+            metadata,
+            managed_ledgers,
+            lambda: self.settings,
+            namespaces=self.namespaces,
+            policies=self.policies,
+            serving_clusters=self.serving_clusters,
+            schemas=self.schemas,
+            bundles=self.bundles,
+            ownership=self.ownership,
+            replication=self.replication,
+            budget=self.budget,
+        )
+        self.clearings = SharedRuns(io.loop)
+        """Clearings of backlogs in progress, by bundle and name of subscription."""
         self.load = load
         """None also in a standalone broker."""
         if beside is not None:
-            self.unloads.handing_over = HandingOver(io.loop, beside, lambda: self.settings)
+            self.topics.unloads.handing_over = HandingOver(io.loop, beside, lambda: self.settings)
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()
         grants = StoredGrants(metadata, self.policies.tenants, self.policies.namespaces)
         self.policies.listen(grants.namespace_changed)
@@ -142,14 +215,14 @@ class BrokerService(ServedTopics):
         self.send_run = SendRun()
         self.ack_run = AckRun()
         self._listeners: list[Listener] = []
-        self.quotas = BacklogQuotas(self)
-        self.storage_gate = StorageGate(self)
+        self.quotas = BacklogQuotas(self.topics)
+        self.storage_gate = StorageGate(self.topics)
         self.housekeeping = Housekeeping(
-            self,
-            InactiveTopicsCheck(self),
-            ExpiryCheck(self),
+            self.topics,
+            InactiveTopicsCheck(self.topics, beside),
+            ExpiryCheck(self.topics),
             self.quotas,
-            InactiveSubscriptionsCheck(self),
+            InactiveSubscriptionsCheck(self.topics),
         )
         self.revocation = Revocation(
             io, wheel, lambda: self.connections.all, self.authenticator, self.authorizer
@@ -158,7 +231,7 @@ class BrokerService(ServedTopics):
         self.dynamic = DynamicSettings(
             io, metadata, self._dynamic.settings, self._settings_changed, self._dynamic.refused
         )
-        self.resource_groups = ResourceGroupRecords(io, metadata, self.shared_limits.groups.define)
+        self.resource_groups = ResourceGroupRecords(io, metadata, self.topics.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
         self.lookups = LookupTimes()
         self.lookups_pending = 0
@@ -167,12 +240,12 @@ class BrokerService(ServedTopics):
     def _topic_policies(self, beside: Beside | None) -> SystemTopicPolicies | ClusterTopicPolicies:
         cluster, tell = self.settings.cluster, self.policies.tell
         if beside is None:
-            return SystemTopicPolicies(self, cluster, tell, self.metadata, self.producer_names)
+            return SystemTopicPolicies(self.topics, cluster, tell, self.metadata, self.producer_names)
         # Imported here to save a standalone broker the memory of a client that it does not need.
         from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
 
         client = partial(_own_client, self, beside)
-        return ClusterTopicPolicies(self, cluster, tell, self.metadata, client)
+        return ClusterTopicPolicies(self.topics, cluster, tell, self.metadata, client)
 
     # Settings that change
 
@@ -187,7 +260,9 @@ class BrokerService(ServedTopics):
         :param settings: differ only in settings that can be changed while a broker runs
         """
         former = self.settings
-        await super().use(settings)
+        self.settings = settings
+        await self.topics.settings_changed()
+        await self.policies.use(settings.policies)
         if settings.max_publish_buffer != former.max_publish_buffer:
             self.publish_buffer.use(settings.max_publish_buffer)
         if _publish_rates(settings) != _publish_rates(former):
@@ -222,11 +297,11 @@ class BrokerService(ServedTopics):
 
     @property
     def ready(self) -> bool:
-        return bool(self._listeners) and not self.stopping
+        return bool(self._listeners) and not self.topics.stopping
 
     async def stop(self) -> None:
         """Closes the listeners, topics (acknowledged messages are durable afterwards) and connections."""
-        self.stopping = True
+        self.topics.stopping = True
         for listener in self._listeners:
             listener.close()
         self.housekeeping.stop()
@@ -236,13 +311,28 @@ class BrokerService(ServedTopics):
         self.resource_groups.stop()
         if self.policies.topics is not None:
             await self.policies.topics.close()
-        await self.close_all()
+        await self.topics.close_all()
         if self.replication is not None:
             await self.replication.close()
         for connection in list(self.connections.all):
             connection.close()
         self.schemas.close()
-        self.compactor.close()
+        self.topics.compactor.close()
+
+    # Ownership
+
+    def _as_owner(self, generation: int) -> Owner:
+        own = self.settings
+        return Owner(own.broker_id, own.addresses, True, generation, own.listeners)
+
+    async def owner_of(self, name: TopicName, asked: Asked = Asked.PLACE) -> Owner:
+        """Returns the broker that serves a topic, which need not exist, or the broker to be asked next.
+
+        :raises NamespaceNotFound: the namespace does not exist
+        :raises ServiceNotReady: the owner is not known now
+        """
+        bundle = await self.bundles.of_topic(name)
+        return await self.ownership.owner_of(bundle, asked, persistent=name.persistent)
 
     # Names
 
@@ -291,7 +381,7 @@ class BrokerService(ServedTopics):
         started = self.io.clock.monotonic()
         try:
             with self.lookup_in_progress():
-                if self.stopping:
+                if self.topics.stopping:
                     raise ServiceNotReady("The broker is stopping")
                 self.ownership.check_serving()
                 await self.namespaces.check(name.namespace_name)
@@ -353,7 +443,7 @@ class BrokerService(ServedTopics):
 
         names: list[str] = []
         if mode != "PERSISTENT":
-            names += sorted(str(name) for name in self.creation.non_persistent(parsed))
+            names += sorted(str(name) for name in self.topics.creation.non_persistent(parsed))
         if mode != "NON_PERSISTENT":
             names += await self.namespaces.persistent_topics(parsed)
         await each(self.io, "listing", names, take)

@@ -152,7 +152,7 @@ class ClusterBroker(ServingBroker):
             self._load_options.dynamic,
         )
         broker = await self._serve(stores, membership.join)
-        load.start(broker)
+        load.start(broker.topics)
         self._tasks.start(self._delete_leftovers(broker, ledgers), "the deletion of leftover ledgers")
 
     async def _check_cluster(self, metadata: MetadataStore) -> None:
@@ -232,7 +232,7 @@ class ClusterBroker(ServingBroker):
         await membership.retire()
         if self._broker is not None:
             seconds = _HANDING_OVER * self._place.settings.broker_shutdown_timeout_ms / 1000
-            await self._broker.unloads.unload_all(seconds, towards)
+            await self._broker.topics.unloads.unload_all(seconds, towards)
         membership.stop()
 
 

@@ -80,7 +80,7 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
 async def _compact_in(broker: BrokerService, name: TopicName) -> None:
     count = await broker.namespaces.partitions(name)
     for part in [name.partition(index) for index in range(count)] if count else [name]:
-        compaction = (await broker.persistent_topic(part)).compaction
+        compaction = (await broker.topics.persistent_topic(part)).compaction
         compaction.start()
         while compaction.running:
             await sleep(broker.io.loop, _LOOK_SECONDS)

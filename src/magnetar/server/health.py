@@ -65,7 +65,7 @@ class HealthCheck:
         namespace = heartbeat_namespaces(own.cluster, own.broker_id)[newer_name]
         name = TopicName(Domain.PERSISTENT, namespace, _TOPIC)
         async with self._mutex:
-            topic = persistent(await self._broker.topic(name, create=True, awaited=True))
+            topic = persistent(await self._broker.topics.load(name, create=True, awaited=True))
             token = self._broker.io.randomness.token(16).hex()
             metadata = MessageMetadata(
                 producer_name=f"healthcheck-{token}",

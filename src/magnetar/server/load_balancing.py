@@ -23,7 +23,7 @@ from magnetar.broker.ownership.brokers import VERSION_PREFIX, Leadership, LiveBr
 from magnetar.broker.ownership.bundles import DIVISIONS
 from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.policies.dynamic import Changeable
-from magnetar.broker.service import BrokerService
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict, attribute_name
@@ -69,7 +69,7 @@ class LoadBalancing:
         self._cluster = cluster
         self._started_ms = io.clock.wall_ms()
         self._identity = Identity()
-        self._served: BrokerService | None = None
+        self._served: ServedTopics | None = None
         self.registration = Registration(io.loop, io.clock, metadata, self._content)
         self.reporter = Reporter(
             io,
@@ -106,8 +106,8 @@ class LoadBalancing:
         """The newest manager; available as soon as the broker exists."""
         return self._managers[-1]
 
-    def start(self, served: BrokerService) -> None:
-        """Starts reporting the load of ``served``, and balancing load while this broker leads."""
+    def start(self, served: ServedTopics) -> None:
+        """Starts reporting the load of the topics, and balancing load while this broker leads."""
         self._served = served
         served.unloads.patience = lambda: self._options.now.unload_seconds
 

@@ -10,9 +10,16 @@ from magnetar import __version__
 from magnetar.broker.ownership.brokers import BROKERS, Leadership, LiveBrokers, listeners_json, parse_record
 from magnetar.broker.ownership.bundles import broker_of
 from magnetar.broker.ownership.cluster import ClusterOwnership, FewestBundles
-from magnetar.broker.ownership.contract import Addresses, Asked, Bundle, Owner, Ownership, Placement
+from magnetar.broker.ownership.contract import (
+    Addresses,
+    Asked,
+    Bundle,
+    MakeOwnership,
+    Owner,
+    Ownership,
+    Placement,
+)
 from magnetar.broker.ownership.peers import Beside, PeerAdmin
-from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.client.client import Client
 from magnetar.errors import BrokerError

@@ -14,10 +14,10 @@ from magnetar.broker.admin.all import Admin
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.connections.handlers import handle
 from magnetar.broker.load.settings import LoadDesk
+from magnetar.broker.ownership.contract import MakeOwnership
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.policies.dynamic import Changeable
 from magnetar.broker.service import BrokerService, Dynamic
-from magnetar.broker.serving.topics import MakeOwnership
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.stats.figures import MetadataMetrics, MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
@@ -295,8 +295,8 @@ class Collector:
         """Freezes new objects, and runs a full collection when many connections have closed."""
         self._schedule()
         broker = self._broker
-        came = broker.topic_loads.count + broker.connections.created
-        topics = broker.topic_loads.count - len(broker.topics)
+        came = broker.topics.topic_loads.count + broker.connections.created
+        topics = broker.topics.topic_loads.count - len(broker.topics.loaded)
         went = broker.connections.closed_count + topics // _TOPICS_LIKE_A_CONNECTION
         if went - self._went >= _GONE:
             self._went = went

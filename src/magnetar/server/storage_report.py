@@ -123,7 +123,7 @@ class StorageReport:
             if isinstance(topic, Topic) and namespace in (None, str(topic.name.namespace_name)):
                 rows.append(_row(topic))
 
-        topics = list(self._broker.topics.values())
+        topics = list(self._broker.topics.loaded.values())
         await each(self._broker.io, "storage report", topics, look, pause=PAUSE_SECONDS)
         rows.sort(key=lambda row: (-row["storedBytes"], row["topic"]))
         return {

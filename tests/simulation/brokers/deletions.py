@@ -189,7 +189,7 @@ class Deletions:
     def _holder(self) -> tuple[Member, int] | None:
         """The broker that serves the topic to its consumer, and which of its lives it is."""
         for member in self.world.members:
-            topic = member.service.topics.get(FREE) if member.service is not None else None
+            topic = member.service.topics.loaded.get(FREE) if member.service is not None else None
             if topic is not None and topic.subscriptions.consumer_count() and not topic.fenced:
                 return member, member.lives
         return None

@@ -105,7 +105,7 @@ async def unload(fate: Fate) -> None:
 
 async def _unloaded(service: BrokerService, bundle: Bundle, towards: str | None) -> None:
     try:
-        await service.unloads.unload(bundle, towards)
+        await service.topics.unloads.unload(bundle, towards)
     except MetadataError:
         # The operator is told so, and tries again or not.
         return

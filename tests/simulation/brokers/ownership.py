@@ -37,7 +37,7 @@ class OneOwner:
             if not self._has_session(member):
                 self._check_that_it_ends(member)
                 continue
-            for name, topic in service.topics.items():
+            for name, topic in service.topics.loaded.items():
                 if topic.fenced:
                     # Lost: nothing of it is written, and its clients are told.
                     continue
@@ -56,7 +56,7 @@ class OneOwner:
         if owner != who.name and node.owner in self._world.servers.zookeeper.model.sessions:
             raise Violation(f"{who.name} takes {bundle} from {owner}")
         if owner == who.name and node.owner == session and who.service is not None:
-            left = [topic for topic in who.service.topics.values() if topic.name in bundle]
+            left = [topic for topic in who.service.topics.loaded.values() if topic.name in bundle]
             if any(not topic.fenced for topic in left):
                 raise Violation(f"{who.name} gives {bundle} up and serves {left[0].name}")
 

@@ -98,8 +98,8 @@ class Recreations(Deletions):
         while (found := self._owner()) is not None:
             member, bundle = found
             service = _service(member)
-            service.unloads.patience = lambda: _PATIENCE_SECONDS
-            await self._ask_service(member, service.unloads.unload(bundle))
+            service.topics.unloads.patience = lambda: _PATIENCE_SECONDS
+            await self._ask_service(member, service.topics.unloads.unload(bundle))
             await self.world.sleep(0.1)
 
     async def _fall_asleep(self) -> Member:
@@ -188,7 +188,7 @@ async def _take(service: BrokerService) -> None:
 
 async def _load(service: BrokerService) -> None:
     try:
-        await service.topic(_NAME, create=False)
+        await service.topics.load(_NAME, create=False)
     except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
         # Whoever wants it asks again.
         return

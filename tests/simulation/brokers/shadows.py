@@ -239,7 +239,7 @@ class ClusterShadows:
 
     async def _make(self, topic: str) -> None:
         async def make(admin: Admin) -> None:
-            if not await admin.topics._broker.creation.exists(TopicName.parse(topic)):
+            if not await admin.topics._broker.topics.creation.exists(TopicName.parse(topic)):
                 await admin.topics.create(topic, {} if topic == SOURCE else {SHADOW_SOURCE: SOURCE})
 
         while not await self._ask_owner(topic, make):
@@ -290,17 +290,17 @@ class ClusterShadows:
             member, service, bundle = found
             towards = fate.random.choice((None, fate.somebody().name + ":8080"))
             self.world.trace.note("move", member.name, bundle, towards)
-            await self._ask(member, service.unloads.unload(bundle, towards))
+            await self._ask(member, service.topics.unloads.unload(bundle, towards))
 
     async def _unload(self, fate: Fate) -> None:
         topic = self._some(fate)
         found = self._owner(topic)
         if found is not None:
             member, service, _bundle = found
-            loaded = service.topics.get(topic)
+            loaded = service.topics.loaded.get(topic)
             if loaded is not None:
                 self.world.trace.note("unload", topic)
-                await self._ask(member, service.unload_topic(loaded))
+                await self._ask(member, service.topics.unload_topic(loaded))
 
     async def _unlist(self, fate: Fate) -> None:
         """The source does not list one of its shadows for a while."""
@@ -364,7 +364,7 @@ class ClusterShadows:
 
     def _loaded(self, topic: str) -> Topic | None:
         found = self._owner(topic)
-        loaded = found[1].topics.get(topic) if found is not None else None
+        loaded = found[1].topics.loaded.get(topic) if found is not None else None
         return loaded if isinstance(loaded, Topic) and not (loaded.closing or loaded.fenced) else None
 
     def _differs(self, topic: str) -> str:

@@ -228,14 +228,14 @@ async def restart(world: World, random: Random) -> None:
 async def unload(world: World, random: Random) -> None:
     site = _some(world, random)
     service = site.broker.service
-    topics = [] if service is None else [name for name in sorted(service.topics) if NAMESPACE in name]
+    topics = [] if service is None else [name for name in sorted(service.topics.loaded) if NAMESPACE in name]
     if service is None or not topics:
         return
     name = random.choice(topics)
     world.trace.note("fault: unload", site.name, name)
     assert site.broker.simulation is not None
     # It dies with the broker.
-    site.broker.simulation.loop.create_task(service.unload_topic(service.topics[name]))
+    site.broker.simulation.loop.create_task(service.topics.unload_topic(service.topics.loaded[name]))
 
 
 async def cut(world: World, random: Random) -> None:

@@ -163,7 +163,7 @@ class Shadows:
             service = self._site.broker.service
             assert service is not None
             for topic in (SOURCE, *self.topics):
-                if not await service.creation.exists(service.parse_topic(topic)):
+                if not await service.topics.creation.exists(service.parse_topic(topic)):
                     await admin.topics.create(topic, {} if topic == SOURCE else {SHADOW_SOURCE: SOURCE})
             await set_shadows(admin, self.topics)
 
@@ -219,9 +219,9 @@ async def unload(story: Shadows, random: Random) -> None:
 
     async def work(_admin: Any) -> None:
         service = story.world.sites["east"].broker.service
-        loaded = service.topics.get(topic) if service is not None else None
+        loaded = service.topics.loaded.get(topic) if service is not None else None
         if service is not None and loaded is not None:
-            await service.unload_topic(loaded)
+            await service.topics.unload_topic(loaded)
 
     await story.operate(work)
 

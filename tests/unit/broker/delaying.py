@@ -58,7 +58,7 @@ class Delays(Brokers):
 
     @property
     def topic(self) -> Any:
-        return self.broker.topics[TOPIC]
+        return self.broker.topics.loaded[TOPIC]
 
     @property
     def now(self) -> int:

@@ -61,7 +61,7 @@ class Lived:
         self.broker.housekeeping.start()
 
     def topic(self, name: TopicName = NAME) -> Topic:
-        return self.world.run(self.broker.topic(name, create=True))
+        return self.world.run(self.broker.topics.load(name, create=True))
 
     def subscribe(self, topic: Topic, name: str = "s") -> Subscription:
         return self.world.run(topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True))

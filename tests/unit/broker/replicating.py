@@ -105,7 +105,7 @@ def publish(sender: Replicator, *frames: bytes) -> None:
 
 
 def the_topic(world: Brokers) -> Topic:
-    [topic] = world.broker.topics.values()
+    [topic] = world.broker.topics.loaded.values()
     assert isinstance(topic, Topic)
     return topic
 

@@ -75,8 +75,8 @@ class Sites(Brokers):
     def reload(self) -> None:
         self.replicated.end()
         self.topic.replicators.clear()
-        self.world.run(self.broker.unload_topic(self.topic))
-        self.world.run(self.broker.topic(self.topic.name, create=False))
+        self.world.run(self.broker.topics.unload_topic(self.topic))
+        self.world.run(self.broker.topics.load(self.topic.name, create=False))
         self.begin()
 
     def subscription(self, name: str = "s", *, replicated: bool = True) -> Subscription:

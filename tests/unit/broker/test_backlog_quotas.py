@@ -205,7 +205,7 @@ def test_what_is_known_of_a_topic_goes_with_it() -> None:
     lived.publish(topic, 50)
     lived.world.wait(15)
     assert lived.broker.quotas.of(topic).by_size == 1
-    lived.world.run(lived.broker.delete_topic(topic))
+    lived.world.run(lived.broker.topics.delete_topic(topic))
     lived.world.wait(15)
     assert lived.broker.quotas.of(topic).by_size == 0
 

@@ -56,7 +56,7 @@ def test_topics_of_a_connection_are_loaded_a_few_at_a_time_and_those_of_another_
     most = seen = 0
     for _ in range(4000):
         brokers.world.wait(0.0005)
-        most = max(most, brokers.broker.loading_count)
+        most = max(most, brokers.broker.topics.loading_count)
         if other.count(BaseCommand.PRODUCER_SUCCESS) and not seen:
             seen = greedy.count(BaseCommand.PRODUCER_SUCCESS)
         if greedy.count(BaseCommand.PRODUCER_SUCCESS) == 100:

@@ -146,7 +146,7 @@ def published(made: Lived, topic: Topic, batch: int = 0, publish_time: int = 5) 
 
 
 def reloaded(made: Lived, topic: Topic) -> Topic:
-    made.world.run(made.broker.unload_topic(topic))
+    made.world.run(made.broker.topics.unload_topic(topic))
     return made.topic()
 
 

@@ -230,7 +230,7 @@ def test_the_compacted_ledger_goes_with_its_cursor(ending: str) -> None:
     current = topic.compaction.current
     assert current is not None
     if ending == "delete":
-        life.world.run(life.broker.delete_topic(topic))
+        life.world.run(life.broker.topics.delete_topic(topic))
     else:
         life.world.run(topic.subscriptions.unsubscribe("__compaction"))
         assert topic.compaction.status.value == "NOT_RUN"
@@ -270,7 +270,7 @@ def test_one_at_a_time_and_none_while_the_topic_closes() -> None:
     topic.compaction.start()
     with pytest.raises(Conflict):
         topic.compaction.start()
-    life.world.run(life.broker.unload_topic(topic))
+    life.world.run(life.broker.topics.unload_topic(topic))
     assert topic.compaction.status.value == "ERROR"
     with pytest.raises(ServiceNotReady):
         topic.compaction.start()

@@ -182,7 +182,7 @@ def test_a_topic_is_unloaded_though_the_process_does_not_answer() -> None:
     topic.compaction.start()
     life.world.wait(1)
     began = life.clock.monotonic()
-    life.world.run(life.broker.unload_topic(topic))
+    life.world.run(life.broker.topics.unload_topic(topic))
     assert life.clock.monotonic() - began < 20
     assert process.ended
     again = life.topic()

@@ -38,7 +38,7 @@ class Watched:
 
 
 def watched(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    topic = brokers.broker.topics[TOPIC]
+    topic = brokers.broker.topics.loaded[TOPIC]
     assert isinstance(topic, Topic)
     return Watched(topic, monkeypatch)
 
@@ -92,7 +92,7 @@ def test_what_comes_while_a_client_waits_to_be_read_on_stays_behind_what_it_sent
     brokers.broker.max_pending_publishes = 1
     peer = another_publisher(brokers, "p")
     peer.connection.data_received(send_frame(0) + send_frame(1))
-    topic = brokers.broker.topics[TOPIC]
+    topic = brokers.broker.topics.loaded[TOPIC]
     on_durable = topic.on_durable  # type: ignore[union-attr]
 
     def durable(appends: Sequence[Any]) -> None:

@@ -43,7 +43,7 @@ def test_only_subscriptions_are_made_of_cursors_that_are_found() -> None:
     topic = lived.topic()
     for name in (_REPLICATION, COMPACTION, "s"):
         lived.world.run(lived.world.managed.open_cursor(topic.managed_ledger, name, EARLIEST, {}))
-    lived.world.run(lived.broker.unload_topic(topic))
+    lived.world.run(lived.broker.topics.unload_topic(topic))
     again = lived.topic()
     assert set(again.subscriptions) == {COMPACTION, "s"}
     assert _REPLICATION in again.managed_ledger.cursors
@@ -55,7 +55,7 @@ def test_the_prefix_of_replicators_is_a_setting() -> None:
     topic = lived.topic()
     for name in (_REPLICATION, "between.elsewhere"):
         lived.world.run(lived.world.managed.open_cursor(topic.managed_ledger, name, EARLIEST, {}))
-    lived.world.run(lived.broker.unload_topic(topic))
+    lived.world.run(lived.broker.topics.unload_topic(topic))
     again = lived.topic()
     assert set(again.subscriptions) == {_REPLICATION}
     assert again.subscriptions[_REPLICATION].kind is SUBSCRIPTION

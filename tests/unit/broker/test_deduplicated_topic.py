@@ -120,7 +120,7 @@ class Once:
         policies = EffectivePolicies(deduplication=True)
         known = BrokerSettings("standalone", urls[1], urls[0], topic, policies=policies)
         self.broker = BrokerService(io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known)
-        self.topic: Topic = self.world.run(self.broker.topic(NAME, create=True))
+        self.topic: Topic = self.world.run(self.broker.topics.load(NAME, create=True))
 
 
 def test_a_snapshot_holds_all_of_a_commit_that_filled_it() -> None:

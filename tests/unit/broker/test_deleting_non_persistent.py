@@ -15,8 +15,8 @@ def test_its_producers_and_consumers_are_closed() -> None:
     peer.send(BaseCommand.PRODUCER, "producer", topic=TOPIC, producer_id=1, request_id=1)
     peer.connection.data_received(subscribe_frame(1, "s", 0, TOPIC))
     brokers.until(lambda: peer.count(BaseCommand.PRODUCER_SUCCESS) == peer.count(BaseCommand.SUCCESS) == 1)
-    topic = brokers.broker.topics[TOPIC]
-    deleted = brokers.loop.create_task(brokers.broker.delete_topic(topic))
+    topic = brokers.broker.topics.loaded[TOPIC]
+    deleted = brokers.loop.create_task(brokers.broker.topics.delete_topic(topic))
     brokers.until(deleted.done)
     brokers.until(
         lambda: peer.count(BaseCommand.CLOSE_PRODUCER) == peer.count(BaseCommand.CLOSE_CONSUMER) == 1

@@ -36,7 +36,7 @@ class Case:
         broker = self.broker = self.world.broker
         monkeypatch.setattr(broker.ownership, "begin_release", lambda _bundle: True)
         monkeypatch.setattr(broker.ownership, "release", self._release)
-        broker.unloads.handing_over = cast(HandingOver, self)
+        broker.topics.unloads.handing_over = cast(HandingOver, self)
         self.peer = Peer(self.world)
         self.peer.send(BaseCommand.PRODUCER, "producer", topic=TOPIC, producer_id=1, request_id=1)
         self.peer.connection.data_received(subscribe_frame(2, "s", 1))
@@ -60,7 +60,7 @@ class Case:
         return cast(BrokerRecord, object()) if broker_id == "there:8080" else None
 
     async def _release(self, _bundle: Bundle, towards: str | None = None) -> None:
-        self.happened.append(("released", towards, self.closed(), str(NAME) in self.broker.topics))
+        self.happened.append(("released", towards, self.closed(), str(NAME) in self.broker.topics.loaded))
         if self.refuses:
             raise MetadataUnavailable("the store is gone")
 
@@ -70,7 +70,7 @@ class Case:
         return self.assigned
 
     def unload(self, towards: str | None = "there:8080") -> None:
-        self.world.world.run(self.broker.unloads.unload(self.bundle, towards))
+        self.world.world.run(self.broker.topics.unloads.unload(self.bundle, towards))
         self.world.world.wait(0.1)
 
 

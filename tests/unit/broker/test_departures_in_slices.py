@@ -75,7 +75,7 @@ def test_what_a_client_had_open_goes_in_slices(closed_by_broker: bool) -> None:
             assert turns < 2 * MANY
     assert most <= IN_A_SLICE
     assert turns >= 2 * MANY / IN_A_SLICE - 1
-    topic = brokers.broker.topics[TOPIC]
+    topic = brokers.broker.topics.loaded[TOPIC]
     assert not topic.producers
     assert topic.subscriptions.consumer_count() == 0
 
@@ -91,14 +91,14 @@ def test_a_client_that_comes_back_finds_its_subscriptions_free_though_it_has_not
         assert found.left < 2 * MANY
         assert again.count(BaseCommand.SUCCESS) == 2
         brokers.until(lambda: found.left == 2 * MANY)
-    assert brokers.broker.topics[TOPIC].subscriptions.consumer_count() == 2
+    assert brokers.broker.topics.loaded[TOPIC].subscriptions.consumer_count() == 2
 
 
 def test_a_topic_that_is_closed_meanwhile_is_let_go_of_once() -> None:
     brokers, peer = with_many()
     with costly(brokers) as found:
         peer.connection.connection_lost(None)
-        topic = brokers.broker.topics[TOPIC]
+        topic = brokers.broker.topics.loaded[TOPIC]
         assert found.left < 2 * MANY
         for subscription in list(topic.subscriptions.values()):
             subscription.disconnect_all()

@@ -30,7 +30,7 @@ def entry(batch: int = 0, size: int = 10) -> bytes:
 
 
 def topic_of(brokers: Brokers, name: str = TOPIC) -> Topic:
-    found = brokers.broker.topics[name]
+    found = brokers.broker.topics.loaded[name]
     assert isinstance(found, Topic)
     return found
 
@@ -234,7 +234,7 @@ def test_subscriptions_that_keep_up_are_bounded_only_where_it_is_said(bound: boo
 
 def test_topics_of_a_resource_group_share_its_bound() -> None:
     brokers = Brokers(policies=replace(UNBOUNDED, resource_group="g"))
-    groups = brokers.broker.shared_limits.groups
+    groups = brokers.broker.topics.shared_limits.groups
     groups.define({"g": GroupRates(dispatch_messages=100)})
     names = [TOPIC + str(n) for n in range(3)]
     for name in names:

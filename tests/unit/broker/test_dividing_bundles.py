@@ -63,7 +63,7 @@ class Dividing:
         )
         self.admin = Admin(self.broker)
         self.world.run(self.owner_of(WHOLE))
-        self.topic = self.world.run(self.broker.topic(NAME, create=True))
+        self.topic = self.world.run(self.broker.topics.load(NAME, create=True))
 
     def _owning(self, own: Any, live: LiveBrokers, leadership: Leadership) -> ClusterOwnership:
         io = self.world.simulation.io

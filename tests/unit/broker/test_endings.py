@@ -70,7 +70,7 @@ def test_nobody_makes_a_topic_anew_before_its_schema_is_gone(
     schema = SchemaData(SchemaType.STRING)
     lived.world.run(broker.schemas.put_if_absent(NAME.schema_path, schema, "FULL"))
     if not loaded:
-        lived.world.run(broker.unload_topic(topic))
+        lived.world.run(broker.topics.unload_topic(topic))
     delete, gate = broker.schemas.delete, loop.create_future()
 
     async def waits(schema_id: str) -> None:
@@ -78,7 +78,7 @@ def test_nobody_makes_a_topic_anew_before_its_schema_is_gone(
         await delete(schema_id)
 
     monkeypatch.setattr(broker.schemas, "delete", waits)
-    deleting = loop.create_task(broker.delete_stored_topic(NAME))
+    deleting = loop.create_task(broker.topics.delete_stored_topic(NAME))
     lived.world.wait(1)
     with pytest.raises(ServiceNotReady):
         lived.topic()
@@ -95,13 +95,13 @@ def test_a_topic_that_is_being_loaded_is_deleted_when_it_is_there() -> None:
     lived = Lived(EffectivePolicies())
     broker, loop = lived.broker, lived.world.simulation.loop
     lived.publish(lived.topic(), 5)
-    lived.world.run(broker.unload_topic(lived.topic()))
-    loading = loop.create_task(broker.topic(NAME, create=True))
+    lived.world.run(broker.topics.unload_topic(lived.topic()))
+    loading = loop.create_task(broker.topics.load(NAME, create=True))
     lived.world.wait(0)
-    deleting = loop.create_task(broker.delete_stored_topic(NAME))
+    deleting = loop.create_task(broker.topics.delete_stored_topic(NAME))
     lived.world.run(loading)
     lived.world.run(deleting)
-    assert str(NAME) not in broker.topics
+    assert str(NAME) not in broker.topics.loaded
     assert not lived.topic().managed_ledger.ledgers.total_size()
 
 
@@ -113,7 +113,7 @@ def test_a_consumer_whose_subscription_could_not_be_deleted_comes_back(
 ) -> None:
     brokers = Brokers()
     consumer, publisher = brokers.subscribed("s"), brokers.publisher()
-    topic: Any = brokers.broker.topics[TOPIC]
+    topic: Any = brokers.broker.topics.loaded[TOPIC]
 
     async def fails(_name: str) -> None:
         raise error
@@ -137,7 +137,7 @@ def test_a_closed_producer_gets_no_receipt_of_a_duplicate_either() -> None:
     brokers.publish(publisher, 1)
     publisher.forget()
     publisher.connection.data_received(send_frame(1) + send_frame(0))
-    topic: Any = brokers.broker.topics[TOPIC]
+    topic: Any = brokers.broker.topics.loaded[TOPIC]
     [producer] = topic.producers.values()
     assert (producer.pending, len(producer.held_receipts)) == (1, 1)
     topic.producers.disconnect()
@@ -151,8 +151,8 @@ def test_a_topic_that_is_to_be_unloaded_in_this_turn_is_not_deleted_beside_it() 
     lived = Lived(EffectivePolicies())
     topic = lived.topic()
     loop, broker = lived.world.simulation.loop, lived.broker
-    unloading = loop.create_task(broker.unload_topic(topic))
-    deleting = loop.create_task(broker.delete_topic(topic))
+    unloading = loop.create_task(broker.topics.unload_topic(topic))
+    deleting = loop.create_task(broker.topics.delete_topic(topic))
     with pytest.raises(ServiceNotReady):
         lived.world.run(deleting)
     lived.world.run(unloading)
@@ -163,11 +163,11 @@ def test_deleting_whatever_is_stored_waits_for_an_unload_of_the_same_turn() -> N
     lived = Lived(EffectivePolicies())
     topic = lived.topic()
     loop, broker = lived.world.simulation.loop, lived.broker
-    unloading = loop.create_task(broker.unload_topic(topic))
-    deleting = loop.create_task(broker.delete_stored_topic(NAME))
+    unloading = loop.create_task(broker.topics.unload_topic(topic))
+    deleting = loop.create_task(broker.topics.delete_stored_topic(NAME))
     lived.world.run(unloading)
     lived.world.run(deleting)
-    assert not lived.world.run(broker.creation.exists(NAME))
+    assert not lived.world.run(broker.topics.creation.exists(NAME))
 
 
 def test_a_namespace_deleted_while_it_is_looked_up_is_not_taken_for_known() -> None:

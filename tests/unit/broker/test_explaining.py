@@ -449,7 +449,7 @@ def test_a_read_on_its_way_and_others_that_come_first() -> None:
 )
 def test_the_broker_s_rate_of_dispatch(rate: DispatchRate, setting: str) -> None:
     brokers = Brokers(policies=UNBOUNDED)
-    brokers.broker.shared_limits.dispatch.use(rate)
+    brokers.broker.topics.shared_limits.dispatch.use(rate)
     peer = brokers.subscribed("s", SHARED)
     store(brokers, 100)
     take(peer)
@@ -480,7 +480,7 @@ def test_the_broker_s_rate_of_publishing(rates: dict[str, int], setting: str) ->
 def test_rates_of_a_resource_group() -> None:
     brokers = Brokers(policies=replace(UNBOUNDED, resource_group="g"))
     rates = GroupRates(publish_messages=5, dispatch_messages=5)
-    brokers.broker.shared_limits.groups.define({"g": rates})
+    brokers.broker.topics.shared_limits.groups.define({"g": rates})
     peer = brokers.subscribed("s", SHARED)
     store(brokers, 100)
     take(peer)

@@ -53,7 +53,7 @@ def test_what_is_shown_of_a_topic_is_the_same_both_ways(domain: str) -> None:
     lived = Lived(EffectivePolicies())
     stored = domain == "persistent"
     name = TopicName.parse(f"{domain}://public/default/shown")
-    topic: AnyTopic = lived.world.run(lived.broker.topic(name, create=True))
+    topic: AnyTopic = lived.world.run(lived.broker.topics.load(name, create=True))
     topic.publish_limiter = PublishLimiter(1, 0, 0.0)
     topic.publish_limiter.take(100, 100, 0.0)
     for one in ("a", "b"):

@@ -76,7 +76,7 @@ def test_a_changed_policy_counts_for_what_is_sent_next(kind: int) -> None:
     take(world.subscribed("s", kind))
     store(world, 10)
     world.until(lambda: sent(world) == 10)
-    topic = world.broker.topics[TOPIC]
+    topic = world.broker.topics.loaded[TOPIC]
     topic.apply_policies(replace(topic.policies, entry_filters=("odd",)))
     store(world, 10)
     world.until(lambda: sent(world) == 15)

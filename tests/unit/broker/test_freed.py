@@ -59,9 +59,11 @@ def parts(topic: Any) -> list[weakref.ref[Any]]:
 
 def end_all(brokers: Brokers, *, delete: bool) -> list[weakref.ref[Any]]:
     known: list[weakref.ref[Any]] = []
-    for topic in list(brokers.broker.topics.values()):
+    for topic in list(brokers.broker.topics.loaded.values()):
         known += parts(topic)
-        work = brokers.broker.delete_topic(topic) if delete else brokers.broker.unload_topic(topic)
+        work = (
+            brokers.broker.topics.delete_topic(topic) if delete else brokers.broker.topics.unload_topic(topic)
+        )
         ended = brokers.loop.create_task(work)
         brokers.until(ended.done)
         ended.result()
@@ -92,7 +94,7 @@ def test_topics_that_ended_are_freed(kind: str, type_of_subscription: int, delet
 
 def test_topics_that_were_disowned_are_freed() -> None:
     brokers, _peer = used("persistent", 1)
-    for topic in brokers.broker.topics.values():
+    for topic in brokers.broker.topics.loaded.values():
         topic.disown()
     del topic
     assert left(brokers, end_all(brokers, delete=False)) == []
@@ -100,7 +102,7 @@ def test_topics_that_were_disowned_are_freed() -> None:
 
 def test_a_closed_topic_still_answers() -> None:
     brokers, _peer = used("persistent", 1)
-    topic = next(iter(brokers.broker.topics.values()))
+    topic = next(iter(brokers.broker.topics.loaded.values()))
     assert isinstance(topic, Topic)
     end_all(brokers, delete=False)
     for create in (False, True):

@@ -77,7 +77,7 @@ def test_what_follows_connect_waits_until_it_is_known_who_the_client_is() -> Non
     assert asked.asked == [("word", b"open sesame", "127.0.0.1:1")]
     assert peer.connection.session.state is SessionState.CONNECTING
     assert not peer.size
-    assert TOPIC not in brokers.broker.topics
+    assert TOPIC not in brokers.broker.topics.loaded
     asked.answer.set_result(ALICE)
     brokers.until(lambda: peer.count(BaseCommand.PRODUCER_SUCCESS) and peer.count(BaseCommand.PONG))
     kinds = [int(command.type) for command in peer.received(BaseCommand.CONNECTED)]
@@ -101,7 +101,7 @@ def test_whoever_proves_nothing_is_told_so_and_closed() -> None:
     assert told.error.request_id == 2**64 - 1
     peer.connection.connection_lost(None)
     brokers.world.wait(1)
-    assert TOPIC not in brokers.broker.topics
+    assert TOPIC not in brokers.broker.topics.loaded
     assert not peer.count(BaseCommand.CONNECTED)
 
 
@@ -204,13 +204,14 @@ def test_all_that_a_client_asks_of_the_broker_is_asked_in_its_name(monkeypatch: 
         monkeypatch.setattr(owner, name, watched)
 
     broker = brokers.broker
-    for name in ("topic", "look_up", "topic_names"):
+    for name in ("look_up", "topic_names"):
         watch(broker, name)
-    watch(broker.creation, "partitions_or_create")
-    watch(broker.creation, "existing_partitions")
+    watch(broker.topics, "load")
+    watch(broker.topics.creation, "partitions_or_create")
+    watch(broker.topics.creation, "existing_partitions")
     watch(broker.topic_lists, "watch")
     peer = brokers.publisher()
-    topic = broker.topics[TOPIC]
+    topic = broker.topics.loaded[TOPIC]
     watch(topic.subscriptions, "subscribe")
     peer.connection.data_received(subscribe_frame(2, "s", 0))
     for create in (True, False):
@@ -233,7 +234,7 @@ def test_all_that_a_client_asks_of_the_broker_is_asked_in_its_name(monkeypatch: 
         request_id=6,
     )
     brokers.until(lambda: peer.count(BaseCommand.WATCH_TOPIC_LIST_SUCCESS))
-    names = ("topic", "look_up", "topic_names", "watch", "subscribe")
+    names = ("load", "look_up", "topic_names", "watch", "subscribe")
     names += ("partitions_or_create", "existing_partitions")
     assert asked == {name: {"alice"} for name in names}
     (producer,) = topic.producers.values()

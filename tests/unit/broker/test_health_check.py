@@ -40,15 +40,15 @@ class Case:
         return self.lived.world.run(work)
 
     def topic(self, name: str) -> Any:
-        return self.broker.topics[name]
+        return self.broker.topics.loaded[name]
 
 
 def test_a_message_goes_through_the_topic_whose_name_is_asked_for() -> None:
     case = Case()
     case.run(case.health.run())
-    assert set(case.broker.topics) == {OLDER}
+    assert set(case.broker.topics.loaded) == {OLDER}
     case.run(case.health.run(True))
-    assert set(case.broker.topics) == {OLDER, NEWER}
+    assert set(case.broker.topics.loaded) == {OLDER, NEWER}
     assert case.topic(OLDER).managed_ledger.ledgers.total_entries() == 1
 
 
@@ -70,9 +70,9 @@ def test_where_another_broker_checks_its_health_nothing_is_served() -> None:
         "persistent://pulsar/c/other:8080/healthcheck",
     ):
         with pytest.raises(NamespaceNotFound):
-            case.run(case.broker.topic(TopicName.parse(name), create=True))
+            case.run(case.broker.topics.load(TopicName.parse(name), create=True))
     with pytest.raises(NamespaceNotFound):
-        case.run(case.broker.topic(TopicName.parse("persistent://pulsar/other/t"), create=True))
+        case.run(case.broker.topics.load(TopicName.parse("persistent://pulsar/other/t"), create=True))
 
 
 @pytest.mark.parametrize(

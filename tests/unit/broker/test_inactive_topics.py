@@ -39,10 +39,10 @@ class Swept:
         known = BrokerSettings("standalone", urls[1], urls[0], topic, policies=policies, **settings)
         wheel = TimerWheel(io.loop)
         self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
-        self.check = InactiveTopicsCheck(self.broker)
+        self.check = InactiveTopicsCheck(self.broker.topics, self.broker.beside)
 
     def topic(self, name: TopicName = NAME) -> Topic:
-        return self.world.run(self.broker.topic(name, create=True))
+        return self.world.run(self.broker.topics.load(name, create=True))
 
     def subscribe(self, topic: Topic) -> Any:
         return self.world.run(topic.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
@@ -63,7 +63,7 @@ def test_a_topic_nobody_uses_is_deleted_when_its_time_is_over() -> None:
     assert swept.exists()
     swept.after(1.5)
     assert not swept.exists()
-    assert not swept.broker.topics
+    assert not swept.broker.topics.loaded
 
 
 def test_a_subscription_keeps_a_topic_until_it_is_removed() -> None:
@@ -194,7 +194,7 @@ def test_a_partition_of_another_broker_keeps_a_non_persistent_partitioned_topic(
     monkeypatch.setattr(swept.broker.ownership, "owner_of", other.owner_of)
     swept.topic(name.partition(0))
     swept.after(20)
-    assert not swept.broker.topics
+    assert not swept.broker.topics.loaded
     assert run(swept.broker.namespaces.partitions(name)) == 4
     other.loaded.clear()
     swept.topic(name.partition(0))
@@ -207,4 +207,4 @@ def test_many_topics_are_looked_at_in_slices() -> None:
     for number in range(50):
         swept.topic(TopicName.parse(f"persistent://public/default/t{number}"))
     swept.after(20)
-    assert not swept.broker.topics
+    assert not swept.broker.topics.loaded

@@ -27,16 +27,16 @@ def test_partitions_of_a_topic() -> None:
     with pytest.raises(PartitionCountRefused, match="less than or equal to 3"):
         lived.world.run(partitions.update(PARTITIONED, 4, force=False))
     lived.world.run(partitions.update(PARTITIONED, 3, force=False))
-    assert lived.broker.creation.refused_partitions == 2
+    assert lived.broker.topics.creation.refused_partitions == 2
 
 
 def test_partitions_of_a_topic_made_on_use() -> None:
     lived = Lived(EffectivePolicies(auto_topics=AutoTopics(allowed=True, partitions=4)), max_partitions=3)
     name = lived.broker.parse_topic(PARTITIONED)
     with pytest.raises(PartitionCountRefused, match="less than or equal to 3"):
-        lived.world.run(lived.broker.creation.partitions_or_create(name))
+        lived.world.run(lived.broker.topics.creation.partitions_or_create(name))
     with pytest.raises(TopicNotFound):
-        lived.world.run(lived.broker.creation.existing_partitions(name, ANONYMOUS))
+        lived.world.run(lived.broker.topics.creation.existing_partitions(name, ANONYMOUS))
 
 
 def test_topics_of_a_tenant() -> None:
@@ -45,7 +45,9 @@ def test_topics_of_a_tenant() -> None:
     admin = Admin(lived.broker)
 
     def make(name: str) -> None:
-        lived.world.run(lived.broker.topic(lived.broker.parse_topic(name), create=True, principal=ANONYMOUS))
+        lived.world.run(
+            lived.broker.topics.load(lived.broker.parse_topic(name), create=True, principal=ANONYMOUS)
+        )
 
     lived.world.run(admin.namespaces.create("public/second", {}))
     lived.world.run(admin.tenants.create("other", {"allowedClusters": ["standalone"]}))
@@ -60,10 +62,10 @@ def test_topics_of_a_tenant() -> None:
     for name in refused:
         with pytest.raises(NotAllowed, match="Exceed maximum number of topics in tenant: 5"):
             make(name)
-    assert lived.broker.creation.refused_topics == 3
+    assert lived.broker.topics.creation.refused_topics == 3
     make("persistent://other/ns/one")
-    gone = lived.broker.topics["non-persistent://public/second/three"]
-    lived.world.run(lived.broker.delete_topic(gone))
+    gone = lived.broker.topics.loaded["non-persistent://public/second/three"]
+    lived.world.run(lived.broker.topics.delete_topic(gone))
     make(refused[0])
     with pytest.raises(NotAllowed):
         make(refused[1])
@@ -74,13 +76,13 @@ def test_partitions_made_on_use_count_for_the_tenant(domain: str) -> None:
     """Topics whose partitions nobody has used yet do not count: any number of them may be made."""
     policies = EffectivePolicies(auto_topics=AutoTopics(allowed=True, partitions=3))
     lived = Lived(policies, max_topics_per_tenant=4)
-    creation = lived.broker.creation
+    creation = lived.broker.topics.creation
     names = [lived.broker.parse_topic(f"{domain}://public/default/{each}") for each in ("a", "b")]
     for name in names:
         assert lived.world.run(creation.partitions_or_create(name, ANONYMOUS)) == 3
 
     def use(name: TopicName) -> None:
-        lived.world.run(lived.broker.topic(name, create=True, principal=ANONYMOUS))
+        lived.world.run(lived.broker.topics.load(name, create=True, principal=ANONYMOUS))
 
     used = [*(names[0].partition(index) for index in range(3)), names[1].partition(0)]
     for partition in used:
@@ -90,7 +92,7 @@ def test_partitions_made_on_use_count_for_the_tenant(domain: str) -> None:
     assert creation.refused_topics == 1
     for partition in used:
         use(partition)
-    lived.world.run(lived.broker.unload_topic(lived.broker.topics[str(used[0])]))
+    lived.world.run(lived.broker.topics.unload_topic(lived.broker.topics.loaded[str(used[0])]))
     use(used[0])
 
 
@@ -102,7 +104,7 @@ def test_subscriptions_of_a_topic() -> None:
         lived.subscribe(topic, name)
     with pytest.raises(NotAllowed, match="Exceed the maximum number of subscriptions of the topic"):
         lived.subscribe(topic, "c")
-    assert lived.broker.shared_limits.refused.subscriptions == 1
+    assert lived.broker.topics.shared_limits.refused.subscriptions == 1
     lived.world.run(topic.subscriptions.subscribe("reader", EARLIEST, {}, durable=False, create=True))
     lived.world.run(topic.subscriptions.unsubscribe("a"))
     lived.subscribe(topic, "c")

@@ -23,7 +23,7 @@ def test_subscriptions_of_a_topic_are_made_in_slices(part: str, monkeypatch: pyt
     for number in range(MANY):
         peer.connection.data_received(subscribe_frame(number, f"s{number}", 0))
     brokers.until(lambda: peer.count(BaseCommand.SUCCESS) == MANY)
-    brokers.world.run(brokers.broker.unload_topic(brokers.broker.topics[TOPIC]))
+    brokers.world.run(brokers.broker.topics.unload_topic(brokers.broker.topics.loaded[TOPIC]))
     made = 0
 
     def costs(*_arguments: Any) -> None:
@@ -43,7 +43,7 @@ def test_subscriptions_of_a_topic_are_made_in_slices(part: str, monkeypatch: pyt
     else:
         add = Cursors.add
         monkeypatch.setattr(Cursors, "add", lambda self, cursor: (add(self, cursor), costs()))
-    loading = brokers.loop.create_task(brokers.broker.topic(TopicName.parse(TOPIC), create=False))
+    loading = brokers.loop.create_task(brokers.broker.topics.load(TopicName.parse(TOPIC), create=False))
     most = before = 0
 
     def loaded() -> bool:

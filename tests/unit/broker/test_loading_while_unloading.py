@@ -36,7 +36,7 @@ class OneBundle:
         return True
 
     async def release(self, _bundle: Bundle, _towards: str | None = None) -> None:
-        assert not self._lived.broker.topics, "something of it is open still"
+        assert not self._lived.broker.topics.loaded, "something of it is open still"
         self.gone = True
 
 
@@ -60,19 +60,19 @@ def test_who_came_before_is_served_and_sent_on_and_who_comes_after_is_not(
     owned = OneBundle(lived, monkeypatch)
     broker, loop = lived.broker, lived.broker.io.loop
     bundle = lived.world.run(broker.bundles.of_topic(NAME))
-    before = loop.create_task(broker.topic(NAME, create=True))
+    before = loop.create_task(broker.topics.load(NAME, create=True))
     lived.world.wait(0.5)
-    unloading = loop.create_task(broker.unloads.unload(bundle))
+    unloading = loop.create_task(broker.topics.unloads.unload(bundle))
     lived.world.wait(0.1)
     assert not owned.gone
     other = next(NAME.partition(n) for n in range(100) if NAME.partition(n) in bundle)
     with pytest.raises(ServiceNotReady, match="being unloaded"):
-        lived.world.run(broker.topic(other, create=True))
+        lived.world.run(broker.topics.load(other, create=True))
     # A client that has come for it is not refused, and comes back when it is closed.
     assert lived.world.run(before).full_name == str(NAME)
     lived.world.run(unloading)
     assert owned.gone
-    assert not broker.topics
+    assert not broker.topics.loaded
 
 
 def test_what_is_not_loaded_in_time_writes_nothing_once_the_bundle_is_given_up(
@@ -80,14 +80,14 @@ def test_what_is_not_loaded_in_time_writes_nothing_once_the_bundle_is_given_up(
 ) -> None:
     """The next owner may have deleted the topic, and created it again with a record of the same version."""
     topic = lived.topic()
-    lived.world.run(lived.broker.unload_topic(topic))
+    lived.world.run(lived.broker.topics.unload_topic(topic))
     owned = OneBundle(lived, monkeypatch)
     broker, loop = lived.broker, lived.broker.io.loop
     bundle = lived.world.run(broker.bundles.of_topic(NAME))
-    broker.unloads.patience = lambda: 0.5
-    loading = loop.create_task(broker.topic(NAME, create=True))
+    broker.topics.unloads.patience = lambda: 0.5
+    loading = loop.create_task(broker.topics.load(NAME, create=True))
     lived.world.wait(0.1)
-    lived.world.run(broker.unloads.unload(bundle))
+    lived.world.run(broker.topics.unloads.unload(bundle))
     assert owned.gone
     assert not loading.done()
     record = lived.world.run(lived.world.metadata.get(topic.managed_ledger.path))
@@ -100,14 +100,14 @@ def test_what_is_being_loaded_when_its_bundle_is_lost_writes_nothing(
     lived: Lived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = lived.topic()
-    lived.world.run(lived.broker.unload_topic(topic))
+    lived.world.run(lived.broker.topics.unload_topic(topic))
     OneBundle(lived, monkeypatch)
     broker, loop = lived.broker, lived.broker.io.loop
     bundle = lived.world.run(broker.bundles.of_topic(NAME))
-    loading = loop.create_task(broker.topic(NAME, create=True))
+    loading = loop.create_task(broker.topics.load(NAME, create=True))
     lived.world.wait(0.1)
     record = lived.world.run(lived.world.metadata.get(topic.managed_ledger.path))
-    broker._lost(bundle)
+    broker.topics._lost(bundle)
     with pytest.raises(ServiceNotReady, match="no longer served by this broker"):
         lived.world.run(loading)
     assert lived.world.run(lived.world.metadata.get(topic.managed_ledger.path)) == record

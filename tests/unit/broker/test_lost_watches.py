@@ -153,7 +153,7 @@ def test_a_lost_session_ends_what_the_broker_serves() -> None:
     subscription.cursor.mark_delete_to(topic.managed_ledger.last_confirmed)
     away.world.run(away.metadata.lose_session())
     away.world.wait(5)
-    assert not away.broker.topics
+    assert not away.broker.topics.loaded
     assert topic.closing
     with pytest.raises(ServiceNotReady):
         away.world.run(away.broker.look_up(NAME))
@@ -171,7 +171,7 @@ def test_a_topic_that_is_loaded_while_the_session_is_lost_is_not_served() -> Non
     away = Away()
     away.topic()
     loading = away.world.simulation.loop.create_task(
-        away.broker.topic(TopicName.parse("persistent://public/default/other"), create=True)
+        away.broker.topics.load(TopicName.parse("persistent://public/default/other"), create=True)
     )
     away.world.wait(0)
     away.world.run(away.metadata.lose_session())
@@ -179,4 +179,4 @@ def test_a_topic_that_is_loaded_while_the_session_is_lost_is_not_served() -> Non
     with pytest.raises(ServiceNotReady):
         away.world.run(loading)
     away.world.wait(5)
-    assert not away.broker.topics
+    assert not away.broker.topics.loaded

@@ -23,7 +23,7 @@ NON_PERSISTENT = TOPIC.replace("persistent://", "non-persistent://")
 
 
 def moved(world: Brokers, topic: str = TOPIC) -> None:
-    loaded = world.broker.topics[str(TopicName.parse(topic))]
+    loaded = world.broker.topics.loaded[str(TopicName.parse(topic))]
     world.world.run(move(loaded, THERE))
 
 
@@ -72,7 +72,7 @@ def test_what_is_on_its_way_is_stored_and_confirmed_first() -> None:
     moved(world)
     told = [command.type for command in peer.told()]
     assert told == [BaseCommand.SEND_RECEIPT] * 10 + [BaseCommand.CLOSE_PRODUCER]
-    assert world.broker.topics[TOPIC].terminated
+    assert world.broker.topics.loaded[TOPIC].terminated
 
 
 def test_a_consumer_is_sent_on_when_nothing_is_left_for_it() -> None:
@@ -80,8 +80,8 @@ def test_a_consumer_is_sent_on_when_nothing_is_left_for_it() -> None:
     peer = world.publisher()
     behind, finished = world.subscribed("behind"), world.subscribed("finished", number=2)
     world.publish(peer, 3)
-    subscriptions = world.broker.topics[TOPIC].subscriptions
-    subscriptions["finished"].skip_to(world.broker.topics[TOPIC].max_read_position)
+    subscriptions = world.broker.topics.loaded[TOPIC].subscriptions
+    subscriptions["finished"].skip_to(world.broker.topics.loaded[TOPIC].max_read_position)
     moved(world)
     world.until(lambda: finished.count(BaseCommand.CLOSE_CONSUMER))
     (told,) = finished.received(BaseCommand.TOPIC_MIGRATED)
@@ -90,7 +90,7 @@ def test_a_consumer_is_sent_on_when_nothing_is_left_for_it() -> None:
         CommandTopicMigrated.Consumer,
     )
     assert not behind.count(BaseCommand.TOPIC_MIGRATED)
-    subscriptions["behind"].skip_to(world.broker.topics[TOPIC].max_read_position)
+    subscriptions["behind"].skip_to(world.broker.topics.loaded[TOPIC].max_read_position)
     world.until(lambda: behind.count(BaseCommand.CLOSE_CONSUMER))
     assert behind.count(BaseCommand.TOPIC_MIGRATED) == 1
     assert not finished.count(BaseCommand.REACHED_END_OF_TOPIC)

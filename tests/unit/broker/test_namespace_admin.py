@@ -80,7 +80,7 @@ def test_who_makes_a_topic_meanwhile_keeps_the_namespace_or_gets_none() -> None:
         deleting = loop.create_task(mine.admin.namespaces.delete("mine/n", force=False))
         for _ in range(turns):
             mine.run(_nothing())
-        making = loop.create_task(mine.broker.topic(NAME, create=True))
+        making = loop.create_task(mine.broker.topics.load(NAME, create=True))
         deleted = _outcome(mine, deleting)
         made = _outcome(mine, making)
         if isinstance(made, Topic):

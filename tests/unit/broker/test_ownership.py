@@ -86,7 +86,7 @@ def test_lookup_loading_and_administration_ask_for_the_owner_of_the_bundle(lived
         lived.world.run(admin.brokers.check_here(str(NAME)))
     bundle = lived.world.run(admin.brokers.bundle(str(NAME)))
     assert two.asked == [f"public/default/{bundle}"] * 3
-    assert not lived.broker.topics
+    assert not lived.broker.topics.loaded
 
 
 def test_lookups_tell_the_kind_of_topic(lived: Lived, two: Two) -> None:
@@ -146,7 +146,7 @@ def test_a_load_that_outlives_its_right_is_given_up(lived: Lived, two: Two) -> N
     two.moves_when_asked = True
     with pytest.raises(ServiceNotReady, match="no longer served by this broker"):
         lived.topic()
-    assert not lived.broker.topics
+    assert not lived.broker.topics.loaded
     topic = lived.topic()
     assert not topic.fenced
 
@@ -161,7 +161,7 @@ def test_topics_of_a_bundle_that_was_lost_are_closed_and_others_stay(lived: Live
         tell(bundle)
     lived.world.wait(1)
     assert all(topics[name].fenced or topics[name].closing for name in lost)
-    assert set(lived.broker.topics) == {str(name) for name in names if name not in lost}
+    assert set(lived.broker.topics.loaded) == {str(name) for name in names if name not in lost}
 
 
 def test_clients_may_ask_for_the_addresses_of_a_listener(lived: Lived, two: Two) -> None:

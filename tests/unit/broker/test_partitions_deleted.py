@@ -30,16 +30,16 @@ def test_a_client_that_comes_back_meanwhile_does_not_make_its_partition_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lived = Partitioned()
-    delete, refused = lived.broker.delete_topic, []
+    delete, refused = lived.broker.topics.delete_topic, []
 
     async def comes_back(topic: Any) -> None:
         await delete(topic)
         try:
-            await lived.broker.topic(topic.name, create=True)
+            await lived.broker.topics.load(topic.name, create=True)
         except TopicNotFound:
             refused.append(topic.name.partition_index)
 
-    monkeypatch.setattr(lived.broker, "delete_topic", comes_back)
+    monkeypatch.setattr(lived.broker.topics, "delete_topic", comes_back)
     lived.world.run(lived.admin.delete(str(NAME), force=True))
     assert refused == list(range(COUNT))
     assert lived.left() == []
@@ -50,9 +50,9 @@ def test_a_client_that_comes_back_meanwhile_does_not_make_its_partition_anew(
 def test_a_partition_that_is_just_being_made_goes_with_the_others() -> None:
     lived = Partitioned()
     gone = lived.topic(NAME.partition(1))
-    lived.world.run(lived.broker.delete_topic(gone))
+    lived.world.run(lived.broker.topics.delete_topic(gone))
     loop = lived.world.simulation.loop
-    making = loop.create_task(lived.broker.topic(NAME.partition(1), create=True))
+    making = loop.create_task(lived.broker.topics.load(NAME.partition(1), create=True))
     deleting = loop.create_task(lived.admin.delete(str(NAME), force=True))
     lived.world.run(making)
     lived.world.run(deleting)
@@ -62,8 +62,11 @@ def test_a_partition_that_is_just_being_made_goes_with_the_others() -> None:
 def test_what_a_crash_left_of_a_deletion_is_deleted_by_the_next() -> None:
     lived = Partitioned()
     lived.world.run(lived.broker.namespaces.mark_deleted(NAME, deleted=True))
-    lived.world.run(lived.broker.delete_topic(lived.topic(NAME.partition(0))))
-    for made in (lived.broker.topic(NAME.partition(0), create=True), lived.admin.create_missing(str(NAME))):
+    lived.world.run(lived.broker.topics.delete_topic(lived.topic(NAME.partition(0))))
+    for made in (
+        lived.broker.topics.load(NAME.partition(0), create=True),
+        lived.admin.create_missing(str(NAME)),
+    ):
         with pytest.raises(TopicNotFound):
             lived.world.run(made)
     assert lived.world.run(lived.admin.describe(str(NAME)))["deleted"] is True
@@ -79,7 +82,7 @@ def test_a_deletion_that_fails_leaves_a_topic_that_can_be_used(monkeypatch: pyte
         raise ServiceNotReady("not now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lived.broker, "delete_topic", fails)
+        patch.setattr(lived.broker.topics, "delete_topic", fails)
         with pytest.raises(ServiceNotReady):
             lived.world.run(lived.admin.delete(str(NAME), force=True))
     assert lived.world.run(lived.admin.describe(str(NAME)))["deleted"] is False
@@ -143,10 +146,10 @@ def test_the_schema_of_a_topic_is_gone_before_the_topic_can_be_made_anew(
 
     async def comes_back(path: str) -> None:
         with pytest.raises(ServiceNotReady):
-            await lived.broker.topic(NAME, create=True)
+            await lived.broker.topics.load(NAME, create=True)
         refused.append(path)
         await delete(path)
 
     monkeypatch.setattr(lived.broker.schemas, "delete", comes_back)
-    lived.world.run(lived.broker.delete_topic(topic))
+    lived.world.run(lived.broker.topics.delete_topic(topic))
     assert refused == [NAME.schema_path]

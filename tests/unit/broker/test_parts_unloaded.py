@@ -30,14 +30,14 @@ def test_a_partition_that_is_unloaded_meanwhile_is_not_taken_for_one_without_sub
     first, second = (mine.topic(NAME.partition(index)) for index in range(2))
     for each in (first, second):
         mine.run(each.subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
-    load = mine.broker.topic
+    load = mine.broker.topics.load
 
     async def unloading(name: TopicName, *, create: bool) -> object:
         found = await load(name, create=create)
         if name == second.name:
-            await mine.broker.unload_topic(first)
+            await mine.broker.topics.unload_topic(first)
         return found
 
-    monkeypatch.setattr(mine.broker, "topic", unloading)
+    monkeypatch.setattr(mine.broker.topics, "load", unloading)
     with pytest.raises(ServiceNotReady):
         mine.run(ASKED[question](mine))

@@ -76,7 +76,7 @@ def test_without_the_policy_or_when_it_goes_everything_is_sent() -> None:
     take(peer, permits=20)
     world.until(lambda: sent(world) == 20)
     acknowledge(peer, [1, 3, 5, 7, 9, 11])
-    topic = world.broker.topics[TOPIC]
+    topic = world.broker.topics.loaded[TOPIC]
     topic.apply_policies(replace(topic.policies, pause_on_ack_state=True))
     take(peer, permits=20)
     world.world.wait(1.0)

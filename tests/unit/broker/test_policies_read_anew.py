@@ -63,7 +63,9 @@ def _followed(lived: Lived, readers: Readers, told: list[Any]) -> ClusterTopicPo
         told.append((namespace, topic))
 
     metadata = lived.world.metadata
-    return ClusterTopicPolicies(lived.broker, "standalone", tell, metadata, lambda: cast(Client, readers))
+    return ClusterTopicPolicies(
+        lived.broker.topics, "standalone", tell, metadata, lambda: cast(Client, readers)
+    )
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Slow:
     def load(self, wanted: list[TopicName], principal: Any) -> list[Any]:
         loop = self.lived.broker.io.loop
         return [
-            loop.create_task(self.lived.broker.topic(each, create=True, principal=principal))
+            loop.create_task(self.lived.broker.topics.load(each, create=True, principal=principal))
             for each in wanted
         ]
 
@@ -62,8 +62,11 @@ def test_at_most_so_many_are_recovered_at_once_and_all_of_them_in_the_end(slow: 
     for each in slow.load(names("t", 3 * AT_ONCE), ANONYMOUS):
         slow.lived.world.run(each)
     assert slow.most == AT_ONCE
-    assert len(slow.lived.broker.topics) == 3 * AT_ONCE
-    assert (slow.lived.broker.recoveries.running, slow.lived.broker.recoveries.waiting) == (0, 0)
+    assert len(slow.lived.broker.topics.loaded) == 3 * AT_ONCE
+    assert (slow.lived.broker.topics.recoveries.running, slow.lived.broker.topics.recoveries.waiting) == (
+        0,
+        0,
+    )
 
 
 def test_those_for_which_a_client_waits_come_before_those_that_nobody_waits_for(slow: Slow) -> None:
@@ -99,7 +102,7 @@ def test_what_fails_makes_room_for_the_next_one(slow: Slow) -> None:
             slow.lived.world.run(each)
     for each in waiting:
         slow.lived.world.run(each)
-    assert slow.lived.broker.recoveries.running == 0
+    assert slow.lived.broker.topics.recoveries.running == 0
 
 
 def test_who_goes_while_waiting_takes_no_turn_with_it() -> None:

@@ -117,7 +117,7 @@ def test_positions_behind_the_last_snapshot_are_known_again(ended: str, entries:
     receipts(sender, 1)
     if ended == "reloaded":
         sender.may_be_closed = True
-        world.world.run(world.broker.unload_topic(the_topic(world)))
+        world.world.run(world.broker.topics.unload_topic(the_topic(world)))
         again = world
     else:
         again = Once(world.world.crash() if ended == "killed" else world.world.stop(), entries=entries)
@@ -203,7 +203,7 @@ def test_without_source_positions_the_original_producers_are_compared() -> None:
     sender = again.sender(by_position=False)
     publish(sender, replicated(6, None))
     assert receipts(sender, 1) == [(6, NONE, NONE)]
-    assert again.broker.topics[TOPIC].full_name == topic.full_name
+    assert again.broker.topics.loaded[TOPIC].full_name == topic.full_name
 
 
 def test_switching_deduplication_off_and_on_forgets_a_source() -> None:

@@ -274,7 +274,7 @@ def test_a_list_holds_what_was_made_before_it_was_asked_for(brokers: Brokers) ->
     early = brokers.loop.create_task(service.topic_names("public/default"))
     brokers.until(made.done)
     name = service.parse_topic("persistent://public/default/new")
-    brokers.world.run(service.topic(name, create=True))
+    brokers.world.run(service.topics.load(name, create=True))
     late = brokers.loop.create_task(service.topic_names("public/default"))
     assert list(brokers.world.run(late)) == [str(name)]
     assert list(brokers.world.run(early)) == []

@@ -113,7 +113,7 @@ def test_what_a_policy_keeps_outlives_loading_the_topic_again() -> None:
     )
     week(lived, topic, lambda hour: None, 5)
     assert kept(topic) == 10
-    lived.world.run(lived.broker.unload_topic(topic))
+    lived.world.run(lived.broker.topics.unload_topic(topic))
     again = lived.topic()
     lived.world.wait(HOUR)
     assert kept(again) == 10

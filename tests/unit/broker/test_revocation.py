@@ -19,7 +19,7 @@ def test_who_was_granted_nothing_gets_nothing() -> None:
         [told] = peer.received(BaseCommand.ERROR)
         assert told.error.error == ServerErrorCode.AUTHORIZATION
         assert not peer.closed
-    assert TOPIC not in brokers.broker.topics
+    assert TOPIC not in brokers.broker.topics.loaded
 
 
 def test_a_permission_that_is_gone_ends_what_rested_on_it() -> None:
@@ -30,7 +30,7 @@ def test_a_permission_that_is_gone_ends_what_rested_on_it() -> None:
     bobs = brokers.producer("bob"), brokers.consumer("bob", "b"), brokers.watcher("bob")
     brokers.grant("ann", "consume")
     brokers.world.wait(SECONDS)
-    topic = brokers.broker.topics[TOPIC]
+    topic = brokers.broker.topics.loaded[TOPIC]
     assert anns[0].count(BaseCommand.CLOSE_PRODUCER) == 1
     assert not anns[1].count(BaseCommand.CLOSE_CONSUMER)
     assert len(topic.producers) == 1

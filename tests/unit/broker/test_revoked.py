@@ -94,14 +94,14 @@ def opening(peer: Peer) -> None:
 def test_what_is_being_opened_when_it_is_taken_away_does_not_stand(what: str, turns: int) -> None:
     word = Word()
     brokers = Brokers(authorizer=word)
-    load = brokers.broker.topic
+    load = brokers.broker.topics.load
 
     async def slowly(name: TopicName, **options: Any) -> AnyTopic:
         await sleep(brokers.loop, 2)
         found: AnyTopic = await load(name, **options)
         return found
 
-    brokers.broker.topic = slowly  # type: ignore[method-assign, assignment]
+    brokers.broker.topics.load = slowly  # type: ignore[method-assign, assignment]
     peer = Peer(brokers)
     if what == "produce":
         opening(peer)
@@ -115,7 +115,7 @@ def test_what_is_being_opened_when_it_is_taken_away_does_not_stand(what: str, tu
     brokers.world.wait(5)
     assert not session.producers
     assert not session.consumers
-    topic = brokers.broker.topics.get(TOPIC)
+    topic = brokers.broker.topics.loaded.get(TOPIC)
     if topic is not None:
         assert not topic.producers
         assert all(not one.consumers for one in topic.subscriptions.values())  # type: ignore[attr-defined]

@@ -35,21 +35,21 @@ class Brokers:
         self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
 
     def topic(self, name: TopicName = NAME, *, create: bool = True) -> Topic:
-        return self.world.run(self.broker.topic(name, create=create))
+        return self.world.run(self.broker.topics.load(name, create=create))
 
 
 def test_a_topic_is_loaded_once() -> None:
     brokers = Brokers()
     loop = brokers.world.simulation.loop
-    loads = [loop.create_task(brokers.broker.topic(NAME, create=True)) for _ in range(5)]
+    loads = [loop.create_task(brokers.broker.topics.load(NAME, create=True)) for _ in range(5)]
     assert len({id(brokers.world.run(load)) for load in loads}) == 1
 
 
 def test_who_wants_a_topic_made_does_not_fail_with_who_does_not() -> None:
     brokers = Brokers()
     loop = brokers.world.simulation.loop
-    looking = loop.create_task(brokers.broker.topic(NAME, create=False))
-    making = loop.create_task(brokers.broker.topic(NAME, create=True))
+    looking = loop.create_task(brokers.broker.topics.load(NAME, create=False))
+    making = loop.create_task(brokers.broker.topics.load(NAME, create=True))
     assert brokers.world.run(making) is brokers.topic()
     with pytest.raises(TopicNotFound):
         brokers.world.run(looking)
@@ -59,7 +59,7 @@ def test_an_operator_makes_what_clients_may_not() -> None:
     brokers = Brokers(EffectivePolicies(auto_topics=AutoTopics(allowed=False)))
     with pytest.raises(TopicNotFound):
         brokers.topic()
-    made = brokers.world.run(brokers.broker.create_topic(NAME))
+    made = brokers.world.run(brokers.broker.topics.create_topic(NAME))
     assert brokers.topic(create=False) is made
 
 
@@ -84,7 +84,7 @@ def test_stopping_closes_everything() -> None:
     topics = [brokers.topic(TopicName.parse(f"persistent://public/default/t{n}")) for n in range(100)]
     brokers.world.run(brokers.broker.stop())
     assert all(topic.closing for topic in topics)
-    assert not brokers.broker.topics
+    assert not brokers.broker.topics.loaded
     assert not brokers.world.managed.opened
 
 
@@ -93,7 +93,7 @@ def test_stopping_closes_everything() -> None:
 def test_subscriptions_have_names_that_metadata_can_hold(domain: str, name: str) -> None:
     brokers = Brokers()
     topic = brokers.world.run(
-        brokers.broker.topic(TopicName.parse(f"{domain}://public/default/t"), create=True)
+        brokers.broker.topics.load(TopicName.parse(f"{domain}://public/default/t"), create=True)
     )
     with pytest.raises(InvalidName, match="invalid subscription name"):
         brokers.world.run(topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True))

@@ -61,7 +61,7 @@ def test_a_broker_that_runs_goes_by_them_at_once() -> None:
     assert topic.subscribe_limiter is not None
     assert broker.publish_limiter is not None
     assert broker.publish_limiter.rates == (8, 0)
-    assert broker.shared_limits.dispatch.rate.size == 9
+    assert broker.topics.shared_limits.dispatch.rate.size == 9
     assert topic.dispatch_settings.max_read_entries == 10
     throttle = topic.subscriptions["s"].throttle
     assert throttle is not None
@@ -121,10 +121,10 @@ def test_unused_topics_are_looked_for_at_the_new_interval() -> None:
     brokers.broker.housekeeping.start()
     changed.change(brokerDeleteInactiveTopicsMaxInactiveDurationSeconds="4")
     brokers.world.wait(10)
-    assert str(NAME) in brokers.broker.topics, "it is looked for once a minute"
+    assert str(NAME) in brokers.broker.topics.loaded, "it is looked for once a minute"
     changed.change(brokerDeleteInactiveTopicsFrequencySeconds="2")
     brokers.world.wait(10)
-    assert str(NAME) not in brokers.broker.topics
+    assert str(NAME) not in brokers.broker.topics.loaded
 
 
 @pytest.mark.parametrize("steps", [0, 20, 30, 32, 34, 36, 38])
@@ -132,7 +132,7 @@ def test_a_topic_that_is_being_loaded_goes_by_them_too(steps: int) -> None:
     """At whatever step of it they change; most near the end, when it is made and nobody can find it yet."""
     changed = Changed(deduplication=True)
     brokers, loop = changed.brokers, changed.brokers.world.simulation.loop
-    loading = loop.create_task(brokers.broker.topic(TopicName.parse(f"{NAME}-loading"), create=True))
+    loading = loop.create_task(brokers.broker.topics.load(TopicName.parse(f"{NAME}-loading"), create=True))
 
     async def change() -> None:
         await let_others(loop, steps * 0.00025)

@@ -34,7 +34,7 @@ def test_who_gives_up_unloading_leaves_the_topic_closed() -> None:
     topic, loop = lived.topic(), lived.world.simulation.loop
     lived.subscribe(topic)
     lived.publish(topic, 3)
-    first, second = (loop.create_task(lived.broker.unload_topic(topic)) for _ in range(2))
+    first, second = (loop.create_task(lived.broker.topics.unload_topic(topic)) for _ in range(2))
     lived.world.wait(0)
     first.cancel()
     settled(lived, first, second)
@@ -48,7 +48,7 @@ def test_who_gives_up_unloading_leaves_the_topic_closed() -> None:
 def test_who_gives_up_loading_leaves_the_topic_to_the_others() -> None:
     lived = Lived(EffectivePolicies())
     loop = lived.world.simulation.loop
-    first, second = (loop.create_task(lived.broker.topic(NAME, create=True)) for _ in range(2))
+    first, second = (loop.create_task(lived.broker.topics.load(NAME, create=True)) for _ in range(2))
     lived.world.wait(0)
     first.cancel()
     settled(lived, first, second)

@@ -26,7 +26,7 @@ def crowded(kind: str) -> Topic | NonPersistentTopic:
     brokers.until(
         lambda: peer.count(BaseCommand.SUCCESS) == 2 * peer.count(BaseCommand.PRODUCER_SUCCESS) == 2 * MANY
     )
-    [found] = brokers.broker.topics.values()
+    [found] = brokers.broker.topics.loaded.values()
     return found
 
 

@@ -62,6 +62,6 @@ def test_a_client_that_comes_back_too_often_is_refused_for_a_while() -> None:
     assert [subscribe(brokers, peer) for _ in range(3)] == [0, 0, refused]
     brokers.world.wait(5.0)
     assert subscribe(brokers, peer) == 0
-    topic = brokers.broker.topics[TOPIC]
+    topic = brokers.broker.topics.loaded[TOPIC]
     topic.apply_policies(EffectivePolicies())
     assert [subscribe(brokers, peer) for _ in range(5)] == [0] * 5

@@ -25,7 +25,7 @@ def throttled(brokers: Brokers, seconds: int) -> Peer:
     )
     brokers.until(lambda: peer.count(BaseCommand.PRODUCER_SUCCESS))
     now = brokers.world.simulation.io.clock.monotonic()
-    brokers.broker.topics[TOPIC].publish_limiter = PublishLimiter(1, 0, now)
+    brokers.broker.topics.loaded[TOPIC].publish_limiter = PublishLimiter(1, 0, now)
     for sequence_id in range(seconds + 1):
         peer.connection.data_received(send_frame(sequence_id, b"x"))
     brokers.until(lambda: peer.count(BaseCommand.SEND_RECEIPT) == seconds + 1)
@@ -41,7 +41,7 @@ def test_a_client_that_the_broker_does_not_read_is_not_silent() -> None:
     assert peer.count(BaseCommand.PING) == 9
     brokers.loop.run_for(15)
     assert peer.reading
-    assert len(brokers.broker.topics[TOPIC].producers) == 1
+    assert len(brokers.broker.topics.loaded[TOPIC].producers) == 1
 
 
 def test_nobody_with_the_same_name_takes_its_place() -> None:

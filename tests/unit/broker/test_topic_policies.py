@@ -169,7 +169,7 @@ def test_they_are_there_after_a_restart() -> None:
     io = operated.world.simulation.io
     settings = operated.broker.settings
     again = BrokerService(io, TimerWheel(io.loop), operated.world.metadata, operated.world.managed, settings)
-    topic = operated.world.run(again.topic(NAME, create=False))
+    topic = operated.world.run(again.topics.load(NAME, create=False))
     assert topic.policies.max_producers == 3
 
 
@@ -177,7 +177,7 @@ def test_what_somebody_else_writes_counts_too() -> None:
     operated = Operated()
     topic = operated.topic()
     operated.set("maxProducerPerTopic", 3)
-    events = operated.world.run(operated.broker.topic(TopicName.parse(EVENTS), create=False))
+    events = operated.world.run(operated.broker.topics.load(TopicName.parse(EVENTS), create=False))
     entry = _encode({"maxProducerPerTopic": 8}, TOPIC)
     junk = b"no entry at all"
     for data in (junk, entry):

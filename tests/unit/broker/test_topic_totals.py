@@ -110,7 +110,7 @@ def test_names_that_clients_chose_are_no_fields_of_statistics() -> None:
 def test_a_topic_without_partitions_has_all_figures_of_one_that_is_not_used() -> None:
     brokers = Brokers()
     brokers.subscribed("s", 0)
-    found = next(topic for topic in brokers.broker.topics.values() if topic.full_name == TOPIC)
+    found = next(topic for topic in brokers.broker.topics.loaded.values() if topic.full_name == TOPIC)
     one = brokers.world.run(stats_of(brokers.broker.io, found, "127.0.0.1:8080", StatsSelection()))
     total = total_stats([])
     assert one.keys() - total.keys() == {"deduplicationStatus", "ownerBroker"}

@@ -145,5 +145,5 @@ def test_a_connection_that_goes_while_it_waits_is_forgotten(brokers: Brokers) ->
     flood.connection.connection_lost(None)
     brokers.until(lambda: not brokers.broker.budget.waiting)
     brokers.world.wait(1)
-    topic = brokers.broker.topics[TOPIC]
+    topic = brokers.broker.topics.loaded[TOPIC]
     assert topic.subscriptions.consumer_count() == 0

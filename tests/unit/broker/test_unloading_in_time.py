@@ -42,7 +42,7 @@ class Case:
     def unload(self) -> float:
         """How long it took, in seconds."""
         began = self.clock.monotonic()
-        self.run(self.broker.unloads.unload(self.bundle))
+        self.run(self.broker.topics.unloads.unload(self.bundle))
         (released,) = self.released
         self.world.world.wait(0.1)
         return released - began
@@ -60,10 +60,10 @@ def test_what_waits_for_receipts_is_disowned_and_its_clients_come_back(case: Cas
     case.world.until(
         lambda: peer.count(BaseCommand.SUCCESS) == 1 and bool(peer.count(BaseCommand.PRODUCER_SUCCESS))
     )
-    (topic,) = case.broker.topics.values()
+    (topic,) = case.broker.topics.loaded.values()
     (producer,) = topic.producers.values()
     producer.pending += 1
-    case.broker.unloads.patience = lambda: 20.0
+    case.broker.topics.unloads.patience = lambda: 20.0
     assert 19 < case.unload() < 21
     assert topic.fenced
     assert peer.count(BaseCommand.CLOSE_PRODUCER) == peer.count(BaseCommand.CLOSE_CONSUMER) == 1
@@ -88,13 +88,13 @@ def test_what_is_being_loaded_for_long_is_not_served_then(
         return await opened(name, **how)
 
     monkeypatch.setattr(managed, "open", slow)
-    asking = loop.create_task(case.broker.topic(NAME, create=True))
+    asking = loop.create_task(case.broker.topics.load(NAME, create=True))
     case.world.world.wait(1)
     assert 59 < case.unload() < 61
     with pytest.raises(ServiceNotReady, match="Failed to load"):
         case.run(asking)
-    assert case.broker.loading_count == 1
+    assert case.broker.topics.loading_count == 1
     bookies.set_result(None)
     case.world.world.wait(1)
-    assert case.broker.loading_count == 0
-    assert not case.broker.topics
+    assert case.broker.topics.loading_count == 0
+    assert not case.broker.topics.loaded

@@ -302,7 +302,7 @@ def test_what_is_stored_nowhere_and_dropped(kind: int) -> None:
     name = TOPIC.replace("persistent://", "non-persistent://", 1)
     brokers = Brokers(policies=UNBOUNDED)
     peer = brokers.subscribed("s", kind, topic=name)
-    found = brokers.broker.topics[name].subscriptions["s"]
+    found = brokers.broker.topics.loaded[name].subscriptions["s"]
     assert isinstance(found, NonPersistentSubscription)
     assert found.dispatcher is not None
     publisher = brokers.publisher(name)

@@ -56,7 +56,7 @@ def test_names_of_replicators(secured: Secured, role: str) -> None:
     if role == "alice":
         assert refusal(peer).startswith("alice may not send messages of other clusters, or markers, to ")
         assert not peer.count(BaseCommand.PRODUCER_SUCCESS)
-        assert TOPIC not in secured.broker.topics
+        assert TOPIC not in secured.broker.topics.loaded
     else:
         assert publish(secured, peer, replicated(1, None), replicated(2, None, marker=10)) == [
             ("stored", 1),

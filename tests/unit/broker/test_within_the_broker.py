@@ -67,7 +67,7 @@ def test_an_append_that_cannot_be_stored_is_told_why() -> None:
     lived.world.run(topic.terminate())
     with pytest.raises(TopicTerminated):
         lived.world.run(writer.append(entry(1), 1))
-    lived.world.run(lived.broker.unload_topic(topic))
+    lived.world.run(lived.broker.topics.unload_topic(topic))
     with pytest.raises(ServiceNotReady):
         lived.world.run(writer.append(entry(2), 2))
 

@@ -168,8 +168,8 @@ class World:
     def unload(self, *sides: OpenStores) -> None:
         """Closes the topics of brokers, and lets them serve again."""
         for side in sides or (self.a, self.b):
-            self.run(side.broker.close_all())
-            side.broker.stopping = False
+            self.run(side.broker.topics.close_all())
+            side.broker.topics.stopping = False
 
     def stop(self) -> SimulatedDisk:
         """A clean stop."""
@@ -225,7 +225,7 @@ class World:
         return self.run(find())
 
     def topic(self, side: OpenStores, name: TopicName) -> Topic:
-        return persistent(self.run(side.broker.topic(name, create=True)))
+        return persistent(self.run(side.broker.topics.load(name, create=True)))
 
 
 _bookies = on_bookies
@@ -274,20 +274,20 @@ async def populate(side: OpenStores) -> None:
     broker = side.broker
     await broker.namespaces.create_partitioned(ORDERS, 2, {"owner": "us"})
     for index in range(2):
-        topic = persistent(await broker.topic(ORDERS.partition(index), create=True))
+        topic = persistent(await broker.topics.load(ORDERS.partition(index), create=True))
         cursor = await _cursor(side, topic, "half", {"colour": "red"})
         await publish(topic, [entry(number) for number in range(12)])
         for at in (await positions(topic))[: 3 + index]:
             cursor.delete(*at)
     await _populate_plain(side)
     await _populate_keyed(side)
-    ended = persistent(await broker.topic(ENDED, create=True))
+    ended = persistent(await broker.topics.load(ENDED, create=True))
     cursor = await _cursor(side, ended, "done")
     await publish(ended, [entry(number) for number in range(3)])
     for at in await positions(ended):
         cursor.delete(*at)
     await ended.managed_ledger.terminate()
-    empty = persistent(await broker.topic(EMPTY, create=True))
+    empty = persistent(await broker.topics.load(EMPTY, create=True))
     await _cursor(side, empty, "waits")
     await sleep(side.io.loop, 1.0)
 
@@ -300,7 +300,7 @@ async def _cursor(
 
 async def _populate_plain(side: OpenStores) -> None:
     broker = side.broker
-    topic = persistent(await broker.topic(PLAIN, create=True))
+    topic = persistent(await broker.topics.load(PLAIN, create=True))
     cursor = await _cursor(side, topic, "holes/and more", {"a": "b"})
     for name, count in (("q", 6), ("p", 17)):
         writer = TopicWriter(topic, name)
@@ -323,7 +323,7 @@ async def _populate_plain(side: OpenStores) -> None:
 
 
 async def _populate_keyed(side: OpenStores) -> None:
-    topic = persistent(await side.broker.topic(KEYED, create=True))
+    topic = persistent(await side.broker.topics.load(KEYED, create=True))
     cursor = await _cursor(side, topic, "reads")
     await publish(
         topic, [entry(number, f"k{number % 4}" if number > 2 else f"once{number}") for number in range(14)]
@@ -352,7 +352,7 @@ class Content:
 
 
 async def content(side: OpenStores, name: TopicName) -> Content:
-    topic = persistent(await side.broker.topic(name, create=False))
+    topic = persistent(await side.broker.topics.load(name, create=False))
     ledger = topic.managed_ledger
     found = Content(terminated=ledger.terminated is not None)
     at = await positions(topic)

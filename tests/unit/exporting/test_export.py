@@ -43,7 +43,7 @@ def test_everything_goes_there_and_back(bookies: bool) -> None:
     same(world.run(contents(world.b)), before)
     for name in ALL[1:]:
         with pytest.raises(TopicNotFound):
-            world.run(world.a.broker.topic(name, create=False))
+            world.run(world.a.broker.topics.load(name, create=False))
     world.unload()
     world.export(world.b, world.a)
     same(world.run(contents(world.a)), before)

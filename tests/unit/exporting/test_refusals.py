@@ -214,7 +214,7 @@ def test_a_namespace_that_is_missing_is_made_with_its_tenant(world: World) -> No
     assert (made["replication_clusters"], made["message_ttl_in_seconds"]) == (["cluster-b"], 5)
     assert made["bundles"]["numBundles"] == 2
     assert json.loads(nodes["/admin/resourcegroups/small"]) == {"publishRateInMsgs": 7}
-    world.run(world.b.broker.topic(name, create=False))
+    world.run(world.b.broker.topics.load(name, create=False))
 
 
 def test_an_export_between_other_stores(world: World) -> None:
@@ -233,9 +233,9 @@ def test_nobody_opens_what_is_on_its_way(world: World) -> None:
             world.run(side.metadata.put(note_path(unit.path), encode_note(note)))
         for name in (PLAIN, ORDERS.partition(1)):
             with pytest.raises(ManagedLedgerMoving, match=words):
-                world.run(side.broker.topic(name, create=True))
+                world.run(side.broker.topics.load(name, create=True))
         world.run(side.metadata.delete(note_path(PLAIN.path)))
-        world.run(side.broker.topic(PLAIN, create=True))
+        world.run(side.broker.topics.load(PLAIN, create=True))
 
 
 def test_what_clients_are_told_of_it() -> None:
@@ -306,7 +306,7 @@ def test_a_name_that_is_used_again(world: World) -> None:
     """A new topic of that name does not get what the old one had."""
     world.export()
     with pytest.raises(TopicNotFound):
-        world.run(world.a.broker.topic(PLAIN, create=False))
+        world.run(world.a.broker.topics.load(PLAIN, create=False))
     topic = world.topic(world.a, PLAIN)
     assert list(topic.managed_ledger.cursors) == ["pulsar.dedup"]
     assert world.run(world.a.broker.schemas.storage.index(PLAIN.schema_path))[0] == []

@@ -96,7 +96,7 @@ class Served:
         return await take_snapshot(self.broker)
 
     def topic(self, name: str) -> Topic:
-        return self.world.run(self.broker.topic(TopicName.parse(name), create=True))
+        return self.world.run(self.broker.topics.load(TopicName.parse(name), create=True))
 
     def ask(
         self,

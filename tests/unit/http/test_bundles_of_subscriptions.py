@@ -95,15 +95,15 @@ def test_topics_are_loaded_several_at_a_time_to_be_cleared() -> None:
     """One after another three thousand take half a minute."""
     served = Served()
     topics = topics_of(served, 64)
-    served.world.run(served.broker.unload_topics(list(topics)))
-    assert served.broker.loading_count == 0
+    served.world.run(served.broker.topics.unload_topics(list(topics)))
+    assert served.broker.topics.loading_count == 0
     task = served.world.simulation.loop.create_task(
         served.http.answer(Request("POST", f"{NAMESPACE}/clearBacklog"))
     )
     most = 0
     while not task.done():
         served.world.wait(0.0001)
-        most = max(most, served.broker.loading_count)
+        most = max(most, served.broker.topics.loading_count)
     assert task.result().status == 204
     bundles = len(served.get(f"{NAMESPACE}/bundles")["boundaries"]) - 1
     assert bundles < most <= 8 * bundles

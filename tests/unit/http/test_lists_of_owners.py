@@ -73,7 +73,7 @@ def served(others: Others, monkeypatch: pytest.MonkeyPatch) -> Served:
     found = Served()
     for local in ("a", "b", "c", "d", "e", "f", "__own"):
         name = TopicName.parse(f"non-persistent://public/default/{local}")
-        found.world.run(found.broker.topic(name, create=True))
+        found.world.run(found.broker.topics.load(name, create=True))
     monkeypatch.setattr(found.broker, "beside", others)
     monkeypatch.setattr(found.broker.ownership, "owner_of", others.owner_of)
     return found
@@ -81,7 +81,7 @@ def served(others: Others, monkeypatch: pytest.MonkeyPatch) -> Served:
 
 def lowest(served: Served) -> list[str]:
     """What is loaded here of the lowest bundle."""
-    names = [TopicName.parse(name) for name in served.broker.topics]
+    names = [TopicName.parse(name) for name in served.broker.topics.loaded]
     return sorted(str(each) for each in names if not each.persistent and each.bundle_hash < 0x40000000)
 
 

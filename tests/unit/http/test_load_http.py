@@ -92,7 +92,7 @@ def test_a_policy_that_nobody_here_can_read_hides_no_other_and_is_replaced() -> 
     assert seen["policyName"] == "mine"
     assert served.get(f"{POLICIES}/brokers/127.0.0.1:8080")["policyName"] == "mine"
     assert status(served, "POST", f"{POLICIES}/theirs", policy()) == 204
-    assert served.broker.topics.get(topic.full_name) is not topic, "to it something is new"
+    assert served.broker.topics.loaded.get(topic.full_name) is not topic, "to it something is new"
 
 
 def test_what_cannot_be_unloaded_keeps_nothing_else_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,11 +122,11 @@ def test_topics_are_unloaded_where_a_policy_says_something_new() -> None:
     served = Served()
     topic = served.topic("persistent://public/default/t")
     assert status(served, "POST", f"{POLICIES}/mine", policy(unload_scope="none")) == 204
-    assert served.broker.topics.get(topic.full_name) is topic
+    assert served.broker.topics.loaded.get(topic.full_name) is topic
     assert status(served, "POST", f"{POLICIES}/mine", policy(namespaces=["public/.*", "x/y"])) == 204
-    assert served.broker.topics.get(topic.full_name) is topic, "nothing is new for its namespace"
+    assert served.broker.topics.loaded.get(topic.full_name) is topic, "nothing is new for its namespace"
     assert status(served, "POST", f"{POLICIES}/mine", policy(primary=["x"])) == 204
-    assert served.broker.topics.get(topic.full_name) is not topic
+    assert served.broker.topics.loaded.get(topic.full_name) is not topic
 
 
 def test_failure_domains_come_change_and_go() -> None:

@@ -21,7 +21,7 @@ def test_partitions_beyond_those_of_the_topic_are_not_made(served: Served, domai
     assert served.ask("PUT", f"{root}-partition-5").status == 412
     name = TopicName.parse(f"{domain}://public/default/few-partition-5")
     with pytest.raises(TopicNotFound):
-        served.world.run(served.broker.topic(name, create=True))
+        served.world.run(served.broker.topics.load(name, create=True))
     # Nothing is in the way of more.
     assert served.ask("POST", f"{root}/partitions", "6").status == 204
-    assert served.world.run(served.broker.topic(name, create=True)).name == name
+    assert served.world.run(served.broker.topics.load(name, create=True)).name == name

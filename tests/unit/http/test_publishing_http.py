@@ -37,7 +37,7 @@ def acks(served: Served, path: str, *messages: Any, **form: Any) -> list[dict[st
 
 
 def stored(served: Served, topic: str) -> list[Entry]:
-    ledger = served.world.run(served.broker.persistent_topic(TopicName.parse(topic))).managed_ledger
+    ledger = served.world.run(served.broker.topics.persistent_topic(TopicName.parse(topic))).managed_ledger
     position = ledger.ledgers.after((-1, -1))
     found = []
     while position <= ledger.last_confirmed:
@@ -81,7 +81,7 @@ def test_messages_are_stored_with_what_they_carry(event_time: str | int) -> None
     schema = served.get("/admin/v2/schemas/public/default/words/schema")
     assert (schema["type"], schema["properties"]) == ("STRING", {"__charset": "UTF-8"})
     # Nobody is left behind, and each that gave no name had one of its own.
-    assert not served.broker.topics[TOPIC].producers
+    assert not served.broker.topics.loaded[TOPIC].producers
     acks(served, "words", "c", schemaVersion=0)
     acks(served, "words", "d")
     assert len({entry.metadata.producer_name for entry in stored(served, TOPIC)[2:]}) == 2
@@ -228,11 +228,11 @@ def test_nobody_waits_for_long_and_what_comes_while_the_debt_is_large_is_refused
     before = clock.monotonic()
     assert all(each["errorCode"] == 0 for each in acks(served, "words", *["x"] * 600))
     assert 4.9 <= clock.monotonic() - before < 6
-    stored_before = served.broker.topics[TOPIC].managed_ledger.entries_added
+    stored_before = served.broker.topics.loaded[TOPIC].managed_ledger.entries_added
     status, told = published(served, "words", "x")
     assert status == 429
     assert "is exceeded: no messages are accepted for 54 seconds" in told["reason"]
-    assert served.broker.topics[TOPIC].managed_ledger.entries_added == stored_before
+    assert served.broker.topics.loaded[TOPIC].managed_ledger.entries_added == stored_before
     served.world.wait(50)
     assert acks(served, "words", "x")[0]["errorCode"] == 0
 

@@ -63,19 +63,19 @@ def test_topics_come_in_pages_filtered_by_name_and_namespace(board: TopicBoard) 
 def test_a_topic_that_is_loaded_anew_between_two_looks_has_no_rate_below_zero(
     served: Served, board: TopicBoard
 ) -> None:
-    before = served.broker.topics[EU].rate_in
+    before = served.broker.topics.loaded[EU].rate_in
     before.messages, before.bytes = 100_000, 5_000_000
     served.world.wait(TICK)
     assert board.page(ALL, 0, 9)["topics"][0]["rateIn"] > 0
     served.ask("PUT", "/admin/v2/persistent/public/default/eu-orders/unload")
     served.topic(EU)
-    assert served.broker.topics[EU].rate_in is not before
+    assert served.broker.topics.loaded[EU].rate_in is not before
     served.world.wait(TICK)
     line = board.page(ALL, 0, 9)["topics"][0]
     assert (line["topic"], line["rateIn"], line["throughputIn"]) == (EU, 0.0, 0.0)
     assert board.totals()["rateIn"] == 0.0
     # From there on rates are those between looks again.
-    served.broker.topics[EU].rate_in.messages += 100
+    served.broker.topics.loaded[EU].rate_in.messages += 100
     served.world.wait(TICK)
     assert board.page(ALL, 0, 9)["topics"][0]["rateIn"] == pytest.approx(100 / TICK_SECONDS, rel=0.1)
 
@@ -85,7 +85,7 @@ def test_rates_are_of_the_last_tick_and_an_order_is_kept_for_a_while(
 ) -> None:
     by_rate = Listed(order=TopicOrder.RATE_IN, words=("orders",))
     assert names(board, by_rate) == ["eu-orders", "us-orders"]
-    busy = served.broker.topics[US].rate_in
+    busy = served.broker.topics.loaded[US].rate_in
     busy.messages, busy.bytes = busy.messages + 100, busy.bytes + 5000
     served.world.wait(TICK)
     line = board.page(by_rate, 0, 9)["topics"][1]
@@ -118,8 +118,8 @@ def test_busy_topics_have_their_turn_first(
     served: Served, board: TopicBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_board, "LOOKS", 1)
-    topic = served.broker.topics[EU]
-    served.broker.mark_busy(topic)
+    topic = served.broker.topics.loaded[EU]
+    served.broker.topics.mark_busy(topic)
     for _ in range(3):
         topic.rate_in.messages += 100
         served.world.wait(TICK)
@@ -130,7 +130,7 @@ def test_a_tick_looks_at_so_many_and_all_have_their_turn(
     served: Served, board: TopicBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_board, "LOOKS", 1)
-    for topic in served.broker.topics.values():
+    for topic in served.broker.topics.loaded.values():
         topic.rate_in.messages += 1000
     served.world.wait(TICK)
     rates = [board.totals()["rateIn"]]

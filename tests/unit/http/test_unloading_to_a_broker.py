@@ -74,7 +74,7 @@ def beside(
     served = Served()
     found = Beside(served, leader, owner, version)
     monkeypatch.setattr(served.broker.ownership, "owner_of", found.owner_of)
-    monkeypatch.setattr(served.broker, "unloads", SimpleNamespace(unload=found.unload))
+    monkeypatch.setattr(served.broker.topics, "unloads", SimpleNamespace(unload=found.unload))
     return served, found
 
 

@@ -36,7 +36,8 @@ def make(broker: Any) -> tuple[Collector, Any]:
 
 def test_what_came_is_set_aside_and_what_went_is_found() -> None:
     connections = SimpleNamespace(created=0, closed_count=0)
-    broker = SimpleNamespace(topic_loads=SimpleNamespace(count=0), topics={}, connections=connections)
+    topics = SimpleNamespace(topic_loads=SimpleNamespace(count=0), loaded={})
+    broker = SimpleNamespace(topics=topics, connections=connections)
     collector, simulation = make(broker)
     collector.start()
     lives = Cycle()
@@ -64,7 +65,8 @@ def test_what_came_is_set_aside_and_what_went_is_found() -> None:
 def test_topics_that_were_unloaded_lead_to_no_long_look() -> None:
     connections = SimpleNamespace(created=0, closed_count=0)
     loads = SimpleNamespace(count=0)
-    broker = SimpleNamespace(topic_loads=loads, topics={}, connections=connections)
+    topics = SimpleNamespace(topic_loads=loads, loaded={})
+    broker = SimpleNamespace(topics=topics, connections=connections)
     collector, simulation = make(broker)
     collector.start()
     loads.count = 90_000

@@ -50,7 +50,7 @@ class BacklogAdmin:
         found = []
         for name in names:
             try:
-                found.append(persistent(await self._broker.topic(name, create=False)))
+                found.append(persistent(await self._broker.topics.load(name, create=False)))
             except TopicNotFound:
                 # The partition's first client creates it, or createMissedPartitions.
                 continue

@@ -95,7 +95,7 @@ class BrokerAdmin:
         """
         if per_second < 0:
             raise PreconditionFailed("maxConcurrentUnloadPerSec must be 0 or more")
-        self._broker.unloads.most_per_second = per_second
+        self._broker.topics.unloads.most_per_second = per_second
 
     def check_broker(self, broker_id: str) -> None:
         """:raises NotFound: no such broker
@@ -253,7 +253,7 @@ class LoadAdmin:
         """Returns ``TopicStats`` of all topics loaded here, by namespace, bundle, domain and name."""
         found: dict[str, Any] = {}
         own, wanted = self._broker.settings.broker_id, StatsSelection(backlog_size=False)
-        for topic in list(self._broker.topics.values()):
+        for topic in list(self._broker.topics.loaded.values()):
             bundle = await self._broker.bundles.of_topic(topic.name)
             of_bundle = found.setdefault(str(bundle.namespace), {}).setdefault(str(bundle.range), {})
             domain = "persistent" if topic.name.persistent else "non-persistent"

@@ -205,7 +205,7 @@ class BundleAdmin:
         if bundle in self._dividing:
             raise ConcurrentModification(f"{bundle} is being split")
         try:
-            await self._broker.unloads.unload(bundle, towards)
+            await self._broker.topics.unloads.unload(bundle, towards)
         except MetadataError as error:
             raise MetadataFailure(f"{bundle} was not unloaded: {error}") from error
 
@@ -352,7 +352,7 @@ class BundleAdmin:
         """Returns the topics of a bundle by their hashes, with the load of each that is loaded here."""
         found: dict[int, Carried] = {}
         for name in await self._topics(bundle):
-            topic = self._broker.topics.get(str(name))
+            topic = self._broker.topics.loaded.get(str(name))
             carried = found.get(name.bundle_hash, Carried())
             found[name.bundle_hash] = carried if topic is None else carried.plus(_through(topic))
         return found

@@ -301,7 +301,7 @@ class NamespaceClusterAdmin:
         The records of partitioned topics stay, because clusters with a shared configuration store share them.
         """
         broker = self._broker
-        for loading in broker.loading_in(name):
+        for loading in broker.topics.loading_in(name):
             await finished(broker.io.loop, loading)
         if broker.beside is not None:
             # Brokers do not load the topics again, because the namespace no longer lists the local cluster.
@@ -314,7 +314,7 @@ class NamespaceClusterAdmin:
                 "topic deleted: the clusters of its namespace no longer include the local cluster",
                 extra={"topic": topic, "cluster": broker.settings.cluster},
             )
-            await broker.delete_stored_topic(TopicName.parse(topic))
+            await broker.topics.delete_stored_topic(TopicName.parse(topic))
         if self._policies.topics is not None:
             self._policies.topics.forget(name)
 

@@ -102,7 +102,7 @@ class MessageAdmin:
         parts = {}
         for name in names:
             if await self._broker.managed_ledgers.exists(name.path):
-                parts[str(name)] = await self._stored(await self._broker.persistent_topic(name))
+                parts[str(name)] = await self._stored(await self._broker.topics.persistent_topic(name))
         return {"version": 0, "partitions": parts}
 
     async def _stored(self, topic: Topic) -> Json:

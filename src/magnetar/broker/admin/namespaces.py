@@ -55,7 +55,7 @@ class NamespaceAdmin:
     def __init__(self, broker: BrokerService, bundles: BundleAdmin) -> None:
         self._broker = broker
         self._bundles = bundles
-        self._live = LiveTopics(broker)
+        self._live = LiveTopics(broker.topics, broker.beside)
         self._policies = broker.policies
         self._records = broker.policies.namespaces
 
@@ -152,7 +152,7 @@ class NamespaceAdmin:
         await self._policies.change_namespace(name, lambda record: record.update(deleted=deleted))
 
     async def _loads_settled(self, name: NamespaceName) -> None:
-        for loading in self._broker.loading_in(name):
+        for loading in self._broker.topics.loading_in(name):
             await finished(self._broker.io.loop, loading)
 
     async def _check_empty(self, name: NamespaceName, *, marked: bool = False) -> None:
@@ -172,9 +172,9 @@ class NamespaceAdmin:
             # Every owner gives its bundles up, and because of the mark no broker loads topics of them again.
             await self._bundles.unload_all(str(name))
         for topic in await self._broker.namespaces.persistent_topics(name):
-            await self._broker.delete_stored_topic(TopicName.parse(topic))
-        for live in self._broker.creation.non_persistent(name):
-            await self._broker.delete_topic(self._broker.topics[str(live)])
+            await self._broker.topics.delete_stored_topic(TopicName.parse(topic))
+        for live in self._broker.topics.creation.non_persistent(name):
+            await self._broker.topics.delete_topic(self._broker.topics.loaded[str(live)])
         for topic in await self._partitioned(name):
             await self._broker.namespaces.delete_partitioned(TopicName.parse(topic))
         await self._records.delete(name)
@@ -370,7 +370,7 @@ class NamespaceAdmin:
 
             async def clear_topic(name: TopicName) -> None:
                 # Processed right after it is loaded, as it may be unloaded while others are loaded.
-                topic = await self._broker.persistent_topic(name)
+                topic = await self._broker.topics.persistent_topic(name)
                 try:
                     await self._clear(topic, subscription, running)
                 except (LedgerError, ManagedLedgerError, MetadataError) as error:
@@ -463,7 +463,7 @@ class NamespaceAdmin:
         topics = []
         running = Slice(self._broker.io, "loading")
         for name in await self._names(part):
-            topics.append(await self._broker.persistent_topic(name))
+            topics.append(await self._broker.topics.persistent_topic(name))
             await running.rest()
         return topics
 

@@ -75,7 +75,7 @@ async def marked(made: Subscription | NonPersistentSubscription, *, replicated: 
 async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
     """:raises PreconditionFailed: the namespace would exceed its limit of topics"""
     try:
-        await broker.creation.check_room(name, more)
+        await broker.topics.creation.check_room(name, more)
     except NotAllowed as error:
         raise PreconditionFailed(str(error)) from error
 
@@ -114,7 +114,7 @@ class PartitionAdmin:
         """
         name = self._broker.parse_topic(topic)
         if create:
-            return await self._broker.creation.partitions_or_create(name)
+            return await self._broker.topics.creation.partitions_or_create(name)
         await self._namespaces.check(name.namespace_name)
         count = await self._namespaces.partitions(name)
         if not count and not await self._exists(name):
@@ -130,7 +130,7 @@ class PartitionAdmin:
         :raises NamespaceNotFound: no such namespace
         """
         name = self._broker.parse_topic(topic)
-        self._broker.creation.check_partitions(partitions)
+        self._broker.topics.creation.check_partitions(partitions)
         await self._namespaces.check(name.namespace_name)
         if await self._namespaces.partitions(name) or await self._exists(name):
             raise AlreadyExists("This topic already exists")
@@ -141,7 +141,7 @@ class PartitionAdmin:
         await self._make(name, range(partitions))
 
     async def _exists(self, name: TopicName) -> bool:
-        return await self._broker.creation.exists(name)
+        return await self._broker.topics.creation.exists(name)
 
     async def _make(self, name: TopicName, indexes: Sequence[int]) -> None:
         """Creates partitions, each with the subscriptions of the first one."""
@@ -151,7 +151,7 @@ class PartitionAdmin:
         subscriptions = await self._subscriptions(name)
         for index in indexes:
             partition = name.partition(index)
-            await self.at_owner(partition, partial(self._broker.create_topic, partition), "PUT")
+            await self.at_owner(partition, partial(self._broker.topics.create_topic, partition), "PUT")
             for subscription, kept in subscriptions.items():
                 await self.at_owner(
                     partition,
@@ -163,7 +163,7 @@ class PartitionAdmin:
                 )
 
     async def _subscribe(self, name: TopicName, subscription: str, kept: _Kept) -> None:
-        topic = await self._broker.topic(name, create=False)
+        topic = await self._broker.topics.load(name, create=False)
         made = await topic.subscriptions.subscribe(
             subscription, EARLIEST, kept.properties, durable=True, create=True
         )
@@ -176,7 +176,7 @@ class PartitionAdmin:
             return {}
 
         async def here() -> tuple[tuple[str, _Kept], ...]:
-            topic = await self._broker.topic(first, create=False)
+            topic = await self._broker.topics.load(first, create=False)
             return tuple(
                 (each.name, _Kept(dict(each.properties), each.replicated))
                 for each in topic.subscriptions.values()
@@ -211,7 +211,7 @@ class PartitionAdmin:
             raise Unprocessable(
                 f"Desired partitions {partitions} can't be less than the current partitions {count}."
             )
-        self._broker.creation.check_partitions(partitions)
+        self._broker.topics.creation.check_partitions(partitions)
         if not force:
             for index in range(count, partitions):
                 if await self._exists(name.partition(index)):
@@ -290,12 +290,12 @@ class PartitionAdmin:
                 raise in_use()
 
     async def _is_used(self, partition: TopicName) -> bool:
-        topic = await self._broker.topic(partition, create=False)
+        topic = await self._broker.topics.load(partition, create=False)
         check_not_replicated(topic)
         return is_used(topic)
 
     async def _delete_partitions(self, partitions: Sequence[TopicName], *, force: bool) -> None:
-        for loading in self._broker.loading_in(partitions[0].namespace_name):
+        for loading in self._broker.topics.loading_in(partitions[0].namespace_name):
             # A load that began before may still create the partition.
             await finished(self._broker.io.loop, loading)
         query = {"force": "true" if force else "false", "deleteSchema": "false"}
@@ -308,20 +308,20 @@ class PartitionAdmin:
     async def _delete(self, partition: TopicName, *, force: bool) -> None:
         if not await self._is_there_still(partition):
             return
-        topic = await self._broker.topic(partition, create=False)
+        topic = await self._broker.topics.load(partition, create=False)
         # Clients may have connected since the check of all partitions; from here to the closing none can.
         if not force and is_used(topic):
             raise in_use()
-        await self._broker.delete_topic(topic)
+        await self._broker.topics.delete_topic(topic)
 
     async def _is_there_still(self, partition: TopicName) -> bool:
-        return partition.persistent or str(partition) in self._broker.topics
+        return partition.persistent or str(partition) in self._broker.topics.loaded
 
     async def _is_there(self, partition: TopicName) -> bool:
         """Whether the partition may exist."""
         if partition.persistent:
             return await self._exists(partition)
-        return str(partition) in self._broker.topics or self._broker.beside is not None
+        return str(partition) in self._broker.topics.loaded or self._broker.beside is not None
 
     async def terminate(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """Terminates all partitions; returns the last position of each.
@@ -347,7 +347,7 @@ class PartitionAdmin:
         return ends
 
     async def _terminate(self, partition: TopicName) -> tuple[int, int]:
-        return await (await self._broker.persistent_topic(partition)).terminate()
+        return await (await self._broker.topics.persistent_topic(partition)).terminate()
 
     async def describe(self, topic: str) -> Mapping[str, Any]:
         """Returns ``PartitionedTopicMetadata`` as stored.

@@ -187,7 +187,7 @@ class PublishingAdmin:
             return [place]
         if count:
             return [name.partition(index) for index in range(count)]
-        await self._broker.topic(name, create=False, principal=self._principal)
+        await self._broker.topics.load(name, create=False, principal=self._principal)
         return [name]
 
     async def _schema(self, name: TopicName, wanted: SchemaData | int) -> SchemaData:
@@ -246,7 +246,7 @@ class PublishingAdmin:
         owner = await self._broker.owner_of(place, Asked.PLACE)
         if not owner.here:
             return await self._publish_elsewhere(owner, place, name, producer, messages, version)
-        topic = await self._broker.topic(place, create=place != name, principal=self._principal)
+        topic = await self._broker.topics.load(place, create=place != name, principal=self._principal)
         outcomes = await self._publish_here(topic, producer, messages, version, address)
         return [_ack(one, place, message) for one, message in zip(outcomes, messages, strict=True)]
 

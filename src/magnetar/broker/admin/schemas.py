@@ -52,7 +52,7 @@ class SchemaAdmin:
     async def _path(self, topic: str) -> str:
         """Returns the path of a topic's schemas; a shadow topic uses those of its source."""
         name = self._named(topic)
-        source = await self._broker.creation.source_of(name)
+        source = await self._broker.topics.creation.source_of(name)
         return (source or name).schema_path
 
     def _named(self, topic: str) -> TopicName:

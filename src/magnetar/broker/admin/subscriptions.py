@@ -54,12 +54,12 @@ class SubscriptionAdmin:
         """
         names = await self._topics.parts(topic)
         if len(names) == 1 and names[0].partition_index < 0:
-            return [await self._broker.topic(names[0], create=False)]
+            return [await self._broker.topics.load(names[0], create=False)]
         return still_open([found for name in names if (found := await self._part(name)) is not None])
 
     async def _part(self, name: TopicName) -> AnyTopic | None:
         try:
-            return await self._broker.topic(name, create=False)
+            return await self._broker.topics.load(name, create=False)
         except TopicNotFound:
             return None
 
@@ -132,11 +132,11 @@ class SubscriptionAdmin:
                 "Create subscription on non-persistent topic can only be done through client"
             )
         position = _start(start)
-        count = await self._broker.creation.partitions_or_create(name)
+        count = await self._broker.topics.creation.partitions_or_create(name)
         if count and position not in (EARLIEST, LATEST):
             raise NotAllowed("Create subscription at a position is not allowed for a partitioned topic")
         names = [name.partition(index) for index in range(count)] if count else [name]
-        topics = still_open([await self._broker.topic(part, create=True) for part in names])
+        topics = still_open([await self._broker.topics.load(part, create=True) for part in names])
         if all(subscription in found.subscriptions for found in topics):
             raise AlreadyExists("Subscription already exists for topic")
         for found in topics:
@@ -309,7 +309,9 @@ class ExplainAdmin:
 
     async def _here(self, name: TopicName, subscription: str | None) -> Json:
         # A topic that is being unloaded cannot be loaded, but can still be explained.
-        found = self._broker.topics.get(str(name)) or await self._broker.topic(name, create=False)
+        found = self._broker.topics.loaded.get(str(name)) or await self._broker.topics.load(
+            name, create=False
+        )
         # Imported on first use, as most brokers are never asked.
         from magnetar.broker.explaining.topic import explain_topic
 

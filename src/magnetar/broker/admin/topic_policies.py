@@ -47,7 +47,7 @@ class TopicPolicyAdmin:
         if topics is None:
             raise NotAllowed("Topic level policies is disabled, to enable the topic level policy and retry.")
         count = await self._broker.namespaces.partitions(name)
-        if not count and not await self._broker.creation.exists(name):
+        if not count and not await self._broker.topics.creation.exists(name):
             raise TopicNotFound(f"Topic {name} not found")
         if name.partition_index >= 0 and await self._broker.namespaces.partitions(name.base):
             raise PreconditionFailed("Not allowed to set/get topic policy for a partition")

@@ -54,7 +54,7 @@ class TopicAdmin:
         await self._broker.namespaces.check(name.namespace_name)
         if await self._broker.namespaces.partitions(name):
             raise TopicNotFound(f"Topic {name} not found")
-        return await self._broker.topic(name, create=False)
+        return await self._broker.topics.load(name, create=False)
 
     async def persistent(self, topic: str) -> Topic:
         """:raises TopicNotFound: no such topic
@@ -84,21 +84,21 @@ class TopicAdmin:
         await self._broker.namespaces.check(name.namespace_name)
         if properties and not name.persistent:
             raise PersistentTopicRequired("Need to provide a persistent topic name")
-        if await self._broker.namespaces.partitions(name) or await self._broker.creation.exists(name):
+        if await self._broker.namespaces.partitions(name) or await self._broker.topics.creation.exists(name):
             raise AlreadyExists("This topic already exists")
         if name.partition_index >= 0 and not await self._broker.namespaces.partitions(name.base):
             raise PreconditionFailed(
                 f'Can\'t create topic {name.local} with "-partition-" followed by numeric value if there '
                 f"isn't a partitioned topic {name.base.local} created."
             )
-        if await self._broker.creation.is_beyond(name):
+        if await self._broker.topics.creation.is_beyond(name):
             raise PreconditionFailed(
                 f"Can't create topic {name.local}: partitioned topic {name.base.local} has no such partition"
             )
         if SHADOW_SOURCE in properties:
             await check_source(self._broker, name, properties[SHADOW_SOURCE])
         await check_room(self._broker, name, 1)
-        await self._broker.create_topic(name, properties)
+        await self._broker.topics.create_topic(name, properties)
 
     async def unload(self, topic: str) -> None:
         """Closes a topic (or all partitions) and disconnects its clients, which reconnect.
@@ -106,10 +106,10 @@ class TopicAdmin:
         :raises TopicNotFound: no such topic
         """
         for name in await self.parts(topic):
-            loaded = self._broker.topics.get(str(name))
+            loaded = self._broker.topics.loaded.get(str(name))
             if loaded is not None:
-                await self._broker.unload_topic(loaded)
-            elif not await self._broker.creation.exists(name):
+                await self._broker.topics.unload_topic(loaded)
+            elif not await self._broker.topics.creation.exists(name):
                 raise TopicNotFound(f"Topic {name} not found")
 
     async def terminate(self, topic: str) -> Position:
@@ -131,7 +131,7 @@ class TopicAdmin:
         :raises Conflict: it is being compacted
         """
         for part in await self.parts(topic):
-            (await self._broker.persistent_topic(part)).compaction.start()
+            (await self._broker.topics.persistent_topic(part)).compaction.start()
 
     async def compaction_status(self, topic: str) -> tuple[str, str]:
         """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR, and the last error.
@@ -156,14 +156,14 @@ class TopicAdmin:
                 f"{name} is a partitioned topic, instead of calling delete topic, "
                 "please call delete-partitioned-topic."
             )
-        if not name.persistent and not await self._broker.creation.exists(name):
+        if not name.persistent and not await self._broker.topics.creation.exists(name):
             return
-        found = await self._broker.topic(name, create=False)
+        found = await self._broker.topics.load(name, create=False)
         if not force:
             check_not_replicated(found)
             if is_used(found):
                 raise in_use()
-        await self._broker.delete_topic(found)
+        await self._broker.topics.delete_topic(found)
         if name.partition_index < 0:
             await self._broker.policies.forget(name)
 
@@ -206,7 +206,7 @@ class TopicAdmin:
         :raises TopicNotFound: no such topic
         """
         name = self._broker.parse_topic(topic)
-        await self._broker.creation.existing_partitions(name, BROKER)
+        await self._broker.topics.creation.existing_partitions(name, BROKER)
         grants = (await self._broker.policies.namespaces.get(name.namespace_name)).get("auth_policies") or {}
         found = {role: list(actions) for role, actions in (grants.get("namespace_auth") or {}).items()}
         own = (grants.get("destination_auth") or {}).get(str(name)) or {}
@@ -220,7 +220,7 @@ class TopicAdmin:
         :raises TopicNotFound: no such topic
         """
         name = self._broker.parse_topic(topic)
-        count = await self._broker.creation.existing_partitions(name, BROKER)
+        count = await self._broker.topics.creation.existing_partitions(name, BROKER)
         # Revoking on a partitioned topic also revokes what was granted on single partitions.
         parts = await self._granted_parts(name) if count and actions is None else []
         await self._change_permissions([(each, role, actions) for each in (name, *parts)])
@@ -245,7 +245,7 @@ class TopicAdmin:
         if len({topic.namespace_name for topic, _role, _actions in changes}) != 1:
             raise InvalidRequest("All topics must belong to the same namespace")
         for topic, _role, _actions in changes:
-            await self._broker.creation.existing_partitions(topic, BROKER)
+            await self._broker.topics.creation.existing_partitions(topic, BROKER)
         await self._change_permissions(changes)
 
     async def _change_permissions(
@@ -349,11 +349,11 @@ class TopicAdmin:
         return {"metadata": metadata, "partitions": each}
 
     async def _stats(self, name: TopicName, wanted: StatsSelection) -> Json:
-        found = await self._broker.topic(name, create=False)
+        found = await self._broker.topics.load(name, create=False)
         return await stats_of(self._broker.io, found, self._broker.settings.broker_id, wanted)
 
     async def _internal_stats(self, name: TopicName) -> Json:
-        found = await self._broker.topic(name, create=False)
+        found = await self._broker.topics.load(name, create=False)
         return await internal_stats_of(self._broker.io, found, self._broker.schemas.storage, metadata=False)
 
     # Storage
@@ -364,7 +364,7 @@ class TopicAdmin:
         :raises TopicNotFound: no such topic
         """
         for part in await self.parts(topic):
-            (await self._broker.persistent_topic(part)).managed_ledger.trimmer.schedule()
+            (await self._broker.topics.persistent_topic(part)).managed_ledger.trimmer.schedule()
 
 
 class TopicListAdmin:
@@ -373,7 +373,7 @@ class TopicListAdmin:
     def __init__(self, broker: BrokerService, bundles: BundleAdmin) -> None:
         self._broker = broker
         self._bundles = bundles
-        self._live = LiveTopics(broker)
+        self._live = LiveTopics(broker.topics, broker.beside)
 
     async def non_persistent(self, namespace: str, *, system: bool) -> Sequence[str]:
         """Returns the full names of a namespace's non-persistent topics on all brokers, sorted.

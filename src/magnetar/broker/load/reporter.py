@@ -163,7 +163,7 @@ async def bundle_stats(served: ServedTopics) -> Mapping[str, BundleStats]:
 
     Bundles without a loaded topic are missing, as in Pulsar.
     """
-    topics = list(served.topics.values())
+    topics = list(served.loaded.values())
     divided: dict[NamespaceName, Bundles] = {}
     for namespace in dict.fromkeys(topic.name.namespace_name for topic in topics):
         try:

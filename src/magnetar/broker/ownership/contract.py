@@ -158,6 +158,10 @@ class Ownership(Protocol):
         ...
 
 
+MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
+"""Makes the ownership of a broker from the function that returns it as the owner of a generation."""
+
+
 class Placement(Protocol):
     """Chooses the broker for a bundle without an owner; runs at the leader.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
-from magnetar.broker.ownership.peers import ask
+from magnetar.broker.ownership.peers import Beside, ask
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.errors import OwnerUnknown, ServiceNotReady
 from magnetar.io.waiting import finished, together
@@ -19,8 +19,10 @@ _DOMAIN = "non-persistent"
 class LiveTopics:
     """The loaded non-persistent topics of a cluster, by bundle."""
 
-    def __init__(self, served: ServedTopics) -> None:
+    def __init__(self, served: ServedTopics, beside: Beside | None) -> None:
+        """:param beside: the other brokers of the cluster; None in a standalone broker"""
         self._served = served
+        self._beside = beside
 
     async def owner(self, bundle: Bundle) -> Owner | None:
         """Returns None if no broker serves the bundle, so that none of its topics is loaded.
@@ -57,7 +59,7 @@ class LiveTopics:
         root = "/admin" if bundle.namespace.legacy else "/admin/v2"
         path = f"{root}/{_DOMAIN}/{bundle}"
         try:
-            told = (await ask(self._served.beside, owner, "GET", path)).json()
+            told = (await ask(self._beside, owner, "GET", path)).json()
         except ValueError:
             told = False
         return _names(told, path)
@@ -81,7 +83,7 @@ class LiveTopics:
         return list(chain.from_iterable(found))
 
     def _is_apache(self, owner: Owner) -> bool:
-        beside = self._served.beside
+        beside = self._beside
         record = beside.brokers.get(owner.broker_id) if beside is not None and not owner.here else None
         return record is not None and not record.is_magnetar
 

@@ -36,7 +36,7 @@ async def apply_changed(
         if namespace in (None, live.name.namespace_name) and topic in (None, live.name.base):
             affected.append(live)
 
-    await each(served.io, "policies", list(served.topics.values()), take)
+    await each(served.io, "policies", list(served.loaded.values()), take)
     running = Slice(served.io, "policies")
     failure: Exception | None = None
     for live in affected:

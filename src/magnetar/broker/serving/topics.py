@@ -12,20 +12,17 @@ from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
-from magnetar.broker.flow.rates import SchemaOperations, Timings
+from magnetar.broker.flow.rates import Timings
 from magnetar.broker.flow.resource_groups import ResourceGroups, SharedLimits
 from magnetar.broker.namespaces.creation import TopicCounts, TopicCreation
 from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.broker.namespaces.serving_clusters import ServingClusters
 from magnetar.broker.ownership.bundles import NamespaceBundles
-from magnetar.broker.ownership.contract import Asked, Bundle, OnlyBroker, Owner, Ownership
-from magnetar.broker.ownership.peers import Beside
-from magnetar.broker.packages.storage import PackageStorage
+from magnetar.broker.ownership.contract import Asked, Bundle, Ownership
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.replication.topics import Replication
 from magnetar.broker.schemas.registry import SchemaRegistry
-from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.serving.policy_changes import apply_changed, leave
 from magnetar.broker.serving.recoveries import Recoveries
 from magnetar.broker.serving.unloading import Unloads
@@ -47,9 +44,9 @@ from magnetar.errors import (
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.slices import each
 from magnetar.io.tasks import TaskScope
-from magnetar.io.waiting import SharedRuns, finished, nobody_waits, outcome
+from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
-from magnetar.ledger.interface import LedgerError, Quorums
+from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.owned_record import Tenure
@@ -59,11 +56,9 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER, Principal
 
 if TYPE_CHECKING:
-    from magnetar.broker.replication.clusters import Reach
+    pass
 
 log = logging.getLogger(__name__)
-
-MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
 
 _UNLOADS = 64
 """Topics that are closed at the same time when the broker stops."""
@@ -78,93 +73,59 @@ class ServedTopics:
         wheel: TimerWheel,
         metadata: MetadataStore,
         managed_ledgers: ManagedLedgerFactory,
-        settings: BrokerSettings,
-        ownership: MakeOwnership | None = None,
-        beside: Beside | None = None,
-        reach: Reach | None = None,
+        settings: Callable[[], BrokerSettings],
+        *,
+        namespaces: Namespaces,
+        policies: PolicyStore,
+        serving_clusters: ServingClusters,
+        schemas: SchemaRegistry,
+        bundles: NamespaceBundles,
+        ownership: Ownership,
+        replication: Replication | None,
+        budget: LoopBudget,
     ) -> None:
-        """:param beside: the other brokers of its cluster; None in a standalone broker
+        """:param settings: returns the settings now in effect
 
-        :param reach: makes clients of other clusters; None: nothing is replicated to them
-        :param ownership: makes the ownership, from the function that returns this broker as the owner of a
-            generation; None: this broker serves everything
+        :param replication: None: nothing is replicated to other clusters
         """
         self.io = io
-        self.beside = beside
         self.wheel = wheel
-        self.settings = settings
-        self.metadata = metadata
         self.managed_ledgers = managed_ledgers
-        self.namespaces = Namespaces(io, metadata)
-        self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
-        self.serving_clusters = ServingClusters(self.policies, settings.cluster)
+        self._settings = settings
+        self.namespaces = namespaces
+        self.policies = policies
+        self.serving_clusters = serving_clusters
+        self.schemas = schemas
+        self.bundles = bundles
+        self.ownership = ownership
+        self.replication = replication
+        self._budget = budget
+        started = settings()
         self.policies.listen(partial(apply_changed, self))
-        quorums = managed_ledgers.settings.quorums
-        storage = SchemaStorage(io.loop, managed_ledgers.store, metadata, quorums, managed_ledgers.deletions)
-        self.schema_operations = SchemaOperations(io.clock)
-        self.schemas = SchemaRegistry(io, storage, metadata, self.schema_operations)
-        copies = settings.package_copies
-        self.packages = PackageStorage(
-            io.loop,
-            managed_ledgers.store,
-            metadata,
-            Quorums(copies, copies, copies),
-            managed_ledgers.deletions,
-        )
         self.compactor = Compactor(
             io,
             managed_ledgers.store,
             managed_ledgers.settings.quorums,
             managed_ledgers.deletions,
-            settings.compaction,
+            started.compaction,
             lambda: self.publish_latency.count,
         )
-        self.replication = (
-            Replication(
-                io,
-                metadata,
-                self.policies,
-                managed_ledgers,
-                self.schemas,
-                self.namespaces.partitions,
-                lambda: self.settings.replication,
-                lambda: self.settings.replication_buffer,
-                reach,
-                lambda: self.settings.addresses.as_record(),
-            )
-            if reach is not None
-            else None
-        )
-        self.topics: dict[str, AnyTopic] = {}
+        self.loaded: dict[str, AnyTopic] = {}
         """The loaded topics, by full name."""
         self.busy: dict[AnyBaseTopic, None] = {}
         """Topics whose rates are not all 0."""
         self.creation = TopicCreation(
-            self.namespaces,
-            self.policies,
-            managed_ledgers,
-            self.topics,
-            TopicCounts(metadata),
-            lambda: self.settings,
-        )
-        self.bundles = NamespaceBundles(
-            metadata, self.policies.namespaces.get, self.policies.namespaces.local
-        )
-        self.ownership: Ownership = (
-            ownership(self._as_owner) if ownership is not None else OnlyBroker(metadata, self._as_owner)
+            namespaces, policies, managed_ledgers, self.loaded, TopicCounts(metadata), settings
         )
         self.ownership.listen(self._lost)
         self.unloads = Unloads(io.loop, io.clock, self)
-        self.clearings = SharedRuns(io.loop)
-        """Clearings of backlogs in progress, by bundle and name of subscription."""
-        self.budget = LoopBudget(io.loop, io.clock)
         self.unacked_limit = (
-            UnackedLimit(settings.max_unacked, settings.unacked_share_when_blocked)
-            if settings.max_unacked
+            UnackedLimit(started.max_unacked, started.unacked_share_when_blocked)
+            if started.max_unacked
             else None
         )
         self.shared_limits = SharedLimits(
-            DispatchLimiter(wheel, io.clock, LimitedBy.BROKER, settings.dispatch_rate),
+            DispatchLimiter(wheel, io.clock, LimitedBy.BROKER, started.dispatch_rate),
             ResourceGroups(wheel, io.clock),
         )
         self.publish_latency = Timings()
@@ -178,35 +139,26 @@ class ServedTopics:
         """Of topics that are being loaded, or deleted without being loaded."""
         self._unloading: dict[str, Task[None]] = {}
 
-    async def use(self, settings: BrokerSettings) -> None:
-        """Changes the settings; they apply to live topics when this returns."""
-        self.settings = settings
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings of the broker now in effect."""
+        return self._settings()
+
+    async def settings_changed(self) -> None:
+        """Applies changed settings to live topics; policies follow on their own."""
+        settings = self.settings
         self.shared_limits.dispatch.use(settings.dispatch_rate)
 
         def take(live: AnyTopic) -> None:
             live.settings = settings.topic
 
-        await each(self.io, "policies", list(self.topics.values()), take)
-        await self.policies.use(settings.policies)
+        await each(self.io, "policies", list(self.loaded.values()), take)
 
     # Ownership
 
-    def _as_owner(self, generation: int) -> Owner:
-        own = self.settings
-        return Owner(own.broker_id, own.addresses, True, generation, own.listeners)
-
-    async def owner_of(self, name: TopicName, asked: Asked = Asked.PLACE) -> Owner:
-        """Returns the broker that serves a topic, which need not exist, or the broker to be asked next.
-
-        :raises NamespaceNotFound: the namespace does not exist
-        :raises ServiceNotReady: the owner is not known now
-        """
-        bundle = await self.bundles.of_topic(name)
-        return await self.ownership.owner_of(bundle, asked, persistent=name.persistent)
-
     def _lost(self, bundle: Bundle | None) -> None:
         """Another broker may own the topics by now: they are closed, and nothing of them is written."""
-        lost = [topic for topic in self.topics.values() if bundle is None or topic.name in bundle]
+        lost = [topic for topic in self.loaded.values() if bundle is None or topic.name in bundle]
         log.warning("ownership of topics lost", extra={"bundle": bundle or "all", "topics": len(lost)})
         for topic in lost:
             topic.disown()
@@ -221,7 +173,7 @@ class ServedTopics:
     def loading_count(self) -> int:
         return len(self._loading)
 
-    async def topic(
+    async def load(
         self, name: TopicName, *, create: bool, principal: Principal = BROKER, awaited: bool = False
     ) -> AnyTopic:
         """Returns the topic, loaded if necessary, and created if it is missing, requested and allowed.
@@ -251,7 +203,7 @@ class ServedTopics:
         :raises TopicNotFound: the topic does not exist
         :raises PersistentTopicRequired: the name is that of a non-persistent topic
         """
-        return persistent(await self.topic(name, create=False))
+        return persistent(await self.load(name, create=False))
 
     async def _loaded(
         self,
@@ -264,7 +216,7 @@ class ServedTopics:
     ) -> AnyTopic:
         full_name = str(name)
         while True:
-            found = self.topics.get(full_name)
+            found = self.loaded.get(full_name)
             if found is not None and found.fenced and not found.closing:
                 await self.unload_topic(found)
                 continue
@@ -353,7 +305,7 @@ class ServedTopics:
             topic.disown()
             await topic.close()
             raise _not_served(bundle)
-        self.topics[topic.full_name] = topic
+        self.loaded[topic.full_name] = topic
         self.creation.loaded(topic.name)
         # The settings may have changed since the topic was made; then the policies have changed as well.
         topic.settings = self.settings.topic
@@ -409,7 +361,7 @@ class ServedTopics:
             self.io,
             self.wheel,
             self.settings.topic,
-            self.budget,
+            self._budget,
             policies,
             self.mark_busy,
             self.publish_latency.add,
@@ -436,7 +388,7 @@ class ServedTopics:
             self.io,
             self.wheel,
             self.settings.topic,
-            self.budget,
+            self._budget,
             policies,
             self.mark_busy,
             self.shared_limits,
@@ -458,7 +410,7 @@ class ServedTopics:
         self.stopping = True
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
-        await self.unload_topics(list(self.topics.values()))
+        await self.unload_topics(list(self.loaded.values()))
 
     async def _unload_each(self, topics: list[AnyTopic]) -> None:
         """Unloads one topic after another; several of these run at the same time and share commits."""
@@ -507,7 +459,7 @@ class ServedTopics:
         """Deletes a topic with all its data, whether it is loaded or not."""
         full_name = str(name)
         while True:
-            live, going = self.topics.get(full_name), self._unloading.get(full_name)
+            live, going = self.loaded.get(full_name), self._unloading.get(full_name)
             if going is not None:
                 await outcome(self.io.loop, going)
             elif live is not None and not live.closing:
@@ -549,7 +501,7 @@ class ServedTopics:
         namespace, hashes = bundle.namespace, bundle.range
         return [
             topic
-            for topic in self.topics.values()
+            for topic in self.loaded.values()
             if topic.bundle_hash in hashes and topic.name.namespace_name == namespace
         ]
 
@@ -590,8 +542,8 @@ class ServedTopics:
             await work
         finally:
             del self._unloading[topic.full_name]
-            if self.topics.get(topic.full_name) is topic:
-                del self.topics[topic.full_name]
+            if self.loaded.get(topic.full_name) is topic:
+                del self.loaded[topic.full_name]
                 self.creation.unloaded(topic.name)
             self.busy.pop(topic, None)
 

@@ -137,7 +137,7 @@ def _slice_name(kind: str) -> str:
 async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[SubscriptionMetrics]]:
     """Returns the figures of subscriptions of topics with more than fit into a slice; taken in slices."""
     found: dict[AnyTopic, list[SubscriptionMetrics]] = {}
-    for topic in list(broker.topics.values()):
+    for topic in list(broker.topics.loaded.values()):
         if isinstance(topic, NonPersistentTopic) or len(topic.subscriptions) <= _MOST_IN_A_SLICE:
             continue
         figures = found[topic] = []
@@ -164,7 +164,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             topics.append(figures)
             _add_managed_ledger(topic, figures, ledgers)
 
-    await each(broker.io, "metrics", list(broker.topics.values()), take)
+    await each(broker.io, "metrics", list(broker.topics.loaded.values()), take)
     connections = broker.connections
     slices = broker.housekeeping.longest_slices()
     delay = slices.pop("loop", 0.0)
@@ -185,9 +185,9 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         ),
         lookups=_lookups(broker),
         schemas=_schemas(broker),
-        publish_latency=_timing(broker.publish_latency),
-        topic_load=_timing(broker.topic_loads),
-        topic_loads_pending=broker.loading_count,
+        publish_latency=_timing(broker.topics.publish_latency),
+        topic_load=_timing(broker.topics.topic_loads),
+        topic_loads_pending=broker.topics.loading_count,
         quotas=QuotaMetrics(
             broker.quotas.all.by_size,
             broker.quotas.all.by_time,
@@ -197,7 +197,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         ),
         resource_groups=[
             GroupMetrics(group.name, kind, used.messages_used, used.bytes_used, group.updates)
-            for group in broker.shared_limits.groups.known.values()
+            for group in broker.topics.shared_limits.groups.known.values()
             for kind, used in (("Publish", group.publish), ("Dispatch", group.dispatch))
         ],
         load=_load(broker),
@@ -207,9 +207,9 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
             "magnetar_partial_frame_bytes": broker.partial_frames.used,
             "magnetar_pending_publishes": sum(c.pending_publishes for c in connections.all),
-            "magnetar_refused_partitions": broker.creation.refused_partitions,
-            "magnetar_refused_topics": broker.creation.refused_topics,
-            "magnetar_refused_subscriptions": broker.shared_limits.refused.subscriptions,
+            "magnetar_refused_partitions": broker.topics.creation.refused_partitions,
+            "magnetar_refused_topics": broker.topics.creation.refused_topics,
+            "magnetar_refused_subscriptions": broker.topics.shared_limits.refused.subscriptions,
             "magnetar_unsent_bytes": broker.unsent.used,
             "magnetar_loop_delay_seconds": delay,
             "magnetar_longest_slice_seconds": max((0.0, *slices.values())),

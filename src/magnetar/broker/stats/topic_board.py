@@ -146,7 +146,7 @@ class TopicBoard:
 
     def replication_of(self, topic: str) -> Sequence[Mapping[str, object]]:
         """Returns the lag of each remote cluster; empty if the topic is not replicated, or not loaded."""
-        loaded = self._broker.topics.get(topic)
+        loaded = self._broker.topics.loaded.get(topic)
         return () if loaded is None else replication_lags(loaded)
 
     def next_tick(self) -> Future[None]:
@@ -160,8 +160,8 @@ class TopicBoard:
         self.ticks += 1
         self._look_at_newcomers()
         if "first look" not in self._tasks:
-            self._look_in_turn(self._busy_turn, lambda: [each.full_name for each in self._broker.busy])
-            self._look_in_turn(self._turn, lambda: list(self._broker.topics))
+            self._look_in_turn(self._busy_turn, lambda: [each.full_name for each in self._broker.topics.busy])
+            self._look_in_turn(self._turn, lambda: list(self._broker.topics.loaded))
         now = self._io.clock.monotonic()
         self._orders = {key: known for key, known in self._orders.items() if now - known[0] < ORDER_SECONDS}
         if now - self._names_at >= NAMES_SECONDS and not self._tasks:
@@ -173,7 +173,7 @@ class TopicBoard:
     # Reading topics
 
     async def _look_at_all(self) -> None:
-        names = list(self._broker.topics)
+        names = list(self._broker.topics.loaded)
         self._loaded = len(names)
         await each(self._io, "topic board", names, self._look, pause=PAUSE_SECONDS)
         await self._find_asleep()
@@ -182,11 +182,11 @@ class TopicBoard:
     def _look_at_newcomers(self) -> None:
         """Shows new and closed topics at once."""
         nobody_watches = self._timer is None
-        if nobody_watches or "first look" in self._tasks or len(self._broker.topics) == self._loaded:
+        if nobody_watches or "first look" in self._tasks or len(self._broker.topics.loaded) == self._loaded:
             return
-        self._loaded = len(self._broker.topics)
+        self._loaded = len(self._broker.topics.loaded)
         self._forget_the_gone()
-        for name in list(self._broker.topics.keys() - self._lines.keys())[:LOOKS]:
+        for name in list(self._broker.topics.loaded.keys() - self._lines.keys())[:LOOKS]:
             self._look(name)
         self._orders = {}
         self._names_at = float("-inf")
@@ -210,13 +210,13 @@ class TopicBoard:
             self._look(turn.pop())
 
     def _forget_the_gone(self) -> None:
-        gone = self._lines.keys() - self._broker.topics.keys()
+        gone = self._lines.keys() - self._broker.topics.loaded.keys()
         for name in gone:
             del self._lines[name]
 
     def _look(self, name: str) -> Line | None:
         """Returns None for a topic that is not loaded, and for system topics."""
-        topic = self._broker.topics.get(name)
+        topic = self._broker.topics.loaded.get(name)
         if topic is None or topic.name.reserved:
             self._lines.pop(name, None)
             return None
@@ -231,7 +231,7 @@ class TopicBoard:
         found: list[str] = []
 
         def take(name: str) -> None:
-            if name not in self._broker.topics:
+            if name not in self._broker.topics.loaded:
                 found.append(name)
 
         try:
@@ -329,7 +329,7 @@ class TopicBoard:
         return [
             name
             for name in self._asleep
-            if name.startswith(start) and name not in self._broker.topics and _has(name, listed.words)
+            if name.startswith(start) and name not in self._broker.topics.loaded and _has(name, listed.words)
         ]
 
 

@@ -124,7 +124,7 @@ class SystemTopicPolicies:
             return None
         state = self._state(namespace)
         async with state.mutex:
-            await self._open(state, persistent(await self._topics.topic(name, create=False)))
+            await self._open(state, persistent(await self._topics.load(name, create=False)))
         return state
 
     def _state(self, namespace: NamespaceName) -> _Namespace:

@@ -227,7 +227,7 @@ class BacklogQuotas:
             else:
                 self._known_age(topic, -1)
 
-        topics: Mapping[str, AnyTopic] = self._served.topics
+        topics: Mapping[str, AnyTopic] = self._served.loaded
         await each(self._served.io, "backlog quotas", list(topics.values()), look, pause=PAUSE_SECONDS)
         for name in self._known.keys() - topics.keys():
             del self._known[name]
@@ -405,7 +405,7 @@ class StorageGate:
         self._tasks.cancel()
 
     async def _close_producers(self) -> None:
-        topics = self._served.topics.values()
+        topics = self._served.loaded.values()
         for topic in [one for one in topics if isinstance(one, Topic) and one.producers]:
             if not self._reason:
                 return

@@ -127,7 +127,7 @@ class ExpiryCheck:
             if isinstance(topic, Topic) and topic.policies.message_ttl_seconds > 0:
                 due.append(topic)
 
-        topics: Mapping[str, AnyTopic] = self._served.topics
+        topics: Mapping[str, AnyTopic] = self._served.loaded
         await each(self._served.io, "expiry", list(topics.values()), look, pause=PAUSE_SECONDS)
         for topic in due:
             try:

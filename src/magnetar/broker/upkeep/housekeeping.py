@@ -153,7 +153,7 @@ class Housekeeping:
         ledger.trimmer.schedule()
 
     def _save_sequence_ids(self) -> None:
-        stored = [topic for topic in self._served.topics.values() if isinstance(topic, Topic)]
+        stored = [topic for topic in self._served.loaded.values() if isinstance(topic, Topic)]
         self._start_task("deduplication", stored, self._snapshot)
 
     @staticmethod
@@ -167,7 +167,7 @@ class Housekeeping:
             self._start("expiry", self._expiry.run())
 
     def _check_compaction(self) -> None:
-        stored = [topic for topic in self._served.topics.values() if isinstance(topic, Topic)]
+        stored = [topic for topic in self._served.loaded.values() if isinstance(topic, Topic)]
         self._start_task("compaction", stored, self._compact)
 
     @staticmethod
@@ -186,7 +186,7 @@ class Housekeeping:
             self._start(kind, self._inactive_subscriptions.run())
 
     def _check_replication(self) -> None:
-        self._start_task("replication", list(self._served.topics.values()), self._served.replicate)
+        self._start_task("replication", list(self._served.loaded.values()), self._served.replicate)
 
     def _check_migration(self) -> None:
         if _MIGRATION not in self._running:
@@ -194,7 +194,7 @@ class Housekeeping:
 
     async def _migrate(self) -> None:
         if self._served.replication is not None:
-            for topic in list(self._served.topics.values()):
+            for topic in list(self._served.loaded.values()):
                 await self._served.replication.migration.check(topic)
 
     def _check_inactive(self) -> None:

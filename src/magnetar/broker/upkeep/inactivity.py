@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -80,9 +81,10 @@ class InactiveTopicsCheck:
     have been idle is not known.
     """
 
-    def __init__(self, served: ServedTopics) -> None:
+    def __init__(self, served: ServedTopics, beside: Beside | None) -> None:
+        """:param beside: the other brokers of the cluster; None in a standalone broker"""
         self._served = served
-        self._live = LiveTopics(served)
+        self._live = LiveTopics(served, beside)
 
     async def run(self) -> None:
         """Deletes inactive topics, one after the other."""
@@ -96,7 +98,7 @@ class InactiveTopicsCheck:
             elif topic.replicators and is_inactive(topic, clock.monotonic()):
                 resting.append(topic)
 
-        topics: Mapping[str, AnyTopic] = self._served.topics
+        topics: Mapping[str, AnyTopic] = self._served.loaded
         await each(self._served.io, "inactive topics", list(topics.values()), look, pause=PAUSE_SECONDS)
         for idle in resting:
             # The other clusters' replicators do the same when the topic is inactive there; then it can be
@@ -185,7 +187,7 @@ class InactiveSubscriptionsCheck:
                     if is_subscription_due(topic, found)
                 )
 
-        topics: Mapping[str, AnyTopic] = self._served.topics
+        topics: Mapping[str, AnyTopic] = self._served.loaded
         await each(
             self._served.io, "inactive subscriptions", list(topics.values()), look, pause=PAUSE_SECONDS
         )

@@ -107,7 +107,7 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
         raise NotAllowed(f"Subscription {COMPACTION} is reserved for compaction: it accepts no consumers")
     schema = from_wire(request.schema) if request.HasField("schema") else None
     async with connection.requests.opening():
-        topic = await broker.topic(name, create=request.force_topic_creation, principal=principal)
+        topic = await broker.topics.load(name, create=request.force_topic_creation, principal=principal)
     topic.check_open()
     known = topic.subscriptions.get(request.subscription)
     if known is not None:

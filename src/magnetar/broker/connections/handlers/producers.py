@@ -65,7 +65,7 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     async with connection.requests.opening():
-        topic = await broker.topic(name, create=True, principal=principal)
+        topic = await broker.topics.load(name, create=True, principal=principal)
     remote_cluster = remote_cluster_of(broker.settings.topic.replicator_prefix, request.producer_name)
     if remote_cluster == broker.settings.cluster:
         raise NotAllowed(

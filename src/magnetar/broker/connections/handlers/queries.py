@@ -48,9 +48,9 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
         if other is not None and broker.replication is not None:
             response.partitions = await broker.replication.partitions_in(other.name, name)
         elif request.metadata_auto_creation_enabled:
-            response.partitions = await broker.creation.partitions_or_create(name, principal)
+            response.partitions = await broker.topics.creation.partitions_or_create(name, principal)
         else:
-            response.partitions = await broker.creation.existing_partitions(name, principal)
+            response.partitions = await broker.topics.creation.existing_partitions(name, principal)
     response.response = CommandPartitionedTopicMetadataResponse.Success
     connection.send(answer)
 
@@ -154,7 +154,7 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
     async with connection.requests.large_answer():
         schema_id = name.schema_path
         found = await broker.schemas.get(schema_id, version)
-        if found is None and (source := await broker.creation.source_of(name)) is not None:
+        if found is None and (source := await broker.topics.creation.source_of(name)) is not None:
             schema_id = source.schema_path
             found = await broker.schemas.get(schema_id, version)
         if found is None:
@@ -174,7 +174,7 @@ async def get_or_create_schema(connection: Connection, request: CommandGetOrCrea
     """GET_OR_CREATE_SCHEMA → the version of a schema, which is added to its topic if it is new."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
-    topic = await broker.topic(name, create=False, principal=connection.session.principal)
+    topic = await broker.topics.load(name, create=False, principal=connection.session.principal)
     schema = from_wire(request.schema)
     declared = schema if schema.type is not SchemaType.NONE else None
     answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
