@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from magnetar.broker.dispatch import key_shared, shared, single
+from magnetar.broker.dispatch import shared, single
+from magnetar.broker.dispatch.key_shared import dispatcher
 from magnetar.broker.publishing.deduplication import SourcePositions
 from magnetar.broker.replication import clusters, passing_on, replicator
 from magnetar.broker.replication.replicator import Replicator
@@ -97,7 +98,7 @@ def sends_markers_to_consumers() -> Iterator[None]:
         return found & ~hot_codec.MARKED
 
     with ExitStack() as planted:
-        for module in (single, shared, key_shared):
+        for module in (single, shared, dispatcher):
             planted.enter_context(replaced(module, "batch_sizes", counted))
         yield
 

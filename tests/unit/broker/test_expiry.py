@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lived import Lived
 
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.consumers.key_ranges import KeySharedPolicy
-from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
+from magnetar.broker.dispatch.key_shared import KeySharedPolicy
+from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
 from magnetar.broker.subscriptions.base import SubscriptionType

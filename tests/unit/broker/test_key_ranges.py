@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.broker.consumers.key_ranges import (
+from magnetar.broker.dispatch.key_shared import KeySharedMode, KeySharedPolicy
+from magnetar.broker.dispatch.key_shared.ranges import (
     HalvedRanges,
     HashRing,
     KeyRanges,
-    KeySharedMode,
-    KeySharedPolicy,
     StickyRanges,
     key_ranges,
     ranges_of,

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.consumers.keyed_consumer import DrainingSlots
-from magnetar.broker.dispatch.replay import KeyedReplay
+from magnetar.broker.dispatch.key_shared.consumer import DrainingSlots
+from magnetar.broker.dispatch.key_shared.replay import KeyedReplay
 
 OWNERS: list[Any] = [type("Owner", (), {})() for _ in range(3)]
 

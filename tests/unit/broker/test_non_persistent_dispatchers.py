@@ -10,10 +10,10 @@ import pytest
 from simulated_io import SimulatedDisk, simulated_io
 
 from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
-from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.dispatch.key_shared import KeySharedMode, KeySharedPolicy
+from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
 from magnetar.broker.dispatch.non_persistent import (
     NonPersistentExclusive,
     NonPersistentFailover,

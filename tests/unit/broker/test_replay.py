@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from magnetar.broker.dispatch.replay import ReplayPositions
+from magnetar.broker.dispatch.shared import ReplayPositions
 
 
 def test_gives_out_the_lowest_that_lie_close() -> None:

@@ -1,1 +1,1 @@
-"""Consumers, and the division of keys among them."""
+"""Consumers: what each of them holds and may receive."""

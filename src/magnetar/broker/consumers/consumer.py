@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
-from magnetar.broker.consumers.key_ranges import Range
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must
@@ -465,14 +464,17 @@ class RangedConsumer(Consumer[S_co]):
 
     def __init__(
         self,
-        ranges: Sequence[Range],
+        ranges: Sequence[tuple[int, int]],
         subscription: S_co,
         connection: Connection,
         consumer_id: int,
         name: str,
         **more: Unpack[ConsumerFacts],
     ) -> None:
-        """:param more: arguments of :class:`Consumer`"""
+        """:param ranges: first and last slot of each range, both included
+
+        :param more: arguments of :class:`Consumer`
+        """
         super().__init__(subscription, connection, consumer_id, name, **more)
         self.ranges = ranges
 

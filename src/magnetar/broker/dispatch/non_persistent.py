@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from magnetar.broker.consumers.consumer import AnyConsumer, RangedConsumer
-from magnetar.broker.consumers.keyed_consumer import AnyKeyed, KeyDivision
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchSettings, DispatchTopic
+from magnetar.broker.dispatch.key_shared.consumer import AnyKeyed, KeyDivision
 from magnetar.broker.dispatch.single import in_order, pick_active
 from magnetar.broker.dispatch.waiting import (
     AT_END,

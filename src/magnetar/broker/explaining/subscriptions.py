@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from magnetar.broker.consumers.consumer import AnyConsumer
-from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.waiting import Reason, lack_of
 from magnetar.broker.explaining.answer import MOST_NAMED, Explanation, command, counted, of_dispatch, waits

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from magnetar.broker.compaction.compactor import CompactionFigures
 from magnetar.broker.consumers.consumer import AnyConsumer
-from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
-from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
+from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics, TopicMetrics
 from magnetar.broker.stats.taken import of_subscription, of_topic, replication_stats

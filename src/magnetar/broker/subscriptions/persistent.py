@@ -11,7 +11,7 @@ from magnetar.broker import events
 from magnetar.broker.compaction.reading import CompactedReading, ReadStart
 from magnetar.broker.consumers.consumer import MAX_BATCH, AnyConsumer
 from magnetar.broker.dispatch.filters import fitting_filters
-from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single import FailoverDispatcher, SingleConsumerDispatcher

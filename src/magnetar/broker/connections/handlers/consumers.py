@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from magnetar.broker.connections import permissions
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer, ConsumerFacts, RangedConsumer
-from magnetar.broker.consumers.key_ranges import KeySharedMode, KeySharedPolicy
-from magnetar.broker.consumers.keyed_consumer import KeyedConsumer
+from magnetar.broker.dispatch.key_shared import KeySharedMode, KeySharedPolicy
+from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION

@@ -10,14 +10,8 @@ from operator import rshift
 from typing import TYPE_CHECKING, Unpack
 
 from magnetar.broker.consumers.consumer import Consumer, ConsumerFacts, ConsumerSubscription, S_co
-from magnetar.broker.consumers.key_ranges import (
-    KeyedMember,
-    KeySharedPolicy,
-    Range,
-    Segments,
-    key_ranges,
-    ranges_of,
-)
+from magnetar.broker.dispatch.key_shared import KeyedMember, KeySharedPolicy, Range
+from magnetar.broker.dispatch.key_shared.ranges import Segments, key_ranges, ranges_of
 from magnetar.errors import ConsumerBusy
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position

@@ -6,13 +6,11 @@ order, and its holder. Consumers can be any objects; they are compared by identi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import IntEnum
 from itertools import pairwise
 from typing import Protocol
 
+from magnetar.broker.dispatch.key_shared import KeyedMember, KeySharedMode, Range
 from magnetar.errors import ConsumerAssignFailure
-from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.hashes import murmur3_positive
 from magnetar.protocol.hot_codec import slot_of
 from magnetar.protocol.hot_keys import RANGE_SLOTS, RING_SLOTS
@@ -20,35 +18,6 @@ from magnetar.protocol.hot_keys import RANGE_SLOTS, RING_SLOTS
 LAST_SLOT = 65535
 _END = 65536
 """Above all slots."""
-
-Range = tuple[int, int]
-"""First and last slot, both included."""
-
-
-class KeySharedMode(IntEnum):
-    """``KeySharedMode`` of SUBSCRIBE."""
-
-    AUTO_SPLIT = 0
-    STICKY = 1
-
-
-@dataclass(frozen=True, slots=True)
-class KeySharedPolicy:
-    """What a consumer asks for when it joins a Key_Shared subscription."""
-
-    mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
-    ranges: Sequence[Range] = ()
-    """The slots that a STICKY consumer asks for."""
-    allow_out_of_order: bool = False
-    """Messages of a key may overtake each other when consumers join or leave."""
-
-
-class KeyedMember(Protocol):
-    """A consumer to which slots are assigned."""
-
-    name: str
-    policy: KeySharedPolicy
-
 
 Segments = list[tuple[int, KeyedMember | None]]
 """The last slot of each segment and its holder, ascending up to :data:`_END`; None: no holder."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from magnetar.broker.consumers.key_ranges import Range
-from magnetar.broker.consumers.keyed_consumer import (
+from magnetar.broker.dispatch.key_shared import Range
+from magnetar.broker.dispatch.key_shared.consumer import (
     SLOT_SHIFT,
     AnyKeyed,
     DrainingSlots,
     KeyDivision,
     KeyedShare,
 )
+from magnetar.broker.dispatch.key_shared.replay import KeyedReplay
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
-from magnetar.broker.dispatch.replay import KeyedReplay
 from magnetar.broker.dispatch.waiting import (
     DELAYED,
     KEY_HELD,
