@@ -104,18 +104,18 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return UNACKED_BROKER if self._held else UNACKED_SUBSCRIPTION
 
     @abstractmethod
-    def add(self, consumer: C) -> None: ...
+    def add(self, consumer: AnyConsumer) -> None: ...
 
     @abstractmethod
-    def remove(self, consumer: C) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         """Removes a consumer; its unacknowledged messages go to the others."""
 
     @abstractmethod
-    def _wait_again(self, consumer: C, position: Position) -> int | None:
+    def _wait_again(self, consumer: AnyConsumer, position: Position) -> int | None:
         """Moves a position from the consumer that holds it to the replay list. Returns its messages; None if
         the consumer does not hold it."""
 
-    def flow(self, _consumer: C) -> None:
+    def flow(self, _consumer: AnyConsumer) -> None:
         self.read_more()
 
     def rewound(self) -> None:
@@ -326,12 +326,12 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     # Redelivery and acknowledgement
 
-    def redeliver_all(self, consumer: C) -> None:
+    def redeliver_all(self, consumer: AnyConsumer) -> None:
         """Moves all unacknowledged messages of a consumer to the replay list."""
         positions = [(ledger, entry) for ledger, held in consumer.pending.items() for entry in held]
         self.redeliver(consumer, positions)
 
-    def redeliver(self, consumer: C, positions: Sequence[Position]) -> None:
+    def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position]) -> None:
         """Moves these positions to the replay list if the consumer holds them; any consumer may get them."""
         for position in positions:
             messages = self._wait_again(consumer, position)
@@ -353,7 +353,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._unblock()
             self.read_more()
 
-    def let_go_run(self, consumer: C, run: AckRun) -> None:
+    def let_go_run(self, consumer: AnyConsumer, run: AckRun) -> None:
         """A consumer has acknowledged entries: whichever consumer holds them lets go of them."""
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from magnetar.broker.consumers.consumer import AnyConsumer, RangedConsumer
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchSettings, DispatchTopic
-from magnetar.broker.dispatch.key_shared.consumer import AnyKeyed, KeyDivision
+from magnetar.broker.dispatch.key_shared.consumer import AnyKeyed, KeyDivision, keyed
 from magnetar.broker.dispatch.single import in_order, pick_active
 from magnetar.broker.dispatch.waiting import (
     AT_END,
@@ -39,14 +39,13 @@ class NonPersistentDispatcher(ABC, Generic[C]):
     def active(self) -> AnyConsumer | None:
         return None
 
-    def add(self, consumer: C) -> None:
-        self.consumers.append(consumer)
+    @abstractmethod
+    def add(self, consumer: AnyConsumer) -> None: ...
 
-    def remove(self, consumer: C) -> None:
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
+    def remove(self, consumer: AnyConsumer) -> None:
+        self.consumers[:] = [each for each in self.consumers if each is not consumer]
 
-    def flow(self, _consumer: C) -> None:
+    def flow(self, _consumer: AnyConsumer) -> None:
         """Called when the consumer has more permits; there is nothing to send."""
 
     def use(self, settings: DispatchSettings) -> None:
@@ -75,7 +74,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
     def _deliver(self, run: NonPersistentRun) -> int:
         """Sends each entry to a consumer; returns how many messages were dropped, and sets the reason."""
 
-    def _deliver_part(self, consumer: C, part: NonPersistentRun) -> int:
+    def _deliver_part(self, consumer: AnyConsumer, part: NonPersistentRun) -> int:
         """Sends a consumer as many of the entries as it takes; returns how many messages were dropped."""
         stop = takes(consumer, part, 0, part.count)
         messages = part.messages_in(0, stop)
@@ -110,6 +109,9 @@ def takes(consumer: AnyConsumer, run: NonPersistentRun, first: int, end: int) ->
 
 class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
     """Sends everything to the one consumer."""
+
+    def add(self, consumer: AnyConsumer) -> None:
+        self.consumers.append(consumer)
 
     @property
     def active(self) -> AnyConsumer | None:
@@ -224,17 +226,19 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
         self.division = KeyDivision()
         self._routing = KeyRouting()
 
-    def add(self, consumer: AnyKeyed) -> None:
+    def add(self, consumer: AnyConsumer) -> None:
         """:raises ConsumerBusy: it asks for another division than the present consumers
 
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """
+        consumer = keyed(consumer)
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)
         self.consumers.append(consumer)
         self.division.divide(self.consumers)
 
-    def remove(self, consumer: AnyKeyed) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         if consumer in self.consumers:
+            consumer = keyed(consumer)
             self.consumers.remove(consumer)
             self.division.leave(consumer)
             self.division.divide(self.consumers)

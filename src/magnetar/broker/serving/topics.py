@@ -27,9 +27,8 @@ from magnetar.broker.serving.policy_changes import apply_changed, leave
 from magnetar.broker.serving.recoveries import Recoveries
 from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topics.any_topic import AnyTopic, persistent
+from magnetar.broker.topics.any_topic import AnyBaseTopic, AnyTopic, persistent
 from magnetar.broker.topics.applied_policies import retention_settings
-from magnetar.broker.topics.base import AnyBaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic, topic_class

@@ -26,7 +26,6 @@ from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.base import AnyBaseTopic
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
@@ -132,7 +131,7 @@ def of_non_persistent_subscription(subscription: NonPersistentSubscription) -> S
     return now
 
 
-def _of_any_topic(topic: AnyBaseTopic, subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
+def _of_any_topic(topic: AnyTopic, subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
     """Returns the figures that both kinds of topics have."""
     return TopicMetrics(
         name=topic.full_name,

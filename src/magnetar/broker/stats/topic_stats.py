@@ -16,7 +16,7 @@ from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, Subs
 from magnetar.broker.stats.taken import of_subscription, of_topic, replication_stats
 from magnetar.broker.subscriptions.base import AnyDispatcher, BaseSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.topics.base import AnyBaseTopic
+from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.persistent import Topic
 from magnetar.ledger.interface import LedgerMetadata
@@ -246,7 +246,7 @@ def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, 
     return stats
 
 
-def traffic_stats(topic: AnyBaseTopic, now: TopicMetrics) -> Json:
+def traffic_stats(topic: AnyTopic, now: TopicMetrics) -> Json:
     """Returns what came in and went out, for either kind of topic."""
     return {
         "msgRateIn": now.rate_in,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
 
 from magnetar.broker import events
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchTopic
 from magnetar.broker.dispatch.non_persistent import (
-    NonPersistentDispatcher,
     NonPersistentExclusive,
     NonPersistentFailover,
     NonPersistentKeyShared,
@@ -27,8 +25,8 @@ from magnetar.broker.subscriptions.base import (
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
 
-AnyNonPersistent: TypeAlias = NonPersistentDispatcher[Any]
-_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], AnyNonPersistent]] = {
+Dispatcher = NonPersistentExclusive | NonPersistentShared | NonPersistentKeyShared
+_DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], Dispatcher]] = {
     SubscriptionType.Exclusive: NonPersistentExclusive,
     SubscriptionType.Failover: NonPersistentFailover,
     SubscriptionType.Shared: NonPersistentShared,
@@ -43,7 +41,7 @@ class NonPersistentSubscription(BaseSubscription):
     """
 
     topic: DispatchTopic
-    dispatcher: AnyNonPersistent | None
+    dispatcher: Dispatcher | None
 
     def __init__(self, topic: DispatchTopic, name: str, properties: dict[str, str], *, durable: bool) -> None:
         super().__init__(name, properties, topic.clock.wall_ms())
@@ -56,7 +54,7 @@ class NonPersistentSubscription(BaseSubscription):
     def durable(self) -> bool:
         return self._durable
 
-    def _new_dispatcher(self, kind: SubscriptionType) -> AnyNonPersistent:
+    def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
         return _DISPATCHERS[kind](self.topic)
 
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from magnetar.broker import events
 from magnetar.broker.compaction.reading import CompactedReading, ReadStart
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 REPLICATED = "pulsar.replicated.subscription"
 """Property of a cursor, 1 if its subscription is marked as replicated."""
-AnyMany: TypeAlias = ManyConsumersDispatcher[Any]
-Dispatcher = SingleConsumerDispatcher | AnyMany
+Dispatcher = SingleConsumerDispatcher | SharedDispatcher | KeySharedDispatcher
 _DISPATCHERS: dict[SubscriptionType, Callable[[Subscription], Dispatcher]] = {
     SubscriptionType.Exclusive: SingleConsumerDispatcher,
     SubscriptionType.Failover: FailoverDispatcher,

@@ -9,6 +9,9 @@ from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.schemas.data import NO_VERSION, SchemaData, SchemaType, version_bytes
 from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.base import BaseTopic
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
@@ -23,6 +26,8 @@ from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
 
 AnyTopic = Topic | NonPersistentTopic
+AnyBaseTopic = BaseTopic[Subscription] | BaseTopic[NonPersistentSubscription]
+"""A topic as it registers itself as busy, not yet known to be one of :data:`AnyTopic`."""
 T = TypeVar("T", bound=AnyTopic)
 _MIGRATED = "migrated"
 """Property of the managed ledger of a migrated topic, as Apache Pulsar writes it."""

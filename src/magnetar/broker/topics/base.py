@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FindFilters, no_filters
@@ -87,7 +87,7 @@ class BaseTopic(ABC, Generic[S]):
         settings: TopicSettings,
         budget: LoopBudget,
         policies: EffectivePolicies,
-        mark_busy: Callable[[AnyBaseTopic], None],
+        mark_busy: Callable[[BaseTopic[S]], None],
         shared: SharedLimits | None = None,
     ) -> None:
         """:param shared: limits that are shared with other topics; None: there are none"""
@@ -265,7 +265,3 @@ class BaseTopic(ABC, Generic[S]):
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_all(self.departure)
             subscription.close()
-
-
-AnyBaseTopic: TypeAlias = BaseTopic[Any]
-"""A topic with any type of subscriptions."""

@@ -13,7 +13,7 @@ from magnetar.broker.flow.resource_groups import SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
-from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
+from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.subscribing import NonPersistentSubscriptions
 from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Io
@@ -39,7 +39,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         settings: TopicSettings,
         budget: LoopBudget,
         policies: EffectivePolicies,
-        mark_busy: Callable[[AnyBaseTopic], None],
+        mark_busy: Callable[[BaseTopic[NonPersistentSubscription]], None],
         shared: SharedLimits | None = None,
     ) -> None:
         self._epoch: int | None = None

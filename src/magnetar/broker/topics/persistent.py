@@ -27,7 +27,7 @@ from magnetar.broker.publishing.producer import Producer, Publish, sequence_mark
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings, use_persistence
-from magnetar.broker.topics.base import AnyBaseTopic, BaseTopic, TopicSettings
+from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers
 from magnetar.broker.topics.subscribing import PersistentSubscriptions
 from magnetar.errors import (
@@ -90,7 +90,7 @@ class Topic(BaseTopic[Subscription]):
         settings: TopicSettings,
         budget: LoopBudget,
         policies: EffectivePolicies,
-        mark_busy: Callable[[AnyBaseTopic], None],
+        mark_busy: Callable[[BaseTopic[Subscription]], None],
         record_latency: Callable[[float], None],
         compactor: Compactor,
         shared: SharedLimits | None = None,

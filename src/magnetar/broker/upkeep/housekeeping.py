@@ -11,7 +11,7 @@ from typing import TypeVar
 from magnetar.broker.flow.rates import ALL, Rate, RateHistory
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topics.base import AnyBaseTopic
+from magnetar.broker.topics.any_topic import AnyBaseTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas

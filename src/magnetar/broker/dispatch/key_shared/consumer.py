@@ -9,7 +9,13 @@ from itertools import repeat
 from operator import rshift
 from typing import TYPE_CHECKING, Unpack
 
-from magnetar.broker.consumers.consumer import Consumer, ConsumerFacts, ConsumerSubscription, S_co
+from magnetar.broker.consumers.consumer import (
+    AnyConsumer,
+    Consumer,
+    ConsumerFacts,
+    ConsumerSubscription,
+    S_co,
+)
 from magnetar.broker.dispatch.key_shared import KeyedMember, KeySharedPolicy, Range
 from magnetar.broker.dispatch.key_shared.ranges import Segments, key_ranges, ranges_of
 from magnetar.errors import ConsumerBusy
@@ -82,11 +88,6 @@ class KeyedConsumer(Consumer[S_co]):
     def messages_held(self, ledger_id: int, entry_id: int) -> int:
         return super().messages_held(ledger_id, entry_id) & _MESSAGES
 
-    def slot_held(self, ledger_id: int, entry_id: int) -> int | None:
-        """Returns the slot of a position; None if it is not held."""
-        packed = self.pending.get(ledger_id, {}).get(entry_id)
-        return None if packed is None else packed >> SLOT_SHIFT
-
     def slots(self) -> Counter[int]:
         """Returns the number of entries it holds of each slot."""
         found: Counter[int] = Counter()
@@ -113,6 +114,13 @@ class KeyedConsumer(Consumer[S_co]):
 
 
 AnyKeyed = KeyedConsumer[ConsumerSubscription]
+
+
+def keyed(consumer: AnyConsumer) -> AnyKeyed:
+    """:raises TypeError: the consumer was not made for a Key_Shared subscription"""
+    if not isinstance(consumer, KeyedConsumer):
+        raise TypeError(f"consumer {consumer.name!r} has no slots: make a KeyedConsumer")
+    return consumer
 
 
 class KeyDivision:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.key_shared import Range
 from magnetar.broker.dispatch.key_shared.consumer import (
     SLOT_SHIFT,
@@ -17,6 +18,7 @@ from magnetar.broker.dispatch.key_shared.consumer import (
     DrainingSlots,
     KeyDivision,
     KeyedShare,
+    keyed,
 )
 from magnetar.broker.dispatch.key_shared.replay import KeyedReplay
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
@@ -66,11 +68,12 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
     # Consumers
 
-    def add(self, consumer: AnyKeyed) -> None:
+    def add(self, consumer: AnyConsumer) -> None:
         """:raises ConsumerBusy: it asks for another division than the present consumers
 
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """
+        consumer = keyed(consumer)
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)
         if not self.consumers:
             self._cursor.rewind()
@@ -81,9 +84,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.waits.because(NOBODY_READY)
         self._divide()
 
-    def remove(self, consumer: AnyKeyed) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         if consumer not in self.consumers:
             return
+        consumer = keyed(consumer)
         self.consumers.remove(consumer)
         self.division.leave(consumer)
         held = list(consumer.held())
@@ -361,10 +365,11 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
     # Redelivery and acknowledgement
 
-    def _wait_again(self, consumer: AnyKeyed, position: Position) -> int | None:
-        slot = consumer.slot_held(*position)
-        if slot is None:
+    def _wait_again(self, consumer: AnyConsumer, position: Position) -> int | None:
+        packed = consumer.pending.get(position[0], {}).get(position[1])
+        if packed is None:
             return None
+        slot = packed >> SLOT_SHIFT
         messages = consumer.let_go(*position)
         self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
         return messages
