@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -46,7 +46,7 @@ def _present(topic: Callable[[], T | None]) -> T:
     return found
 
 
-class Subscriptions(dict[str, S]):
+class Subscriptions(dict[str, S], ABC):
     """The subscriptions by name."""
 
     def __init__(self, topic: BaseTopic[S]) -> None:
