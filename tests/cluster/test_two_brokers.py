@@ -20,6 +20,7 @@ from cluster_requests import asked
 from dashboard_page import Page
 from explained import until
 from kazoo.client import KazooClient
+from proxy_process import ProxyProcess
 
 from magnetar.cli.pulsar_admin import main
 
@@ -258,3 +259,32 @@ def test_the_page_shows_what_both_carry_and_leads_to_the_other(brokers: list[Bro
         page.waiting.until(lambda _: browser.current_url.startswith(f"{other.http_url}/"))
         page.sees("Brokers of the cluster", *names)
         page.check_console()
+
+
+def test_the_page_of_each_broker_and_of_topics_of_both_is_shown_through_a_proxy(
+    brokers: list[BrokerProcess], cluster: BookKeeperServers, tmp_path: Path
+) -> None:
+    one, _other = brokers
+    names = sorted(broker.http_url.removeprefix("http://") for broker in brokers)
+    _given(one, "PUT", "/admin/v2/persistent/public/default/shown/partitions", _PARTITIONS)
+    both = _placed(brokers, [f"shown-partition-{index}" for index in range(_PARTITIONS)])
+    proxy = ProxyProcess(tmp_path / "proxy", metadataStoreUrl=f"zk:{cluster.zookeeper.address}")
+    try:
+        proxy.start()
+        with chromium(1280, 900) as browser:
+            page = Page(browser, proxy.http_url)
+            page.go("/")
+            table = "[aria-label='Brokers of the cluster']"
+            for here, there in (names, names[::-1]):
+                page.sees("Brokers of the cluster", here, there, "this broker", "live")
+                row = page.element(f"{table} tr[data-key='{here}']")
+                assert "this broker" in row.text
+                page.element(f"{table} tr[data-key='{there}'] a").click()
+                page.waiting.until(lambda _, there=there: there.replace(":", "%3A") in browser.current_url)
+                assert browser.current_url.startswith(f"{proxy.http_url}/?broker=")
+            for number in both:
+                page.go(f"/topic/persistent/public/default/shown-partition-{number}")
+                page.sees("0 subscriptions", "Permissions", "live")
+            page.check_console()
+    finally:
+        proxy.close()

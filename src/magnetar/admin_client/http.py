@@ -119,18 +119,21 @@ class AdminHttp:
             _answer(status, data.decode("utf-8", "replace"))
         return headers
 
-    def events(self, path: str, query: dict[str, str] | None = None) -> EventStream:
+    def events(
+        self, path: str, query: dict[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> EventStream:
         """Opens the server-sent events of a path, at the first broker that answers.
 
+        :param headers: added to those of every request
         :raises AdminError: no connection, or the broker refused; the text is its reason
         """
         target = _target(path, query)
         for _ in self._urls[1:]:
             try:
-                return self._events(self._urls[0] + target)
+                return self._events(self._urls[0] + target, headers or {})
             except CannotConnect:
                 self._urls = [*self._urls[1:], self._urls[0]]
-        return self._events(self._urls[0] + target)
+        return self._events(self._urls[0] + target, headers or {})
 
     def _exchanged(
         self,
@@ -187,12 +190,12 @@ class AdminHttp:
         finally:
             connection.close()
 
-    def _events(self, url: str) -> EventStream:
+    def _events(self, url: str, added: Mapping[str, str]) -> EventStream:
         connection, asked = self._connected(url)
         opened = connection.sock
         going_on = False
         try:
-            headers = {**self._headers(JSON_TYPE), "Accept": EVENTS_TYPE}
+            headers = {**self._headers(JSON_TYPE), "Accept": EVENTS_TYPE, **added}
             response = _answered(connection, "GET", url, None, headers)
             if response.status == HTTPStatus.OK and response.headers.get_content_type() == EVENTS_TYPE:
                 going_on = True

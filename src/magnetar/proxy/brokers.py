@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import zip_longest
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ from magnetar.metadata.interface import Change, MetadataError, MetadataStore, Se
 
 log = logging.getLogger(__name__)
 BROKERS = "/loadbalance/brokers"
+_VERSION_PREFIX = "magnetar-"
+"""The prefix of the version that a Magnetar broker registers."""
 _AGAIN_SECONDS = 1.0
 _ANY = "*"
 _HOST = re.compile(r"[-_.\w]{1,253}|[0-9A-Fa-f:.]{2,45}(%[-.\w]{1,32})?", re.ASCII)
@@ -31,6 +34,8 @@ class Broker:
     binary_tls: str = ""
     http: str = ""
     http_tls: str = ""
+    magnetar: bool = False
+    """Whether it is registered as a broker of Magnetar, which has pages."""
 
     def target(self, *, tls: bool) -> BrokerTarget | None:
         """Returns the address of its binary protocol, with TLS or without; None: no such listener."""
@@ -38,6 +43,10 @@ class Broker:
 
     def web(self, *, tls: bool) -> str:
         return (self.http_tls if tls else self.http).rstrip("/")
+
+    def is_named(self, name: str) -> bool:
+        """Whether ``host:port`` is an address of its HTTP interface."""
+        return any(url and urlsplit(url).netloc.lower() == name for url in (self.http, self.http_tls))
 
 
 class Brokers(Protocol):
@@ -56,6 +65,17 @@ class Brokers(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def brokers_of_page(brokers: Brokers, name: str) -> Sequence[Broker]:
+    """Returns the brokers that can serve a page: always in the same order, so that an open page gets the
+    figures of one broker.
+
+    :param name: ``host:port`` of the only broker wanted; empty: any, those of Magnetar first
+    """
+    if name:
+        return [each for each in brokers.all if each.is_named(name.lower())]
+    return sorted(brokers.all, key=lambda each: (not each.magnetar, each.http, each.http_tls))
 
 
 def target_of_url(url: str) -> BrokerTarget | None:
@@ -87,11 +107,8 @@ class NamedBrokers:
 
     def __init__(self, binary: str, binary_tls: str, http: str, http_tls: str) -> None:
         """Each is a URL that may name several addresses, or empty."""
-        urls = [_each(text) for text in (binary, binary_tls, http, http_tls)]
-        count = max(map(len, urls))
-        self.all = [
-            Broker(*(one[index] if index < len(one) else "" for one in urls)) for index in range(count)
-        ]
+        urls = _each(binary), _each(binary_tls), _each(http), _each(http_tls)
+        self.all = [Broker(*each) for each in zip_longest(*urls, fillvalue="")]
         self._turns = _InTurn()
 
     def in_turn(self) -> Sequence[Broker]:
@@ -203,7 +220,11 @@ def _broker_of(value: bytes) -> Broker | None:
     urls = [record.get(key) or "" for key in keys]
     if not all(isinstance(url, str) for url in urls) or not any(urls):
         return None
-    return Broker(*urls) if all(map(_is_address, urls)) else None
+    magnetar = str(record.get("brokerVersionString") or "").startswith(_VERSION_PREFIX)
+    if not all(map(_is_address, urls)):
+        return None
+    binary, binary_tls, http, http_tls = urls
+    return Broker(binary, binary_tls, http, http_tls, magnetar)
 
 
 def _is_address(url: str) -> bool:

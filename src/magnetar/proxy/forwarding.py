@@ -6,6 +6,7 @@ The proxy follows 307 redirects itself, because its clients cannot reach brokers
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -18,14 +19,21 @@ from magnetar.http.engine.message import Request, Response, error_response
 from magnetar.io.interfaces import Loop
 from magnetar.io.tls import TlsRefused
 from magnetar.lazy_dataclass import dataclass
-from magnetar.proxy.brokers import AllowedTargets, Brokers, TargetDenied, is_web_of
-from magnetar.proxy.web_client import BrokerResponse, NotAnswered, WebNetworks
+from magnetar.proxy.brokers import AllowedTargets, Brokers, TargetDenied, brokers_of_page, is_web_of
+from magnetar.proxy.web_client import ArrivingEvents, BrokerResponse, NotAnswered, WebNetworks
 from magnetar.security.authentication import Principal
 
 log = logging.getLogger(__name__)
 _BROKERS_PATHS = ("/admin", "/lookup")
+_PAGE_PATHS = ("/dashboard", "/openapi", "/openapi.json", "/admin/v2/magnetar")
+"""Pages, and what they show of the broker that answers, such as its storage."""
+_PAGE_FILE = re.compile(r"/|/openapi(\.json)?|/(dashboard|openapi)/\w+\.(js|css|svg)", re.ASCII)
+"""Files that brokers give to everybody: a browser asks for them before its user can authenticate."""
+BROKER_HEADER = "Magnetar-Broker"
+"""In requests of a page, ``host:port`` of the broker that it shows; in answers, of the one that was asked."""
 _FUNCTIONS = ("function", "source", "sink", "worker", "worker-stats", "functions", "sources", "sinks")
-_REDIRECTS = (301, 302, 307, 308)
+_REDIRECTS = (301, 302, 307, 308, 421)
+"""421 is what a page gets if another broker serves a topic, with its address."""
 _MAX_REDIRECTS = 8
 _HOP_BY_HOP = frozenset(
     {
@@ -41,10 +49,13 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
         "content-length",
         "expect",
+        BROKER_HEADER.lower(),
     }
 )
 _OURS = _HOP_BY_HOP | {"date", "server", "content-type"}
 """Headers of an answer that are replaced."""
+_CHECKED = frozenset({"origin"})
+"""Headers that the proxy has checked: to brokers its own address would be that of a foreign page."""
 _CREDENTIALS = frozenset({"authorization", "x-pulsar-auth-method-name"})
 _ORIGINAL = "X-Original-Principal"
 
@@ -88,26 +99,50 @@ class Forwarding:
         self._auth_headers = auth_headers
         self._in_progress = 0
 
+    def is_public(self, request: Request) -> bool:
+        """Whether it asks for a file of a page."""
+        return (
+            request.method in ("GET", "HEAD")
+            and _PAGE_FILE.fullmatch(request.path) is not None
+            and self._reverse(request.path) is None
+        )
+
+    def _reverse(self, path: str) -> ReverseProxy | None:
+        return next((each for each in self._options.reverse if _is_below(path, each.path)), None)
+
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
         """Returns the answer; None: the path is not forwarded.
 
-        :param principal: the principal of the client; None: clients do not authenticate
+        :param principal: the principal of the client; None: clients do not authenticate, or need not here
         """
-        reverse = next((each for each in self._options.reverse if _is_below(request.path, each.path)), None)
-        if reverse is None and not any(_is_below(request.path, path) for path in _BROKERS_PATHS):
+        reverse = self._reverse(request.path)
+        is_of_brokers = _is_of_page(request.path) or any(
+            _is_below(request.path, path) for path in _BROKERS_PATHS
+        )
+        if reverse is None and not is_of_brokers:
             return None
         if _leaves_its_place(request.path):
             return error_response(HTTPStatus.BAD_REQUEST, "Paths with . or .. are not forwarded")
         if self._in_progress >= self._options.most:
             return error_response(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests are in progress")
         self._in_progress += 1
+        made: Response | None = None
         try:
             if reverse is not None:
                 url = reverse.proxy_to + request.target[len(reverse.path) :]
-                return await self._to_other(url, request)
-            return await self._to_brokers(request, principal)
+                made = await self._to_other(url, request)
+            else:
+                made = await self._to_brokers(request, principal)
+            return made
         finally:
-            self._in_progress -= 1
+            if made is not None and isinstance(made.streamed, ArrivingEvents):
+                made.streamed.seconds = self._options.seconds
+                made.streamed.ended = self._ended
+            else:
+                self._ended()
+
+    def _ended(self) -> None:
+        self._in_progress -= 1
 
     async def _to_other(self, url: str, request: Request) -> Response:
         headers = [(name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP]
@@ -123,10 +158,21 @@ class Forwarding:
             log.error("cannot use the credentials of the proxy", extra={"reason": str(error)})
             return error_response(HTTPStatus.BAD_GATEWAY, "The credentials of the proxy cannot be used")
         failure = error_response(HTTPStatus.SERVICE_UNAVAILABLE, "No broker is available")
-        for base in self._places(request.path):
+        chosen = request.headers.get(BROKER_HEADER.lower(), "").strip()
+        of_page = _is_of_page(request.path)
+        places = self._places(request.path, chosen, of_page=of_page)
+        if chosen and not places:
+            return error_response(
+                HTTPStatus.NOT_FOUND,
+                f"The proxy knows no broker {chosen[:300]!r}: open the page without ?broker=, or set "
+                "metadataStoreUrl, or list all brokers in brokerWebServiceURL",
+            )
+        for base in places:
             url = base + request.target
             try:
-                return _passed_on(await self._followed(request, url, headers))
+                answer = _passed_on(await self._followed(request, url, headers))
+                asked = [(BROKER_HEADER, urlsplit(base).netloc)] if of_page else []
+                return replace(answer, headers=[*answer.headers, *asked])
             except TargetDenied as denied:
                 log.warning(
                     "request refused: its target is not an allowed broker", extra={"reason": str(denied)}
@@ -144,16 +190,20 @@ class Forwarding:
                     return failure
         return failure
 
-    def _places(self, path: str) -> Sequence[str]:
+    def _places(self, path: str, chosen: str, *, of_page: bool) -> Sequence[str]:
+        """:param chosen: ``host:port`` of the broker that a page shows; empty: any broker"""
         functions = self._options.functions_url
         if functions and path.rstrip("/").split("/")[2:] and _is_of_functions(path):
             return [functions.rstrip("/")]
-        found = [broker.web(tls=self._options.tls) for broker in self._brokers.in_turn()]
+        brokers = brokers_of_page(self._brokers, chosen) if of_page or chosen else self._brokers.in_turn()
+        found = [broker.web(tls=self._options.tls) for broker in brokers]
         return [url for url in found if url]
 
     async def _headers(self, request: Request, principal: Principal | None) -> list[tuple[str, str]]:
         """Returns the headers for a broker, in which only the proxy sets the original principal."""
-        left_out = _HOP_BY_HOP | {_ORIGINAL.lower()}
+        left_out = _HOP_BY_HOP | _CHECKED | {_ORIGINAL.lower()}
+        if self.is_public(request):
+            left_out |= _CREDENTIALS
         if principal is None or self._options.forward_credentials:
             # Unchanged: brokers authenticate the client itself.
             return [(name, value) for name, value in request.headers.items() if name not in left_out]
@@ -169,6 +219,8 @@ class Forwarding:
             location = answer.header("location")
             if answer.status not in _REDIRECTS or not location:
                 return answer
+            if answer.events is not None:
+                answer.events.close()
             following = _joined(url, location)
             if not is_web_of(self._brokers, following):
                 if self._brokers.complete:
@@ -188,6 +240,11 @@ class Forwarding:
             self._loop, request.method, url, [*headers, *length, ("Connection", "close")], body
         )
         return await within(self._loop, self._options.seconds, asked, f"asking {url}")
+
+
+def _is_of_page(path: str) -> bool:
+    """Whether a page needs the answer of the same broker each time."""
+    return path == "/" or any(_is_below(path, root) for root in _PAGE_PATHS)
 
 
 def _is_below(path: str, root: str) -> bool:
@@ -221,7 +278,10 @@ def _is_of_functions(path: str) -> bool:
 
 def _passed_on(answer: BrokerResponse) -> Response:
     headers = [(name, value) for name, value in answer.headers if name not in _OURS]
-    made = Response(answer.status, answer.body, answer.header("content-type") or None, headers)
+    kind = answer.header("content-type") or None
+    if answer.events is not None:
+        return Response(answer.status, content_type=kind, headers=headers, streamed=answer.events)
+    made = Response(answer.status, answer.body, kind, headers)
     return replace(made, body=b"") if answer.status in (204, 304) else made
 
 
@@ -240,6 +300,9 @@ class Redirecting:
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
+
+    def is_public(self, _request: Request) -> bool:
+        return False
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
         """Redirects (307) to the brokers in turn; requests over TLS are only redirected to TLS addresses."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 import h11
 
+from magnetar.http.engine.message import MOST_BYTES, Abandoned
 from magnetar.io.interfaces import ConnectingNetwork, Future, Loop, Transport
 from magnetar.io.waiting import fail, nobody_waits, settle
 from magnetar.lazy_dataclass import dataclass
 
 MAX_ANSWER_BYTES = 256 << 20
 """Largest answer; a list of a million topics has about 100 MB."""
+EVENTS_TYPE = "text/event-stream"
+"""The content type of answers that are passed on while they arrive."""
 _PORTS = {"http": 80, "https": 443}
 Headers = Sequence[tuple[str, str]]
 
@@ -27,10 +30,93 @@ class BrokerResponse:
     headers: Headers
     """Names in lower case."""
     body: bytes
+    events: ArrivingEvents | None = None
+    """The body, if it is passed on while it arrives; :attr:`body` is empty then. The receiver closes it."""
 
     def header(self, name: str) -> str:
         """Returns the first header with that name; empty: none."""
         return next((value for known, value in self.headers if known == name), "")
+
+
+class ArrivingEvents:
+    """The server-sent events of a broker: see :class:`magnetar.http.engine.message.Streamed`.
+
+    While the client does not read, at most :data:`MOST_BYTES` and one more read from the socket wait here.
+    """
+
+    def __init__(self, loop: Loop, exchange: Exchange) -> None:
+        self.seconds = 0.0
+        """Time without a byte after which the broker counts as lost; 0: no limit."""
+        self.ended: Callable[[], object] | None = None
+        """Called once, when nothing more is passed on."""
+        self._loop = loop
+        self._exchange = exchange
+        self._came = bytearray()
+        self._held = False
+        self._over = False
+        self._failure = ""
+        self._waiter: Future[None] | None = None
+
+    # called by the exchange
+
+    def feed(self, data: bytes | bytearray) -> None:
+        self._came += data
+        if len(self._came) > MOST_BYTES and not self._held:
+            self._held = True
+            self._exchange.hold(True)
+        self._wake()
+
+    def end(self) -> None:
+        self._over = True
+        self._wake()
+
+    def fail(self, reason: str) -> None:
+        """Notes that the rest will not arrive; does nothing after the end."""
+        if not self._over:
+            self._failure = self._failure or reason
+            self._wake()
+
+    # called by the connection to the client
+
+    async def next(self) -> bytes:
+        """Returns what has arrived, as soon as something has; empty: the end.
+
+        :raises Abandoned: the broker is lost or silent
+        """
+        while not self._came and not self._over:
+            if self._failure:
+                raise Abandoned(self._failure)
+            await self._wait()
+        data = bytes(self._came)
+        self._came.clear()
+        if self._held:
+            self._held = False
+            self._exchange.hold(False)
+        return data
+
+    def close(self) -> None:
+        self.end()
+        self._exchange.close()
+        ended, self.ended = self.ended, None
+        if ended is not None:
+            ended()
+
+    async def _wait(self) -> None:
+        waiter = self._waiter = self._loop.create_future()
+        silent = None
+        if self.seconds:
+            reason = f"the broker sent nothing for {self.seconds:g} s"
+            silent = self._loop.call_later(self.seconds, self.fail, reason)
+        try:
+            await waiter
+        finally:
+            if silent is not None:
+                silent.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
+            waiter, self._waiter = self._waiter, None
+            settle(waiter)
 
 
 class Exchange:
@@ -40,12 +126,14 @@ class Exchange:
         self.answer: Future[BrokerResponse] = loop.create_future()
         """The future of the answer; its exception is NotAnswered."""
         self.answer.add_done_callback(nobody_waits)
+        self._loop = loop
         self._http = h11.Connection(h11.CLIENT)
         self._request = h11.Request(method=method, target=target, headers=list(headers))
         self._sent_body = body
         self._transport: Transport | None = None
         self._head: h11.Response | None = None
         self._body = bytearray()
+        self._events: ArrivingEvents | None = None
 
     def connection_made(self, transport: Transport) -> None:
         self._transport = transport
@@ -62,7 +150,7 @@ class Exchange:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        fail(self.answer, NotAnswered(f"the connection has ended{f': {exc}' if exc else ''}"))
+        self._fail(f"the connection has ended{f': {exc}' if exc else ''}")
 
     def pause_writing(self) -> None:
         """Does nothing: the whole request is queued already."""
@@ -74,14 +162,28 @@ class Exchange:
         if self._transport is not None:
             self._transport.abort()
 
+    def hold(self, held: bool) -> None:
+        """Pauses or resumes reading from the broker."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
     def _feed(self, data: bytes) -> None:
-        if self.answer.done():
+        if self.answer.done() and self._events is None:
             return
         try:
             self._http.receive_data(data)
             self._take()
         except h11.RemoteProtocolError as error:
-            fail(self.answer, NotAnswered(f"the answer is not HTTP: {error}"))
+            self._fail(f"the answer is not HTTP: {error}")
+
+    def _fail(self, reason: str) -> None:
+        if self._events is not None:
+            self._events.fail(reason)
+        fail(self.answer, NotAnswered(reason))
 
     def _take(self) -> None:
         while True:
@@ -90,15 +192,33 @@ class Exchange:
                 return
             if isinstance(event, h11.Response):
                 self._head = event
+                self._pass_on_events(event)
             elif isinstance(event, h11.Data):
+                if self._events is not None:
+                    self._events.feed(event.data)
+                    continue
                 self._body += event.data
                 if len(self._body) > MAX_ANSWER_BYTES:
                     fail(self.answer, NotAnswered(f"the answer has more than {MAX_ANSWER_BYTES} bytes"))
                     return
             elif isinstance(event, h11.EndOfMessage) and self._head is not None:
-                headers = [(name.decode(), value.decode("latin-1")) for name, value in self._head.headers]
-                settle(self.answer, BrokerResponse(self._head.status_code, headers, bytes(self._body)))
+                if self._events is not None:
+                    self._events.end()
+                else:
+                    body = bytes(self._body)
+                    settle(self.answer, BrokerResponse(self._head.status_code, _headers_of(self._head), body))
                 return
+
+    def _pass_on_events(self, head: h11.Response) -> None:
+        headers = _headers_of(head)
+        response = BrokerResponse(head.status_code, headers, b"")
+        if response.header("content-type").partition(";")[0].strip().lower() == EVENTS_TYPE:
+            self._events = ArrivingEvents(self._loop, self)
+            settle(self.answer, BrokerResponse(head.status_code, headers, b"", self._events))
+
+
+def _headers_of(head: h11.Response) -> Headers:
+    return [(name.decode(), value.decode("latin-1")) for name, value in head.headers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +231,9 @@ class WebNetworks:
     async def exchange(
         self, loop: Loop, method: str, url: str, headers: Headers, body: bytes
     ) -> BrokerResponse:
-        """:param headers: the headers except Host
+        """Returns the answer: the whole of it, or the head of one whose events then arrive.
 
+        :param headers: the headers except Host
         :raises NotAnswered: the address does not answer
         :raises OSError: likewise
         :raises TlsRefused: the files for TLS cannot be used
@@ -135,6 +256,8 @@ class WebNetworks:
         try:
             await network.connect(parts.hostname, port or _PORTS[parts.scheme], factory)
             answer: BrokerResponse = await made[-1].answer
+            if answer.events is not None:
+                made.clear()
             return answer
         finally:
             for each in made:

@@ -54,6 +54,10 @@ class Forwards(Protocol):
         """
         ...
 
+    def is_public(self, request: Request) -> bool:
+        """Whether it asks for something that everybody gets."""
+        ...
+
 
 class WebServer(Listening):
     def __init__(
@@ -103,7 +107,8 @@ class WebServer(Listening):
         if refused is not None:
             return error_response(HTTPStatus.FORBIDDEN, refused)
         open_metrics = path == "/metrics" and not self._options.authenticate_metrics
-        principal = None if open_metrics else await self._who_asks(request)
+        is_open = open_metrics or self._forwarding.is_public(request)
+        principal = None if is_open else await self._who_asks(request)
         if self._options.stats and path == "/metrics":
             return self._metrics()
         if self._options.stats and (path == "/proxy-stats" or path.startswith("/proxy-stats/")):

@@ -17,6 +17,7 @@ from magnetar.proxy.brokers import (
     BrokerTarget,
     NamedBrokers,
     RegisteredBrokers,
+    brokers_of_page,
     is_web_of,
     target_of_url,
 )
@@ -62,6 +63,24 @@ def test_registered_brokers_come_and_go(tmp_path: Path, caplog: pytest.LogCaptur
     asyncio.run(work())
     # Each is told of once.
     assert len([each for each in caplog.records if "cannot read the record" in each.message]) == 7
+
+
+def test_a_page_gets_brokers_of_magnetar_first_and_always_in_the_same_order(tmp_path: Path) -> None:
+    async def work() -> None:
+        io = real_io(asyncio.get_running_loop(), tmp_path)
+        store = await EmbeddedMetadataStore.open_store(io, "metadata")
+        for name, version in (("b1", "4.0.8"), ("b3", "magnetar-1"), ("b2", "magnetar-1"), ("b0", None)):
+            await store.put(f"{BROKERS}/{name}:8080", record(name, brokerVersionString=version))
+        brokers = RegisteredBrokers(io.loop, store)
+        await brokers.open()
+        wanted = [f"http://b{number}:8080" for number in (2, 3, 0, 1)]
+        for _ in range(2):
+            assert [each.http for each in brokers_of_page(brokers, "")] == wanted
+        assert [each.http for each in brokers_of_page(brokers, "B1:8080")] == ["http://b1:8080"]
+        assert brokers_of_page(brokers, "b1") == brokers_of_page(brokers, "b9:8080") == []
+        await brokers.close()
+
+    asyncio.run(work())
 
 
 def test_who_goes_while_all_are_read_for_the_first_time_is_not_there(tmp_path: Path) -> None:

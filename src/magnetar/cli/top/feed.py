@@ -15,6 +15,7 @@ from magnetar.naming.namespace_name import NamespaceName
 
 RETRY_SECONDS = 2.0
 _EVENTS = "/dashboard/events/topics"
+_BROKER_HEADER = "Magnetar-Broker"
 TIMEOUT_SECONDS = 20.0
 """Timeout without data; a broker sends something every two seconds."""
 Shown = Mapping[str, Any]
@@ -105,10 +106,15 @@ class TopicSelection:
     """Words separated by blanks; the name contains all of them."""
     namespace: str = ""
     """Empty: all, with the figures of the broker."""
+    broker: str = ""
+    """``host:port`` of the broker that a proxy asks; empty: the proxy chooses one."""
 
     def path(self) -> str:
         """:raises InvalidName: the name is not a namespace's"""
         return f"{_EVENTS}/{NamespaceName.parse(self.namespace)}" if self.namespace else _EVENTS
+
+    def headers(self) -> dict[str, str]:
+        return {_BROKER_HEADER: self.broker} if self.broker else {}
 
     def query(self) -> dict[str, str]:
         found = {"order": self.order, "first": str(self.first), "count": str(self.count)}
@@ -122,11 +128,11 @@ class TopicSelection:
 def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
     """:raises AdminError: the topics are not available; the text says what is missing"""
     try:
-        return http.events(asked.path(), asked.query())
+        return http.events(asked.path(), asked.query(), asked.headers())
     except NotFound as error:
         raise AdminError(
-            f"{error}: nothing can be watched there. It takes a broker with magnetarDashboardEnabled=true, "
-            "and its own address: a proxy does not pass this on, and Apache Pulsar does not have it",
+            f"{error}: nothing can be watched there. It takes a broker of Magnetar, not of Apache Pulsar, "
+            "with magnetarDashboardEnabled=true",
             error.reason,
             error.status,
         ) from error

@@ -19,6 +19,9 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "(backlog), w (waiting), n (name); / filters, arrows scroll, q quits.",
     )
     top.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only topics of this namespace")
+    top.add_argument(
+        "--broker", metavar="HOST:PORT", default="", help="broker to watch, if --admin-url is that of a proxy"
+    )
     top.add_argument("--order", choices=ORDERS, default="in", help="column to sort by (%(default)s)")
     top.add_argument(
         "-n", "--count", type=_count, metavar="N", help=f"number of topics to print, at most {MOST} (20)"

@@ -154,10 +154,12 @@ def run_top(parsed: argparse.Namespace) -> int:
                 from magnetar.cli.top.feed import Newest
                 from magnetar.cli.top.table import View
 
-                view, most = View(parsed.order, namespace), parsed.count or MOST
+                view, most = View(parsed.order, namespace, broker=parsed.broker), parsed.count or MOST
                 asked = view.asked(min(rows(), most))
                 return watch(http, view, Newest(asked, first_shown(http, asked)), most)
-        asked = TopicSelection(parsed.order, parsed.count or _COUNT, namespace=namespace)
+        asked = TopicSelection(
+            parsed.order, parsed.count or _COUNT, namespace=namespace, broker=parsed.broker
+        )
         _print(first_shown(http, asked), parsed)
     except (AccessRefused, AdminError, InvalidName) as error:
         sys.stderr.write(f"magnetar: cannot watch {where}: {error}\n")

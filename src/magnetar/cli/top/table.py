@@ -144,6 +144,8 @@ class View:
     """Index of the first line on the screen."""
     typed: str | None = None
     """The filter that is being typed."""
+    broker: str = ""
+    """The broker that a proxy asks; empty: the proxy chooses one."""
     help: bool = False
     """Whether the keys and columns are explained instead of topics."""
 
@@ -194,4 +196,6 @@ class View:
         :param rows: 1 to :data:`MOST`
         """
         step = max(1, MOST - rows)
-        return TopicSelection(self.order, MOST, self.top - self.top % step, self.words, self.namespace)
+        return TopicSelection(
+            self.order, MOST, self.top - self.top % step, self.words, self.namespace, self.broker
+        )

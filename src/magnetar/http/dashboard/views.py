@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -77,7 +78,9 @@ class Views:
             await application.admin.brokers.check_here(topic)
         except ServedElsewhere as error:
             url = (error.http_url_tls if request.secure else error.http_url) or error.http_url
-            return json_response({"reason": str(error), "url": url}, HTTPStatus.MISDIRECTED_REQUEST)
+            answer = json_response({"reason": str(error), "url": url}, HTTPStatus.MISDIRECTED_REQUEST)
+            # A browser does not follow it, and the page links to the other broker. A proxy follows it.
+            return replace(answer, headers=[("Location", f"{url}{request.target}")]) if url else answer
 
         async def show() -> Mapping[str, object]:
             if await application.admin.partitions.count(topic, create=False):

@@ -1,6 +1,7 @@
 // Asks the broker's HTTP interface.
 
 import { headers } from "./token.js";
+import { note } from "./via.js";
 
 export class Refused extends Error {
   constructor(status, reason, more) {
@@ -32,6 +33,7 @@ export async function ask(method, path, body) {
   } catch {
     throw new Refused(0, "The broker did not answer");
   }
+  note(answer);
   if (!answer.ok) throw await refusalOf(answer);
   const text = await answer.text();
   return text ? JSON.parse(text) : null;

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, count, rate, since } from "./format.js";
 import { section, table } from "./parts.js";
+import { pageOf } from "./via.js";
 
 const HEADS = [
   { words: "Broker" },
@@ -19,7 +20,7 @@ const HEADS = [
 function addressOf(each) {
   const url = location.protocol === "https:" ? each.urlTls || each.url : each.url || each.urlTls;
   // Apache's own have no such page.
-  return each.magnetar && url ? `${url}/` : null;
+  return each.magnetar && url ? pageOf(url) : null;
 }
 
 function nameOf(each) {

@@ -12,6 +12,8 @@ const lost = (error) => {
 };
 
 const AGAIN_MS = [500, 1000, 2000, 5000];
+/** What passes: too many requests, a broker that starts, and one that does not answer a proxy. */
+const PASSING = new Set([429, 502, 503, 504]);
 
 async function read(body, take) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
@@ -89,7 +91,7 @@ export function watch(path, { show, refused, state }) {
           asking = new AbortController();
           continue;
         }
-        if (error instanceof Refused && error.status !== 503 && error.status !== 429) {
+        if (error instanceof Refused && !PASSING.has(error.status)) {
           state("stopped");
           refused(error);
           return;

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { tell } from "./dialogs.js";
 import { plural } from "./format.js";
 import { namespaceLink, parseTopic, topicLink } from "./names.js";
+import { pageOf } from "./via.js";
 
 export function figure(label, value, more) {
   return h("div", { class: "figure" }, h("dt", null, label), h("dd", null, value, more ? h("small", null, more) : null));
@@ -71,7 +72,7 @@ export function refusal(error, again, reachable = null) {
     { class: "refusal" },
     h("h1", null, wants ? "Not allowed" : error.status === 404 ? "Not found" : "The request failed"),
     h("p", null, error.message),
-    error.more && error.more.url ? h("p", null, h("a", { href: `${error.more.url}/${location.hash}` }, "Open it on that broker")) : null,
+    error.more && error.more.url ? h("p", null, h("a", { href: `${pageOf(error.more.url)}${location.hash}` }, "Open it on that broker")) : null,
     h("div", { class: "row" }, wants ? button("Use a token", again, "main") : null, h("a", { href: "#/" }, "To the broker")),
     reachable ? h("section", null, h("h2", null, "What you may see"), reachable) : null,
   );

@@ -1,5 +1,7 @@
 // The token with which the broker is asked: kept while this tab is open, and nowhere else.
 
+import { ofBroker } from "./via.js";
+
 const KEY = "magnetar.token";
 
 export function token() {
@@ -12,5 +14,5 @@ export function setToken(text) {
 }
 
 export function headers() {
-  return token() ? { Authorization: `Bearer ${token()}` } : {};
+  return token() ? { ...ofBroker(), Authorization: `Bearer ${token()}` } : ofBroker();
 }
