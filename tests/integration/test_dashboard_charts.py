@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,10 +13,14 @@ from chromium import chromium
 from dashboard_page import SCHEMES, WIDTHS, Page
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from server import Server
 
 _CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+_LINES = ".chart.latency polyline"
+_OUTPUT = "return document.querySelector('.chart.latency output').innerText"
+_LATENCY = re.compile(r"p50 [\d.]+, p99 [\d.]+ ms at \d")
 _VALUE = re.compile(r"[\d.]+K? msg/s at \d")
 
 
@@ -28,6 +33,25 @@ def served(start_server: Callable[..., Server]) -> Iterator[Server]:
         producer.send(b"%d" % number)
     yield server
     client.close()
+
+
+@pytest.fixture(scope="module")
+def published(served: Server) -> Iterator[None]:
+    """Messages all the time, so that every moment has a latency."""
+    over = threading.Event()
+
+    def publish() -> None:
+        client = pulsar.Client(served.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        producer = client.create_producer("public/default/orders")
+        while not over.wait(0.05):
+            producer.send(b"x")
+        client.close()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -59,4 +83,26 @@ def test_values_are_read_by_pointer_and_by_keys(
         assert page.browser.execute_script(_CONTRAST)["faint"] == []
         page.press(Keys.ESCAPE)
         page.waiting.until(lambda _: "Point at" in page.element(".chart.out output").text)
+    page.check_console()
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_latencies_are_drawn_with_both_quantiles(
+    served: Server, browser: webdriver.Chrome, width: int, scheme: str
+) -> None:
+    browser.get_log("browser")
+    page = Page(browser, served.http_url)
+    page.appear(width, scheme)
+    for place in ("/", "/topic/persistent/public/default/orders"):
+        page.go(place)
+        page.sees("Publish latency", "p50", "p99", "ms")
+        page.waiting.until(lambda _: len(page.browser.find_elements(By.CSS_SELECTOR, _LINES)) >= 2)
+        browser.execute_script("document.querySelector('.chart.latency .plot').focus()")
+        page.press(Keys.END)
+        page.waiting.until(lambda _: _LATENCY.match(browser.execute_script(_OUTPUT)))
+        page.check_fits(width)
+        assert page.browser.execute_script(_CONTRAST)["faint"] == []
+        page.press(Keys.ESCAPE)
     page.check_console()

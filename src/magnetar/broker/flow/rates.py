@@ -15,6 +15,8 @@ WINDOWS = 60
 """Statistics windows (``statsUpdateFrequencyInSecs``) that are kept."""
 MOST_KEPT = 8192
 """Topics that are kept; a ring takes less than 1 KiB with its name, so all together less than 8 MiB."""
+MOST_LATENCIES = 4096
+"""Topics whose latencies are kept; they take less than 1.5 KiB each, so all together less than 6 MiB."""
 ALL = ""
 """In place of a topic: the whole broker."""
 MOST_NAMESPACES = 1000
@@ -52,12 +54,14 @@ ENTRY_SIZE_BOUNDS = (128, 512, 1024, 2048, 4096, 16384, 102400, 1048576)
 class Distribution:
     """A histogram: a count per bucket, one more for values above all bounds, and the sum."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_before", "bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
+        self._before: array[int] | None = None
+        """The counts at the last call of :meth:`tick`; None: 0."""
 
     def add(self, value: float, times: int = 1) -> None:
         index = 0
@@ -67,6 +71,42 @@ class Distribution:
             index += 1
         self.counts[index] += times
         self.total += value * times
+
+    def tick(self) -> Sequence[int]:
+        """Returns the counts since the last call, by bucket; empty if nothing was added."""
+        before = self._before
+        if sum(self.counts) == (0 if before is None else sum(before)):
+            return ()
+        self._before = array("Q", self.counts)
+        return (
+            self.counts[:]
+            if before is None
+            else [now - then for now, then in zip(self.counts, before, strict=True)]
+        )
+
+
+QUANTILES = (0.5, 0.99)
+"""Those of latencies that the page shows."""
+
+
+def latency_quantiles(counts: Sequence[int]) -> Sequence[float]:
+    """Returns :data:`QUANTILES` in milliseconds; empty without counts.
+
+    Values between two bounds are estimated, as if spread evenly; those above all bounds are the last one.
+
+    :param counts: by :data:`LATENCY_BOUNDS_MS`
+    """
+    total = sum(counts)
+    return [_quantile(counts, wanted * total) for wanted in QUANTILES] if total else ()
+
+
+def _quantile(counts: Sequence[int], rank: float) -> float:
+    low, below = 0.0, 0
+    for bound, count in zip(LATENCY_BOUNDS_MS, counts, strict=False):
+        if count and below + count >= rank:
+            return low + (bound - low) * (rank - below) / count
+        low, below = bound, below + count
+    return low
 
 
 _FINE_SECONDS = (0.0005, 0.001, 0.0025)
@@ -163,6 +203,70 @@ class RateHistory:
         values = ring.values[first:] + ring.values[:first]
         known = min(WINDOWS, self._window + 1)
         return values[0::2][-known:], values[1::2][-known:]
+
+
+class LatencyHistory:
+    """Recent quantiles of publish latencies by topic, in the windows of :class:`RateHistory`."""
+
+    def __init__(self) -> None:
+        self._rings: dict[str, tuple[array[int], array[float]]] = {}
+        """For each topic, a ring of windows and one of their quantiles."""
+        self._all: list[int] = []
+        """The counts of all topics in the present window."""
+        self._window = -1
+
+    def __len__(self) -> int:
+        return len(self._rings)
+
+    def new_window(self) -> None:
+        """Begins the next window, and removes topics without a latency in all windows."""
+        self._window += 1
+        self._all = []
+        if self._window % WINDOWS == 0:
+            oldest = self._window - WINDOWS
+            self._rings = {name: ring for name, ring in self._rings.items() if max(ring[0]) > oldest}
+
+    def add(self, topic: str, counts: Sequence[int]) -> None:
+        """Adds a topic's latencies in the present window, and adds them to those of all topics.
+
+        :param counts: by :data:`LATENCY_BOUNDS_MS`; empty: none
+        """
+        if not counts:
+            return
+        self._all = (
+            [one + other for one, other in zip(self._all, counts, strict=True)] if self._all else list(counts)
+        )
+        self._set(topic, counts)
+        self._set(ALL, self._all)
+
+    def _set(self, topic: str, counts: Sequence[int]) -> None:
+        ring = self._rings.get(topic)
+        if ring is None:
+            if len(self._rings) >= MOST_LATENCIES and topic != ALL:
+                return
+            ring = array("q", [-1]) * WINDOWS, array("f", [0.0]) * (len(QUANTILES) * WINDOWS)
+            self._rings[topic] = ring
+        at = self._window % WINDOWS
+        ring[0][at] = self._window
+        for index, value in enumerate(latency_quantiles(counts)):
+            ring[1][at * len(QUANTILES) + index] = value
+
+    def of(self, topic: str) -> Sequence[Sequence[float | None]]:
+        """Returns the values of each of :data:`QUANTILES`, the oldest first, for the known windows.
+
+        None: nothing was published in the window. Empty if nothing was published in any of them.
+        """
+        ring = self._rings.get(topic)
+        if ring is None:
+            return ()
+        windows = range(max(0, self._window + 1 - WINDOWS), self._window + 1)
+        return [
+            [
+                ring[1][each % WINDOWS * len(QUANTILES) + index] if ring[0][each % WINDOWS] == each else None
+                for each in windows
+            ]
+            for index in range(len(QUANTILES))
+        ]
 
 
 class LookupEnd(Enum):

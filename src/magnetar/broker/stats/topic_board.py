@@ -13,12 +13,13 @@ from enum import Enum
 from typing import Any
 
 from magnetar.broker.dispatch.waiting import AT_END, MOVING, READING, TURN
-from magnetar.broker.flow.rates import ALL, Rate
+from magnetar.broker.flow.rates import ALL, Rate, latency_quantiles
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.taken import replication_metrics
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
 from magnetar.io.interfaces import Cancellable, Future
 from magnetar.io.slices import PAUSE_SECONDS, each
@@ -92,6 +93,10 @@ class TopicBoard:
         self._names_at = float("-inf")
         self._loaded = 0
         """The number of topics that were loaded at the last tick."""
+        self._published: list[int] = []
+        """Counts of publish latencies that were read since the last tick."""
+        self._latency: Sequence[float] = ()
+        """Their quantiles at that tick; empty if nothing was published."""
         self.ticks = 0
 
     # Watching
@@ -128,6 +133,7 @@ class TopicBoard:
         # A client that comes now does not wait for a look that was cancelled.
         self._tasks = KeyedTasks(self._scope)
         self._lines, self._orders, self._asleep, self._waiting = {}, {}, (), []
+        self._published, self._latency = [], ()
         self._turn, self._busy_turn = [], []
 
     @property
@@ -141,8 +147,19 @@ class TopicBoard:
         return self._broker.settings.service_url
 
     def history_of(self, topic: str) -> Mapping[str, object]:
-        """Returns messages per second in and out of a topic, one number for each window of statistics."""
+        """Returns messages per second in and out of a topic, and quantiles of its publish latency in ms.
+
+        There is one number for each window of statistics.
+        """
         return self._told(topic)
+
+    def latency_of(self, topic: str) -> Sequence[float | None]:
+        """Returns the quantiles of a topic's publish latency in the last seconds, in ms.
+
+        Empty if nothing was published, or the topic is not loaded.
+        """
+        line = self._look(topic)
+        return () if line is None else _rounded(latency_quantiles(line.newly_published))
 
     def replication_of(self, topic: str) -> Sequence[Mapping[str, object]]:
         """Returns the lag of each remote cluster; empty if the topic is not replicated, or not loaded."""
@@ -162,6 +179,7 @@ class TopicBoard:
         if "first look" not in self._tasks:
             self._look_in_turn(self._busy_turn, lambda: [each.full_name for each in self._broker.topics.busy])
             self._look_in_turn(self._turn, lambda: list(self._broker.topics.loaded))
+        self._latency, self._published = latency_quantiles(self._published), []
         now = self._io.clock.monotonic()
         self._orders = {key: known for key, known in self._orders.items() if now - known[0] < ORDER_SECONDS}
         if now - self._names_at >= NAMES_SECONDS and not self._tasks:
@@ -223,7 +241,11 @@ class TopicBoard:
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = Line(name, str(topic.name.namespace_name))
-        look(line, topic, self._io.clock.monotonic())
+        now = self._io.clock.monotonic()
+        look(line, topic, now)
+        if line.at == now and line.newly_published:
+            known = self._published or [0] * len(line.newly_published)
+            self._published = [one + other for one, other in zip(known, line.newly_published, strict=True)]
         return line
 
     async def _find_asleep(self) -> None:
@@ -282,6 +304,7 @@ class TopicBoard:
             "seconds": self._broker.settings.stats_seconds,
             "in": [round(rate, 2) for rate in rates_in],
             "out": [round(rate, 2) for rate in rates_out],
+            "latency": [_rounded(each) for each in self._broker.housekeeping.latencies.of(of)],
         }
 
     def totals(self) -> Mapping[str, object]:
@@ -300,6 +323,7 @@ class TopicBoard:
             "rateOut": round(sum(line.rate_out for line in lines), 3),
             "throughputIn": round(sum(line.throughput_in for line in lines), 1),
             "throughputOut": round(sum(line.throughput_out for line in lines), 1),
+            "latency": _rounded(self._latency),
         }
 
     def _ordered(self, listed: Listed) -> Sequence[str]:
@@ -333,6 +357,10 @@ class TopicBoard:
         ]
 
 
+def _rounded(milliseconds: Iterable[float | None]) -> list[float | None]:
+    return [None if each is None else round(each, 3) for each in milliseconds]
+
+
 def _has(name: str, words: Sequence[str]) -> bool:
     if not words:
         return True
@@ -363,6 +391,10 @@ class Line:
     messages_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    published: Sequence[int] = ()
+    """Counts of publish latencies at that time; empty for non-persistent topics."""
+    newly_published: Sequence[int] = ()
+    """The counts between that reading and the one before; empty if nothing was published."""
     rate_in: float = 0.0
     rate_out: float = 0.0
     throughput_in: float = 0.0
@@ -429,6 +461,12 @@ def look(line: Line, topic: AnyTopic, now: float) -> None:
         line.at, line.counted = now, rate_in
         line.messages_in, line.bytes_in = rate_in.messages, rate_in.bytes
         line.messages_out, line.bytes_out = rate_out.messages, rate_out.bytes
+        if isinstance(topic, Topic):
+            before, line.published = line.published, topic.write_latency.counts[:]
+            same = first or before == line.published
+            line.newly_published = (
+                () if same else [now - then for now, then in zip(line.published, before, strict=True)]
+            )
     line.producers = len(topic.producers) - topic.producers.remote
     line.consumers = topic.subscriptions.consumer_count()
     line.replication = replication_lags(topic)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TypeVar
 
-from magnetar.broker.flow.rates import ALL, Rate, RateHistory
+from magnetar.broker.flow.rates import ALL, LatencyHistory, Rate, RateHistory
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyBaseTopic
@@ -52,6 +52,7 @@ class Housekeeping:
         self.cache_hits = Rate()
         self.cache_misses = Rate()
         self.history = RateHistory()
+        self.latencies = LatencyHistory()
 
     def start(self) -> None:
         """Starts all timers; :meth:`stop` ends them."""
@@ -129,6 +130,7 @@ class Housekeeping:
             return
         self.history.new_window()
         self.history.add(ALL, 0.0, 0.0)
+        self.latencies.new_window()
         self._start_task("statistics", list(self._served.busy), self._tick_topic)
 
     def _tick_topic(self, topic: AnyBaseTopic) -> None:
@@ -137,6 +139,8 @@ class Housekeeping:
         busy = topic.tick(self._served.settings.stats_seconds)
         rates = topic.rate_in.per_second, topic.rate_out.per_second
         self.history.add(ALL, *rates)
+        if isinstance(topic, Topic):
+            self.latencies.add(topic.full_name, topic.write_latency.tick())
         if busy:
             self.history.add(topic.full_name, *rates)
         else:

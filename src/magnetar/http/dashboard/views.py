@@ -92,6 +92,7 @@ class Views:
                 "stats": _shortened(stats),
                 "explain": _explained(explained),
                 "history": board.history_of(topic),
+                "latency": board.latency_of(topic),
                 "replication": board.replication_of(topic),
             }
 

@@ -5,7 +5,7 @@ import { rate } from "./format.js";
 
 const WIDTH = 320;
 const HEIGHT = 80;
-/** The chosen point of each chart, by place and label: charts are made anew with each event. */
+/** The chosen point of each chart, by place and kind: charts are made anew with each event. */
 const chosen = new Map();
 
 const clock = (ms) => new Date(ms).toLocaleTimeString(undefined, { timeStyle: "medium" });
@@ -17,16 +17,39 @@ function ceiling(value) {
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value * 0.999999);
 }
 
-/** values at times in ms since 1970, both in order; unit: of the values, in words. */
-export function chart(label, { values, times }, { unit, kind }) {
-  const key = `${location.hash} ${label}`;
-  const last = values.length - 1;
-  const top = ceiling(Math.max(...values, 0));
+/** The stretches of a line between moments without a value, as points of polylines. */
+function stretches(values, x, y) {
+  const found = [];
+  let going = null;
+  values.forEach((value, index) => {
+    if (value === null) {
+      going = null;
+      return;
+    }
+    const point = `${x(index).toFixed(1)},${y(value).toFixed(1)}`;
+    if (going === null) {
+      going = [];
+      found.push(going);
+    }
+    going.push(point);
+  });
+  // A line needs two points, even to be a dot.
+  return found.map((points) => (points.length > 1 ? points : [points[0], points[0]]).join(" "));
+}
+
+/**
+ * lines: values at times in ms since 1970, all in order, null where there is none; names: what the lines are, if
+ * there are several; unit: of the values, in words; format: makes words of a value.
+ */
+export function chart(label, { lines, times }, { unit, kind, names = [""], format = rate }) {
+  const key = `${location.hash} ${kind}`;
+  const last = times.length - 1;
+  const top = ceiling(Math.max(...lines.flat(), 0));
   const x = (index) => (last > 0 ? (index / last) * WIDTH : WIDTH);
   const y = (value) => HEIGHT - (value / top) * HEIGHT;
-  const line = values.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   const at = Math.min(chosen.get(key) ?? -1, last);
-  const words = (index) => (index < 0 ? "Point at the chart, or use the arrow keys" : `${rate(values[index])} ${unit} at ${clock(times[index])}`);
+  const value = (index) => lines.map((each, line) => (each[index] === null ? null : `${names[line]} ${format(each[index])}`.trim())).filter(Boolean).join(", ");
+  const words = (index) => (index < 0 ? "Point at the chart, or use the arrow keys" : `${value(index) ? `${value(index)} ${unit}` : "nothing"} at ${clock(times[index])}`);
 
   function choose(target, index) {
     const place = target.closest(".chart");
@@ -53,9 +76,9 @@ export function chart(label, { values, times }, { unit, kind }) {
   const mark = { class: "mark", x1: x(Math.max(0, at)).toFixed(1), x2: x(Math.max(0, at)).toFixed(1), y1: 0, y2: HEIGHT, visibility: at < 0 ? "hidden" : "visible" };
   return h(
     "figure",
-    { class: `chart ${kind}`, "data-key": `chart ${label}` },
-    h("figcaption", null, h("span", null, label), h("output", { class: "dim" }, words(at))),
-    h("div", { class: "ticks", "aria-hidden": "true" }, h("span", null, `${rate(top)} ${unit}`), h("span", null, rate(top / 2)), h("span", null, "0")),
+    { class: `chart ${kind}`, "data-key": `chart ${kind}` },
+    h("figcaption", null, h("span", null, label, names.length > 1 ? names.map((name, line) => h("span", { class: `legend of${line}` }, name)) : null), h("output", { class: "dim" }, words(at))),
+    h("div", { class: "ticks", "aria-hidden": "true" }, h("span", null, `${format(top)} ${unit}`), h("span", null, format(top / 2)), h("span", null, "0")),
     h(
       "div",
       { class: "plot", tabindex: "0", role: "img", "aria-label": `${label}, ${unit}, from ${clock(times[0])} to ${clock(times[last])}; arrow keys read values`, onpointermove, onpointerleave: (event) => choose(event.currentTarget, -1), onkeydown },
@@ -63,8 +86,8 @@ export function chart(label, { values, times }, { unit, kind }) {
         "svg",
         { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
         [0, HEIGHT / 2, HEIGHT].map((each) => drawn("line", { class: "grid", x1: 0, x2: WIDTH, y1: each, y2: each })),
-        last > 0 ? drawn("polygon", { points: `0,${HEIGHT} ${line} ${WIDTH},${HEIGHT}` }) : null,
-        drawn("polyline", { points: line }),
+        last > 0 && lines.length === 1 ? drawn("polygon", { points: `0,${HEIGHT} ${stretches(lines[0], x, y).join(" ")} ${WIDTH},${HEIGHT}` }) : null,
+        lines.map((each, line) => stretches(each, x, y).map((points) => drawn("polyline", { class: `of${line}`, points }))),
         drawn("line", mark),
       ),
     ),

@@ -21,6 +21,10 @@ export function rate(value) {
   return value >= 1000 ? short.format(value) : rounded(value);
 }
 
+export function milliseconds(value) {
+  return value >= 1000 ? count(Math.round(value)) : rate(value);
+}
+
 const STEPS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 export function bytes(value) {

@@ -4,9 +4,9 @@ import { brokersOf } from "./brokers.js";
 import { chart } from "./chart.js";
 import { h, patch } from "./dom.js";
 import { watch } from "./events.js";
-import { bytes, count, plural, rate, since } from "./format.js";
+import { bytes, count, milliseconds, plural, rate, since } from "./format.js";
 import { parseTopic, topicLink } from "./names.js";
-import { figure, pairs, section, table } from "./parts.js";
+import { figure, latency, pairs, section, table } from "./parts.js";
 import { chip } from "./reasons.js";
 import { Seen } from "./sparkline.js";
 
@@ -35,6 +35,11 @@ function traffic(kind, words, now, throughput, shown) {
   );
 }
 
+function latencyNow([middle, high]) {
+  const none = middle === undefined;
+  return figure("Publish latency", none ? "–" : milliseconds(middle), none ? "nothing was published just now" : `ms p50 · ${milliseconds(high)} ms p99`);
+}
+
 function shown(told, brokers, seen) {
   const { totals, history, stuck } = told;
   return [
@@ -49,7 +54,7 @@ function shown(told, brokers, seen) {
       figure("Backlog", count(totals.backlog), totals.backlog === 1 ? "entry waits" : "entries wait"),
       figure("Stuck", count(totals.waiting), totals.waiting === 1 ? "subscription" : "subscriptions"),
     ),
-    h("div", { class: "panels" }, traffic("in", "In", totals.rateIn, totals.throughputIn, seen.in.or(history.in, history.seconds)), traffic("out", "Out", totals.rateOut, totals.throughputOut, seen.out.or(history.out, history.seconds))),
+    h("div", { class: "panels" }, traffic("in", "In", totals.rateIn, totals.throughputIn, seen.in.or([history.in], history.seconds)), traffic("out", "Out", totals.rateOut, totals.throughputOut, seen.out.or([history.out], history.seconds)), latency(seen.latency.or(history.latency, history.seconds), latencyNow(totals.latency))),
     section(
       "Why nothing arrives",
       stuck.total > stuck.topics.length ? h("a", { href: "#/topics?stuck=true&order=waiting" }, `All ${count(stuck.total)}`) : null,
@@ -69,13 +74,14 @@ export function overview(main, { refused, state }) {
   let brokers = null;
   let asked = -Infinity;
   let latest = null;
-  const seen = { in: new Seen(), out: new Seen() };
+  const seen = { in: new Seen(), out: new Seen(), latency: new Seen() };
   const draw = () => latest && patch(main, shown(latest, brokers, seen));
   return watch("/dashboard/events/broker", {
     show(told) {
       latest = told;
       seen.in.add(told.totals.rateIn);
       seen.out.add(told.totals.rateOut);
+      seen.latency.add(...told.totals.latency);
       draw();
       if (performance.now() - asked >= BROKERS_MS) {
         asked = performance.now();

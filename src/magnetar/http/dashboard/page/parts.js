@@ -1,13 +1,20 @@
 // Pieces that several views have.
 
+import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { tell } from "./dialogs.js";
-import { plural } from "./format.js";
+import { milliseconds, plural } from "./format.js";
 import { namespaceLink, parseTopic, topicLink } from "./names.js";
 import { pageOf } from "./via.js";
 
 export function figure(label, value, more) {
   return h("div", { class: "figure" }, h("dt", null, label), h("dd", null, value, more ? h("small", null, more) : null));
+}
+
+/** How long messages take until they are stored; head: what is above the chart. Nothing while none was published. */
+export function latency(shown, head = null) {
+  if (!shown.lines.length) return null;
+  return h("div", { class: "panel", "data-key": "latency" }, head, chart(`Publish latency, ${shown.title}`, shown, { unit: "ms", kind: "latency", names: ["p50", "p99"], format: milliseconds }));
 }
 
 /** How far a remote cluster is behind, in words. */

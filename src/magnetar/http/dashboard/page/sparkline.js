@@ -1,28 +1,32 @@
 // A line of the last rates, without axes; its words are beside it.
 
 import { drawn } from "./dom.js";
-import { plural } from "./format.js";
+import { duration } from "./format.js";
 
 const LIVE = 60;
 
-/** What was seen since somebody looks: shown until the broker has rates of several windows to tell. */
+/** What was seen since somebody looks: shown until the broker has figures of several windows to tell. */
 export class Seen {
   constructor() {
-    this.values = [];
+    this.rows = [];
     this.times = [];
   }
 
-  add(value) {
-    this.values = [...this.values, value].slice(-LIVE);
+  /** values: one for each line of the chart; none: there is nothing to show of this moment. */
+  add(...values) {
+    this.rows = [...this.rows, values].slice(-LIVE);
     this.times = [...this.times, Date.now()].slice(-LIVE);
   }
 
-  /** What to draw, and what it is in words. */
-  or(history, seconds) {
-    const known = history.filter((value) => value > 0).length;
-    const ago = (index) => (history.length - 1 - index) * seconds * 1000;
-    if (known > 2) return { values: history, times: history.map((_, index) => Date.now() - ago(index)), title: `the last ${plural(Math.round((history.length * seconds) / 60), "minute")}` };
-    return { values: this.values, times: this.times, title: "since this page was opened" };
+  /** What to draw, and what it is in words; histories: one for each line of the chart. */
+  or(histories, seconds) {
+    const [first = []] = histories;
+    const known = first.filter((value) => value > 0).length;
+    const ago = (index) => (first.length - 1 - index) * seconds * 1000;
+    if (known > 2) return { lines: histories, times: first.map((_, index) => Date.now() - ago(index)), title: `the last ${duration(first.length * seconds)}` };
+    const count = Math.max(0, ...this.rows.map((row) => row.length));
+    const lines = Array.from({ length: count }, (_, line) => this.rows.map((row) => row[line] ?? null));
+    return { lines, times: this.times, title: "since this page was opened" };
   }
 }
 

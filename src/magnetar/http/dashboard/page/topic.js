@@ -10,7 +10,7 @@ import { ledgersOf } from "./ledgers.js";
 import { Messages, sendMessage } from "./messages.js";
 import { parseNamespace, parseTopic } from "./names.js";
 import { partitioned } from "./partitioned.js";
-import { button, command, crumbs, figure, lag, orWhy, section, table } from "./parts.js";
+import { button, command, crumbs, figure, lag, latency, orWhy, section, table } from "./parts.js";
 import { permissionsOf } from "./permissions.js";
 import { policiesOf } from "./policies.js";
 import { chip } from "./reasons.js";
@@ -68,7 +68,7 @@ export function topic(main, full, parameters, handlers) {
   const stored = full.startsWith("persistent:");
   const name = parseTopic(full);
   const counted = new Counted();
-  const seen = { in: new Seen(), out: new Seen() };
+  const seen = { in: new Seen(), out: new Seen(), latency: new Seen() };
   const messages = stored && !name.older ? new Messages(name, () => draw()) : null;
   let more = null;
   let latest = null;
@@ -78,8 +78,8 @@ export function topic(main, full, parameters, handlers) {
     const { stats, explain } = latest;
     const names = Object.keys(stats.subscriptions);
     const ofKind = (kind) => {
-      const found = seen[kind].or(latest.history[kind], latest.history.seconds);
-      return found.values.length ? h("div", { class: "panel" }, chart(`${kind === "in" ? "In" : "Out"}, ${found.title}`, found, { unit: "msg/s", kind })) : null;
+      const found = seen[kind].or([latest.history[kind]], latest.history.seconds);
+      return found.lines.length ? h("div", { class: "panel" }, chart(`${kind === "in" ? "In" : "Out"}, ${found.title}`, found, { unit: "msg/s", kind })) : null;
     };
     patch(
       main,
@@ -95,7 +95,7 @@ export function topic(main, full, parameters, handlers) {
         stats.oldestBacklogMessageAgeSeconds > 0 ? figure("Oldest waits", duration(stats.oldestBacklogMessageAgeSeconds), stats.oldestBacklogMessageSubscriptionName || "") : null,
         latest.replication.map((each) => figure(`To ${each.cluster}`, duration(each.lagSeconds), lag(each))),
       ),
-      h("div", { class: "panels", "data-key": "charts" }, ["in", "out"].map((kind) => ofKind(kind))),
+      h("div", { class: "panels", "data-key": "charts" }, ["in", "out"].map((kind) => ofKind(kind)), stored ? latency(seen.latency.or(latest.history.latency, latest.history.seconds)) : null),
       section(
         stats.subscriptionCount === 1 ? "1 subscription" : `${count(stats.subscriptionCount)} subscriptions`,
         null,
@@ -144,6 +144,7 @@ export function topic(main, full, parameters, handlers) {
       if (latest && at - latest.at >= LEAST_MS) {
         seen.in.add(rateIn);
         seen.out.add(rateOut);
+        seen.latency.add(...told.latency);
       }
       const first = latest === null;
       latest = { ...told, rates, rateIn, rateOut, at };
