@@ -73,6 +73,14 @@ class Terminal:
         frames = _FRAME.findall(self.written)
         return [_COMMAND.sub("", line).rstrip() for line in frames[-1].split("\r\n")] if frames else []
 
+    def marks(self, word: str) -> None:
+        """Waits until the line with the word is marked, beside the titles."""
+        self._until(lambda: any(word in line for line in self._marked()), f"a mark at {word}")
+
+    def _marked(self) -> list[str]:
+        frames = _FRAME.findall(self.written)
+        return [line for line in frames[-1].split("\r\n")[3:] if "\x1b[7m" in line] if frames else []
+
     def sees(self, *words: str, without: str = "") -> list[str]:
         """Waits until all of it is on the screen; the screen."""
         self._until(

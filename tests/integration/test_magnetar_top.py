@@ -70,6 +70,9 @@ def test_what_waits_is_seen_with_the_reason_and_keys_order_filter_and_scroll(ser
         terminal.type("n")
         screen = terminal.until(lambda seen: topics(seen)[:2] == ["payments", "quiet-00"])
         assert topics(screen)[-1] == "quiet-24"
+        # The marked line goes down to the last of the screen, and then the list scrolls.
+        terminal.type("\x1b[B" * 25)
+        terminal.marks("public/default/quiet-24")
         terminal.type("\x1b[B")
         assert topics(terminal.sees("from 2 on"))[0] == "quiet-00"
         terminal.type("\x1bOF")
@@ -82,9 +85,44 @@ def test_what_waits_is_seen_with_the_reason_and_keys_order_filter_and_scroll(ser
         terminal.type("\x1b")
         terminal.sees("payments")
         terminal.type("?")
-        terminal.sees("Keys and columns", "magnetar explain TOPIC", without="quiet-00")
+        terminal.sees("Keys and columns", "magnetar explain TOPIC", "Enter", without="quiet-00")
         terminal.type("q")
         terminal.sees("quiet-00", "q end", without="Keys and columns")
+        terminal.type("q")
+        assert terminal.ends() == 0
+        assert terminal.given_back()
+
+
+def test_enter_explains_the_marked_topic_and_escape_leads_back(server: Server) -> None:
+    with at_terminal(server, "--order", "name", lines=12) as terminal:
+        terminal.sees("payments", "quiet-00", "q end")
+        terminal.type("\r")
+        terminal.sees("magnetar explain persistent://public/default/payments", "served by", without="q end")
+        terminal.sees("producers:", "nothing", "back to the topics")
+        # The rest is below, and on a wider screen it fits.
+        terminal.type("\x1b[F")
+        terminal.sees("subscription ledger: no_consumer", without="served by")
+        terminal.type("\x1b[H")
+        terminal.sees("served by", "producers:")
+        terminal.resize(120, 40)
+        terminal.sees("served by", "subscription ledger: no_consumer")
+        terminal.resize(40, 40)
+        screen = terminal.until(lambda seen: max(map(len, seen)) <= 40)
+        assert "…" not in "".join(screen[3:-1])
+        # It goes on while it is shown.
+        client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        client.subscribe("payments", "another").close()
+        terminal.sees("subscription another")
+        consumer = client.subscribe("payments", "another")
+        consumer.unsubscribe()
+        client.close()
+        terminal.type("\x1b")
+        terminal.resize(120, 12)
+        terminal.sees("payments", "quiet-00", "q end", without="magnetar explain")
+        terminal.type("\x1b[B\r")
+        terminal.sees("magnetar explain persistent://public/default/quiet-00")
+        terminal.type("q")
+        terminal.sees("quiet-00", "q end")
         terminal.type("q")
         assert terminal.ends() == 0
         assert terminal.given_back()

@@ -59,6 +59,32 @@ def test_a_view_scrolls_within_the_topics_and_asks_seldom() -> None:
             assert top + rows <= first + 100
 
 
+def test_arrows_mark_a_topic_and_scroll_at_the_edges() -> None:
+    def after(*keys: str, rows: int = 3, total: int = 5) -> tuple[int, int]:
+        view = View("in")
+        for key in keys:
+            view = view.pressed(key, rows, total)
+        return view.top, view.mark
+
+    assert after("down") == (0, 1)
+    assert after("down", "down") == (0, 2)
+    assert after(*["down"] * 3) == (1, 2)
+    assert after(*["down"] * 9) == (2, 2)
+    assert after(*["down"] * 9, "up") == (2, 1)
+    assert after("end", "up", "up", "up") == (1, 0)
+    assert after("end") == (2, 2)
+    assert after("end", "home") == (0, 0)
+    assert after("page down") == (2, 1)
+    assert after("page down", "page down") == (2, 2)
+    assert after("page down", "page up") == (0, 0)
+    assert after("down", "end", total=0) == (0, 0)
+    assert after("down", "down", total=2) == (0, 1)
+    assert View("in", mark=3).within(2, 9).mark == 1
+    assert View("in", mark=3).within(9, 2).mark == 1
+    assert View("in", mark=3).within(9, 0).mark == 0
+    assert View("in", mark=3).pressed("b", 9, 9).mark == 0
+
+
 def test_a_filter_is_typed_taken_back_and_kept() -> None:
     view = View("in", words="old")
     for key in ("/", *["backspace"] * 4, "o", "q", " ", "up", "b", "enter"):

@@ -16,7 +16,7 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "top",
         help="watch topics: rates, backlogs, reasons for waiting",
         description="Shows the topics of a broker and updates them. Keys: i, o (order by rate in, out), b "
-        "(backlog), w (waiting), n (name); / filters, arrows scroll, q quits.",
+        "(backlog), w (waiting), n (name); / filters, arrows mark a topic, Enter explains it, q quits.",
     )
     top.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only topics of this namespace")
     top.add_argument(

@@ -17,6 +17,7 @@ from magnetar.cli.command_lines import access_values
 from magnetar.cli.printable import printable
 from magnetar.cli.streams import discard_output
 from magnetar.cli.top import screen
+from magnetar.cli.top.explained import Explained
 from magnetar.cli.top.feed import TIMEOUT_SECONDS, Feed, Newest, Shown, TopicSelection, first_shown
 from magnetar.cli.top.flags import MOST
 from magnetar.cli.top.screen import ENDING, Keys, Signals
@@ -26,12 +27,16 @@ from magnetar.naming.name_rules import InvalidName
 
 _ESCAPE_SECONDS = 0.05
 """After this time an incomplete sequence counts as the key Escape."""
-_FOOT = "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows scroll   ? help   q end"
+_FOOT = (
+    "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows, enter explain   ? help   q end"
+)
+_EXPLAINED_FOOT = "arrows, pages scroll   esc, q back to the topics"
 _HELP = (
     "key, column     meaning",
     "i o b w n       order by rate in, rate out, backlog, time of waiting, name",
     "/  Escape       show topics with some words only; show all again",
-    "arrows, pages   scroll; Home and End go to the first and last topic",
+    "arrows, pages   mark another topic; Home and End mark the first and the last",
+    "Enter           explain why messages of the marked topic wait; Escape goes back",
     "q               end",
     "in/s  out/s     messages per second that producers send and consumers get",
     "backlog         entries that subscriptions have not acknowledged",
@@ -39,7 +44,7 @@ _HELP = (
     "replication     how far other clusters are behind, if the topic is replicated",
     "waits           the stuck subscription with the largest backlog, and why",
     "",
-    "magnetar explain TOPIC says what to do about a subscription that waits.",
+    "Enter shows what magnetar explain TOPIC prints: what to do about a subscription that waits.",
 )
 _READ_BYTES = 1024
 _COUNT = 20
@@ -51,7 +56,7 @@ def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
     :param most: limit of lines with topics
     """
     signals = Signals()
-    live = _Live(view, Feed(http, first, signals.wake), signals, most)
+    live = _Live(view, http, Feed(http, first, signals.wake), signals, most)
     try:
         with signals.noted():
             while True:
@@ -69,12 +74,17 @@ def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
 
 
 class _Live:
-    def __init__(self, view: View, feed: Feed, signals: Signals, most: int) -> None:
+    def __init__(self, view: View, http: AdminHttp, feed: Feed, signals: Signals, most: int) -> None:
         self._view = view
+        self._http = http
         self._feed = feed
         self._signals = signals
         self._most = most
         self._keys = Keys()
+        self._drawn = feed.told
+        """The event whose topics are on the screen."""
+        self._explained: Explained | None = None
+        """The explanation that is shown in place of the topics."""
 
     def shown(self) -> int | None:
         """Draws until the end; returns the signal that ended it, or None if the user ended it."""
@@ -100,10 +110,26 @@ class _Live:
     def _pressed(self, data: bytes) -> bool:
         """Processes keys; returns whether the user ended it."""
         for key in self._keys.of(data):
+            if self._explained is not None:
+                if self._explained.pressed(key, screen.rows(), screen.size()[0]):
+                    self._explained.close()
+                    self._explained = None
+                continue
+            if key == "enter" and self._view.typed is None and not self._view.help:
+                topic = self._marked()
+                if topic:
+                    self._explained = Explained(self._http, topic, self._signals.wake)
+                continue
             if key == "q" and self._view.typed is None and not self._view.help:
                 return True
             self._view = self._view.pressed(key, self._rows(), self._total(self._feed.told))
         return False
+
+    def _marked(self) -> str:
+        """Returns the marked topic, as the screen shows it; empty if there is none."""
+        shown = self._drawn.shown
+        index = self._view.top + self._view.mark - shown["first"]
+        return str(shown["topics"][index]["topic"]) if 0 <= index < len(shown["topics"]) else ""
 
     def _total(self, told: Newest) -> int:
         """Returns the number of topics for scrolling."""
@@ -111,6 +137,9 @@ class _Live:
         return total if self._most >= MOST else min(total, self._most)
 
     def _draw(self) -> None:
+        if self._explained is not None:
+            self._draw_explained(self._explained)
+            return
         rows, told = self._rows(), self._feed.told
         asked = self._view.asked(rows)
         if told.asked == asked:
@@ -120,10 +149,19 @@ class _Live:
         begin = max(0, self._view.top - told.shown["first"])
         topics = told.shown["topics"][begin : begin + rows]
         lines = table(topics, screen.size()[0], int(time.time() * 1000))
+        self._drawn = told
         if self._view.help:
             screen.drawn(head(told.shown), "Keys and columns", _HELP, "any key: back to the topics")
             return
-        screen.drawn(head(told.shown), self._status(told), lines, _FOOT)
+        screen.drawn(head(told.shown), self._status(told), lines, _FOOT, self._view.mark + 1)
+
+    def _draw_explained(self, explained: Explained) -> None:
+        width = screen.size()[0]
+        explained.pressed("", screen.rows(), width)
+        title = printable(f"magnetar explain {explained.topic}")
+        status = printable(f"Outdated: {explained.trouble}; retrying") if explained.trouble else ""
+        lines = explained.lines(width)[explained.top :]
+        screen.drawn(title, status, ["Why messages wait", *lines], _EXPLAINED_FOOT)
 
     def _status(self, told: Newest) -> str:
         view = self._view

@@ -63,15 +63,18 @@ def taken() -> Iterator[None]:
             _write(_GIVE_BACK)
 
 
-def drawn(head: str, status: str, lines: Sequence[str], foot: str) -> None:
+def drawn(head: str, status: str, lines: Sequence[str], foot: str, mark: int = 0) -> None:
     """Draws the whole screen; cuts what does not fit.
 
     :param lines: the first one has the titles
+    :param mark: index of the line that is marked beside the titles; 0: none
     """
     width, height = size()
     marked = [_BOLD + fitted(head, width) + _PLAIN, fitted(status, width)]
-    marked += [_REVERSED + fitted(line, width) + _PLAIN for line in lines[:1]]
-    marked += [fitted(line, width) for line in lines[1:]][: max(0, height - 4)]
+    marked += [
+        _REVERSED + fitted(line, width) + _PLAIN if index in (0, mark) else fitted(line, width)
+        for index, line in enumerate(lines[: max(1, height - 3)])
+    ]
     marked += [" " * width] * max(0, height - 1 - len(marked))
     marked.append(fitted(foot, width))
     _write(_BEGIN + "\r\n".join(marked[:height]) + _END)

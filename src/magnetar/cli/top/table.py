@@ -142,6 +142,8 @@ class View:
     words: str = ""
     top: int = 0
     """Index of the first line on the screen."""
+    mark: int = 0
+    """The marked line, counted from the first one on the screen."""
     typed: str | None = None
     """The filter that is being typed."""
     broker: str = ""
@@ -159,29 +161,30 @@ class View:
         if self.help or key == "?":
             return replace(self, help=not self.help)
         if key in ORDER_KEYS:
-            return replace(self, order=ORDER_KEYS[key], top=0)
+            return replace(self, order=ORDER_KEYS[key], top=0, mark=0)
         if key == "/":
             return replace(self, typed=self.words)
         if key == "escape":
-            return replace(self, words="", top=0)
-        end = max(0, total - rows)
-        wanted = {
-            "up": self.top - 1,
-            "down": self.top + 1,
-            "page up": self.top - rows,
-            "page down": self.top + rows,
-            "home": 0,
-            "end": end,
-        }.get(key)
-        return self if wanted is None else replace(self, top=min(max(0, wanted), end))
+            return replace(self, words="", top=0, mark=0)
+        step = {"up": -1, "down": 1, "page up": -rows, "page down": rows, "home": -total, "end": total}.get(
+            key
+        )
+        if step is None:
+            return self
+        chosen = min(max(0, self.top + self.mark + step), max(0, total - 1))
+        # Pages scroll by a whole screen; other keys scroll only as far as the marked line needs.
+        top = self.top + step if abs(step) == rows else min(max(self.top, chosen - rows + 1), chosen)
+        top = min(max(0, top), max(0, total - rows))
+        return replace(self, top=top, mark=chosen - top)
 
     def within(self, rows: int, total: int) -> View:
-        """Returns the view scrolled so that no lines after the last topic are empty."""
-        return replace(self, top=min(self.top, max(0, total - rows)))
+        """Returns the view scrolled so that no lines after the last topic are empty, and one is marked."""
+        top = min(self.top, max(0, total - rows))
+        return replace(self, top=top, mark=max(0, min(self.mark, rows - 1, total - 1 - top)))
 
     def _typing(self, typed: str, key: str) -> View:
         if key == "enter":
-            return replace(self, words=" ".join(typed.split()), typed=None, top=0)
+            return replace(self, words=" ".join(typed.split()), typed=None, top=0, mark=0)
         if key == "escape":
             return replace(self, typed=None)
         if key == "backspace":
