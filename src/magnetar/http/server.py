@@ -17,7 +17,7 @@ from magnetar.http.endpoint_server import EndpointServer, named
 from magnetar.http.endpoints.table import WHOLE
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.large_json import LARGE_BYTES, MOST_SPACE, parse_in_pieces
-from magnetar.http.engine.message import Request, Response, error_response
+from magnetar.http.engine.message import Request, Response, error_response, warned
 from magnetar.http.engine.origins import Hosts, Origins
 from magnetar.http.engine.page_files import tagged
 from magnetar.http.large_messages import LargeMessages
@@ -180,9 +180,3 @@ def without_effect(endpoint: Endpoint, request: Request, *, authorization: bool,
 
 def _set_policies(policies: dict[str, object]) -> Iterable[str]:
     return (name for name, value in policies.items() if value is not None)
-
-
-def warned(response: Response, sentences: Iterable[str]) -> Response:
-    """Returns the answer with a ``Warning`` header for each sentence."""
-    added = [("Warning", f'299 magnetar "{sentence}"') for sentence in sentences]
-    return replace(response, headers=[*response.headers, *added])

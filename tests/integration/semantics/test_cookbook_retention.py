@@ -90,6 +90,19 @@ def test_set_and_get_retention(book: Book, flags: str, minutes: int, megabytes: 
     assert book.json("namespaces get-retention my-tenant/my-ns") is None
 
 
+@pytest.mark.parametrize("command", ["create", "create-partitioned-topic -p 2"])
+def test_whoever_creates_a_topic_is_told_that_it_is_deleted_soon_unless_something_keeps_it(
+    book: Book, command: str
+) -> None:
+    code, out, err = book.tried(f"topics {command} my-tenant/my-ns/unused")
+    assert (code, out) == (0, "")
+    assert err.startswith("pulsar-admin: warning: a topic that is not used is deleted after 60 s")
+    book.run(
+        "namespaces set-inactive-topic-policies my-tenant/my-ns -d -t 60s -m delete_when_no_subscriptions"
+    )
+    assert book.tried(f"topics {command} my-tenant/my-ns/kept") == (0, "", "")
+
+
 @pytest.mark.parametrize("flags", ["--size 0 --time 3h", "--size 10G --time 0", "--size -2 --time 3h"])
 def test_what_is_no_retention_is_refused(book: Book, flags: str) -> None:
     code, out, err = book.tried(f"namespaces set-retention my-tenant/my-ns {flags}")

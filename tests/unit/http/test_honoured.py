@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import logging
 from pathlib import Path
 
@@ -148,3 +149,37 @@ def test_the_documents_say_what_happens_instead() -> None:
     for table in (honoured.NAMESPACE, honoured.TOPIC, honoured.MESSAGE, honoured.CONSUMER):
         for entry in table.values():
             assert entry is None or entry.instead in text, entry
+
+
+def test_whoever_creates_a_topic_is_warned_if_it_is_deleted_soon_unless_it_is_used() -> None:
+    served = Served()
+    topics = iter(range(100))
+
+    def created(path: str = "", body: str = "", domain: str = "persistent") -> list[str]:
+        name = f"/admin/v2/{domain}/public/default/new-{next(topics)}"
+        return warned(served.ask("PUT", f"{name}{path}", body))
+
+    def delete_after(seconds: int, *, delete: bool = True) -> None:
+        body = {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": seconds,
+            "deleteWhileInactive": delete,
+        }
+        assert served.ask("POST", f"{NAMESPACE}/inactiveTopicPolicies", json.dumps(body)).status == 204
+
+    delete_after(60)
+    for found in (created(), created("/partitions", "2"), created(domain="non-persistent")):
+        [warning] = found
+        assert "is deleted after 60 s" in warning
+    for seconds, times in ((3600, 1), (3601, 0)):
+        delete_after(seconds)
+        assert ["after 3600 s" in each for each in created()] == [True] * times
+    delete_after(60, delete=False)
+    assert created() == created("/partitions", "2") == []
+    delete_after(60)
+    for minutes, times in ((30, 1), (61, 0), (-1, 0)):
+        retention = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+        assert served.ask("POST", f"{NAMESPACE}/retention", json.dumps(retention)).status == 204
+        assert len(created()) == times
+        # Retention does not keep what is not stored.
+        assert len(created(domain="non-persistent")) == 1

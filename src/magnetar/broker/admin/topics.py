@@ -22,6 +22,7 @@ from magnetar.broker.stats.assembled import StatsSelection, internal_stats_of, s
 from magnetar.broker.topics.any_topic import AnyTopic, persistent
 from magnetar.broker.topics.entries import first_published_at, last_message
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.upkeep.inactivity import seconds_unused
 from magnetar.errors import (
     AlreadyExists,
     BrokerError,
@@ -99,6 +100,15 @@ class TopicAdmin:
             await check_source(self._broker, name, properties[SHADOW_SOURCE])
         await check_room(self._broker, name, 1)
         await self._broker.topics.create_topic(name, properties)
+
+    async def seconds_unused(self, topic: str) -> float:
+        """Returns how long the topic must be unused before it is deleted; infinity: it is not deleted.
+
+        :raises NamespaceNotFound: no such namespace
+        """
+        name = self._broker.parse_topic(topic)
+        policies = await self._broker.policies.of_topic(name)
+        return seconds_unused(policies, persistent=name.persistent)
 
     async def unload(self, topic: str) -> None:
         """Closes a topic (or all partitions) and disconnects its clients, which reconnect.

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from magnetar.broker.ownership.peers import Beside
+from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.serving.live_topics import LiveTopics
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -72,6 +73,14 @@ def is_inactive(topic: AnyTopic, now: float) -> bool:
     minutes = topic.policies.retention.minutes
     retained = topic.name.persistent and (minutes < 0 or idle < minutes * 60)
     return not retained and idle >= policy.seconds
+
+
+def seconds_unused(policies: EffectivePolicies, *, persistent: bool) -> float:
+    """Returns how long a topic must be unused before it is deleted; infinity: it is not deleted."""
+    minutes = policies.retention.minutes if persistent else 0
+    if not policies.inactive_topics.delete or minutes < 0:
+        return float("inf")
+    return max(float(policies.inactive_topics.seconds), minutes * 60.0)
 
 
 class InactiveTopicsCheck:

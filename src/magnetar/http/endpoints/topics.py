@@ -15,7 +15,7 @@ from magnetar.http.calls import as_json, calls, done, json_or
 from magnetar.http.endpoints.messages import MESSAGES
 from magnetar.http.endpoints.refusals_non_persistent import NOT_STORED
 from magnetar.http.endpoints.subscriptions import SUBSCRIPTIONS
-from magnetar.http.engine.message import Request, Response, json_response, nothing
+from magnetar.http.engine.message import Request, Response, json_response, nothing, warned
 from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes.fields import (
     ACTIONS,
@@ -55,6 +55,12 @@ _STATS = (
     Parameter("getEarliestTimeInBacklog", "truth", "false"),
     Parameter("excludePublishers", "truth", "false"),
     Parameter("excludeConsumers", "truth", "false"),
+)
+_SOON_SECONDS = 3600.0
+"""A new topic that would stay unused for longer than this is kept on purpose, or noticed."""
+_DELETED = (
+    "a topic that is not used is deleted after {seconds:g} s, with its messages; keep it with set-retention, "
+    "or set-inactive-topic-policies --disable-delete-while-inactive"
 )
 _KIND = {405: "the operation is not possible on a topic of this kind"}
 _TAKEN = {409: "the object already exists"}
@@ -105,6 +111,17 @@ async def _create_partitioned_topic(application: Application, request: Request) 
         value = value.get("partitions", 0)
     await application.admin.partitions.create(topic, _PARTITIONS("partitions", value), properties)
     return nothing()
+
+
+def _warning_of_deletion(create: Handler) -> Handler:
+    """Returns the handler, whose answer warns if the new topic is deleted soon unless it is used."""
+
+    async def handler(application: Application, request: Request) -> Response:
+        answer = await create(application, request)
+        seconds = await application.admin.topics.seconds_unused(topic_of(request.variables))
+        return warned(answer, [_DELETED.format(seconds=seconds)] if seconds <= _SOON_SECONDS else ())
+
+    return handler
 
 
 def _wanted(request: Request) -> StatsSelection:
@@ -208,7 +225,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "PUT",
         "/{topic}",
-        calls(TopicAdmin.create, TOPIC, _new_properties),
+        _warning_of_deletion(calls(TopicAdmin.create, TOPIC, _new_properties)),
         "create a topic without partitions",
         T.CREATE_TOPIC,
         body="map<string,string>",
@@ -234,7 +251,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "PUT",
         "/{topic}/partitions",
-        _create_partitioned_topic,
+        _warning_of_deletion(_create_partitioned_topic),
         "create a partitioned topic",
         T.CREATE_TOPIC,
         body="PartitionedTopicMetadata",
@@ -262,7 +279,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "POST",
         "/{topic}/createMissedPartitions",
-        calls(PartitionAdmin.create_missing, TOPIC),
+        _warning_of_deletion(calls(PartitionAdmin.create_missing, TOPIC)),
         "create missing partitions",
         T.CREATE_TOPIC,
     ),

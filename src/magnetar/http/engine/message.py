@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -157,6 +157,12 @@ def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] 
 
 def refusal(error: BrokerError) -> Response:
     return error_response(error.http_status, str(error))
+
+
+def warned(response: Response, sentences: Iterable[str]) -> Response:
+    """Returns the answer with a ``Warning`` header for each sentence."""
+    added = [("Warning", f'299 magnetar "{sentence}"') for sentence in sentences]
+    return replace(response, headers=[*response.headers, *added])
 
 
 class ArrivingBody:
