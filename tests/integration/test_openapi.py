@@ -7,13 +7,17 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from chromium import chromium
+from dashboard_page import SCHEMES, WIDTHS, Page
 from openapi_spec_validator import validate
+from secured import SUPERUSER, SecuredServer, token
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -21,6 +25,7 @@ from server import Server
 
 from magnetar.http.endpoints.table import WHOLE
 
+_CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
 _SECONDS = 30
 _LEFT_OUT = "ffload|/functions|/worker|/s(ink|ource)s?/|/transactions/|/mbeans|/alloc|/bookieo"
 """Whose answer is always a 501."""
@@ -92,6 +97,118 @@ def test_the_page_finds_and_shows(served: Server, browser: webdriver.Chrome) -> 
     browser.find_element(By.ID, "older").click()
     waiting.until(lambda page: len(page.find_elements(By.TAG_NAME, "details")) == 2)
     assert browser.get_log("browser") == []
+
+
+class Trying:
+    """The form of one operation on the page."""
+
+    def __init__(self, browser: webdriver.Chrome, url: str) -> None:
+        self.page = Page(browser, url)
+        self.browser = browser
+        browser.get("about:blank")
+        browser.get(f"{url}/openapi")
+
+    def open(self, words: str) -> None:
+        """Opens the operation that is found by these words."""
+        field = self.page.element("#filter")
+        field.clear()
+        field.send_keys(words)
+        self.page.waiting.until(lambda page: len(page.find_elements(By.TAG_NAME, "details")) == 1)
+        self.page.element("summary").click()
+        self.page.element("form.trying")
+
+    def fill(self, **values: str) -> None:
+        for name, value in values.items():
+            field = self.page.element(f"form.trying [name={name}]")
+            if field.tag_name != "select":
+                field.clear()
+            field.send_keys(value)
+
+    def send(self, *wanted: str, sure: bool = False) -> None:
+        """Sends it, and waits until all of these words are in the answer."""
+        if sure:
+            self.page.element("form.trying [name=sure]").click()
+        self.page.element("form.trying .send").click()
+        text = "return (document.querySelector('.answered') || document.body).innerText"
+        try:
+            self.page.waiting.until(
+                lambda _: all(word in self.browser.execute_script(text) for word in wanted)
+            )
+        except TimeoutException:
+            pytest.fail(f"{wanted} are not in:\n{self.browser.execute_script(text)}")
+
+
+def test_operations_are_tried_on_the_page(served: Server, browser: webdriver.Chrome) -> None:
+    trying = Trying(browser, served.http_url)
+    trying.open("get /admin/v2/clusters list")
+    trying.send("200 OK", '"standalone"', "as a command:", f"curl '{served.http_url}/admin/v2/clusters'")
+    trying.open("put create a topic without partitions /admin/v2/persistent")
+    trying.fill(tenant="public", namespace="default", topic="a&b ü")
+    # Nothing is sent before the box is checked.
+    trying.page.element("form.trying .send").click()
+    assert browser.execute_script("return document.querySelector('.answered').innerText") == ""
+    trying.send("204", "The answer has no content.", "Warning: 299 magnetar", "curl -X PUT", sure=True)
+    names = json.loads(served.ask("GET", "/admin/v2/persistent/public/default")[1])
+    assert "persistent://public/default/a&b ü" in names
+    # What was given is in the next form; names of subscriptions are encoded twice.
+    trying.open("put /admin/v2/persistent create a subscription")
+    trying.fill(subscription="s/1 %2F")
+    trying.send("204", sure=True)
+    trying.open("get /admin/v2/persistent list subscriptions")
+    trying.send("200 OK", '"s/1 %2F"')
+    trying.open("post /admin/v2/namespaces retention")
+    trying.page.push("Insert all fields", "form.trying")
+    body = trying.page.element("form.trying textarea")
+    assert json.loads(body.get_attribute("value") or "") == {
+        "retentionTimeInMinutes": 0,
+        "retentionSizeInMB": 0,
+    }
+    trying.fill(body='{"retentionTimeInMinutes": 7, "retentionSizeInMB": 8}')
+    trying.send("204", "-d '{", sure=True)
+    trying.open("get /admin/v2/namespaces retention")
+    trying.send("200 OK", '"retentionTimeInMinutes": 7', "ETag")
+    trying.page.check_console()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_forms_fit_every_screen(served: Server, browser: webdriver.Chrome, width: int, scheme: str) -> None:
+    trying = Trying(browser, served.http_url)
+    trying.page.appear(width, scheme)
+    trying.open("get list tenants /admin/v2/tenants")
+    trying.send("200 OK", '"public"')
+    trying.page.check_fits(width)
+    assert browser.execute_script(_CONTRAST)["faint"] == []
+    trying.open("post /admin/v2/namespaces retention")
+    trying.fill(tenant="a-tenant-with-a-long-name", namespace="none", body='{"retentionSizeInMB": 1}')
+    trying.send("404", "reason", sure=True)
+    trying.page.check_fits(width)
+    assert browser.execute_script(_CONTRAST)["faint"] == []
+
+
+def test_permissions_count_for_what_is_tried(
+    tmp_path_factory: pytest.TempPathFactory, browser: webdriver.Chrome
+) -> None:
+    server = SecuredServer(tmp_path_factory.mktemp("secured"))
+    try:
+        server.start()
+        trying = Trying(browser, server.http_url)
+        for given, wanted in (
+            ("", ("401", "reason")),
+            (token("nobody"), ("401", "Only superusers")),
+            (token(SUPERUSER), ("200 OK", '"public"', '"Authorization: Bearer $TOKEN"')),
+        ):
+            field = trying.page.element("#token")
+            field.clear()
+            field.send_keys(given)
+            trying.open("get list tenants /admin/v2/tenants")
+            trying.send(*wanted)
+        assert token(SUPERUSER) not in trying.page.text()
+        # The token is kept while the tab is open, for the page at "/", too.
+        kept = browser.execute_script("return sessionStorage.getItem('magnetar.token')")
+        assert kept == token(SUPERUSER)
+    finally:
+        server.close()
 
 
 def test_nothing_of_it_comes_from_elsewhere(served: Server) -> None:

@@ -40,6 +40,7 @@ def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
         _public("/openapi.json", describe, "this interface in the format of OpenAPI"),
         _public("/openapi", _file("page.html"), "this interface as a page"),
         _public("/openapi/page.js", _file("page.js"), "a file of the page"),
+        _public("/openapi/trying.js", _file("trying.js"), "a file of the page"),
         _public("/openapi/page.css", _file("page.css"), "a file of the page"),
     )
 

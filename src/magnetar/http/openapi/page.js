@@ -1,5 +1,6 @@
-"use strict";
 // Shows /openapi.json: no frameworks, nothing from elsewhere.
+
+import { formOf, keepToken } from "./trying.js";
 
 const groups = document.getElementById("groups");
 const filter = document.getElementById("filter");
@@ -60,7 +61,7 @@ function inside(operation) {
     made.append(table(["parameter", "in", "type", "default"], rows));
   }
   if (operation.requestBody) {
-    const schema = operation.requestBody.content["application/json"].schema;
+    const [{ schema }] = Object.values(operation.requestBody.content);
     const fields = Object.entries(resolved(schema).properties || {});
     made.append(element("p", `Body: ${kind(schema)}`));
     if (fields.length) {
@@ -68,7 +69,7 @@ function inside(operation) {
     }
   }
   const answers = Object.entries(operation.responses).map(([status, each]) => [status, resolved(each).description]);
-  made.append(table(["status", "when"], answers));
+  made.append(table(["status", "when"], answers), formOf(operation, resolved));
   return made;
 }
 
@@ -120,6 +121,7 @@ async function load() {
   show();
 }
 
+keepToken(document.getElementById("token"));
 filter.addEventListener("input", show);
 older.addEventListener("change", show);
 load().catch((error) => {
