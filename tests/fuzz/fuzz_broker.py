@@ -313,8 +313,8 @@ class FuzzedBroker:
         broker = self.broker
         if broker.publish_buffer.used or broker.partial_frames.used:
             raise Defect(f"left over: {broker.publish_buffer.used} {broker.partial_frames.used}")
-        if broker.lookups_pending or broker.topics.loading_count:
-            raise Defect(f"under way: {broker.lookups_pending} lookups, {broker.topics.loading_count} loads")
+        if broker.lookups.pending or broker.topics.loading_count:
+            raise Defect(f"under way: {broker.lookups.pending} lookups, {broker.topics.loading_count} loads")
         if broker.unsent.used or len(broker.unsent.members) != 1:
             raise Defect(f"{broker.unsent.used} unsent of {len(broker.unsent.members)} connections")
         if len(broker.connections.all) != 1:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.broker.flow.connection import KeepAliveSettings
@@ -12,13 +10,13 @@ from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, Publish
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.outgoing import UnsentBytes
 from magnetar.broker.flow.rate_limits import publish_limiter
-from magnetar.broker.flow.rates import LookupEnd, LookupTimes, SchemaOperations
+from magnetar.broker.flow.rates import SchemaOperations
 from magnetar.broker.load.settings import LoadDesk
 from magnetar.broker.namespaces.lists import ListedNames, NameListings, TopicLists
 from magnetar.broker.namespaces.registry import Namespaces
-from magnetar.broker.namespaces.serving_clusters import OtherCluster, ServingClusters
+from magnetar.broker.namespaces.serving_clusters import ServingClusters
 from magnetar.broker.ownership.bundles import NamespaceBundles
-from magnetar.broker.ownership.contract import Addresses, Asked, MakeOwnership, OnlyBroker, Owner, Ownership
+from magnetar.broker.ownership.contract import MakeOwnership, OnlyBroker, Owner, Ownership
 from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.packages.storage import PackageStorage
 from magnetar.broker.policies.dynamic import Changeable, DynamicSettings
@@ -30,6 +28,7 @@ from magnetar.broker.publishing.producer import ProducerNames, RequestTurns
 from magnetar.broker.replication.topics import Replication
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.broker.serving.lookups import Lookups
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.serving.unloading import HandingOver
 from magnetar.broker.settings import BrokerSettings
@@ -41,12 +40,8 @@ from magnetar.broker.upkeep.housekeeping import Housekeeping
 from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.errors import (
-    BrokerError,
     EncryptionRequired,
     InvalidTopicName,
-    NotInThisCluster,
-    ServiceNotReady,
-    TooManyRequests,
 )
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork, StreamProtocol
 from magnetar.io.slices import each
@@ -69,7 +64,6 @@ from magnetar.security.rules import Grants
 if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach
     from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
-    from magnetar.client.client import Client
 
 _INSTANCES = "/counters/producer-name/-"
 """Numbers the starts of brokers, as clients reconnect with names that an earlier broker generated."""
@@ -177,6 +171,15 @@ class BrokerService:
             replication=self.replication,
             budget=self.budget,
         )
+        self.lookups = Lookups(
+            io.clock,
+            lambda: self.settings,
+            lambda: self.topics.stopping,
+            self.namespaces,
+            self.serving_clusters,
+            self.bundles,
+            self.ownership,
+        )
         self.clearings = SharedRuns(io.loop)
         """Clearings of backlogs in progress, by bundle and name of subscription."""
         self.load = load
@@ -233,8 +236,6 @@ class BrokerService:
         )
         self.resource_groups = ResourceGroupRecords(io, metadata, self.topics.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
-        self.lookups = LookupTimes()
-        self.lookups_pending = 0
         self._listings = NameListings(io.loop, self._list_names)
 
     def _topic_policies(self, beside: Beside | None) -> SystemTopicPolicies | ClusterTopicPolicies:
@@ -244,8 +245,9 @@ class BrokerService:
         # Imported here to save a standalone broker the memory of a client that it does not need.
         from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
 
-        client = partial(_own_client, self, beside)
-        return ClusterTopicPolicies(self.topics, cluster, tell, self.metadata, client)
+        return ClusterTopicPolicies(
+            self.topics, cluster, tell, self.metadata, lambda: beside.client(self.settings.addresses)
+        )
 
     # Settings that change
 
@@ -325,15 +327,6 @@ class BrokerService:
         own = self.settings
         return Owner(own.broker_id, own.addresses, True, generation, own.listeners)
 
-    async def owner_of(self, name: TopicName, asked: Asked = Asked.PLACE) -> Owner:
-        """Returns the broker that serves a topic, which need not exist, or the broker to be asked next.
-
-        :raises NamespaceNotFound: the namespace does not exist
-        :raises ServiceNotReady: the owner is not known now
-        """
-        bundle = await self.bundles.of_topic(name)
-        return await self.ownership.owner_of(bundle, asked, persistent=name.persistent)
-
     # Names
 
     def parse_topic(self, text: str) -> TopicName:
@@ -349,55 +342,6 @@ class BrokerService:
             return NamespaceName.parse(text)
         except InvalidName as error:
             raise InvalidTopicName(str(error)) from error
-
-    @contextmanager
-    def lookup_in_progress(self) -> Iterator[None]:
-        """Counts as one lookup in progress: of a topic's owner, its partitions, or the topics of a namespace.
-
-        :raises TooManyRequests: too many are in progress
-        """
-        if self.lookups_pending >= self.settings.max_lookups:
-            raise TooManyRequests("Too many lookups in progress")
-        self.lookups_pending += 1
-        try:
-            yield
-        finally:
-            self.lookups_pending -= 1
-
-    async def look_up(
-        self, name: TopicName, principal: Principal = BROKER, *, authoritative: bool = False
-    ) -> Owner:
-        """Returns the broker that serves a topic, or the one to ask next. The topic need not exist.
-
-        The broker to ask next may belong to another cluster, a peer of this one.
-
-        :param principal: the principal of the client that looks the topic up
-        :param authoritative: the leader chose this broker, which takes the topic's bundle if it has no owner
-        :raises NamespaceNotFound: the namespace does not exist
-        :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
-        :raises NotAllowed: topics of that kind are not served here
-        :raises TooManyRequests: too many lookups are in progress
-        """
-        started = self.io.clock.monotonic()
-        try:
-            with self.lookup_in_progress():
-                if self.topics.stopping:
-                    raise ServiceNotReady("The broker is stopping")
-                self.ownership.check_serving()
-                await self.namespaces.check(name.namespace_name)
-                other = await self.serving_clusters.other(name.namespace_name)
-                if other is not None:
-                    owner = _in_other_cluster(other)
-                else:
-                    owner = await self.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
-                if owner.here:
-                    self.settings.check_served(name)
-        except BrokerError:
-            self.lookups.add(LookupEnd.FAILURE, self.io.clock.monotonic() - started)
-            raise
-        end = LookupEnd.BROKER if owner.settled else LookupEnd.REDIRECT
-        self.lookups.add(end, self.io.clock.monotonic() - started)
-        return owner
 
     async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:
         """Checks what every producer must meet before the topic itself is asked to accept it.
@@ -448,18 +392,6 @@ class BrokerService:
             names += await self.namespaces.persistent_topics(parsed)
         await each(self.io, "listing", names, take)
         return found
-
-
-def _own_client(broker: BrokerService, beside: Beside) -> Client:
-    return beside.client(broker.settings.addresses)
-
-
-def _in_other_cluster(cluster: OtherCluster) -> Owner:
-    """:raises NotInThisCluster: the record of the cluster has no URL for clients"""
-    if not cluster.binary and not cluster.binary_tls:
-        raise NotInThisCluster("Redirected cluster's brokerService url is not configured")
-    addresses = Addresses(cluster.binary, cluster.binary_tls, cluster.http, cluster.http_tls)
-    return Owner(cluster.name, addresses, here=False, generation=0, settled=False)
 
 
 def _publish_rates(settings: BrokerSettings) -> tuple[float, float]:

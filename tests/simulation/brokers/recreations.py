@@ -183,7 +183,7 @@ def _service(member: Member) -> BrokerService:
 
 
 async def _take(service: BrokerService) -> None:
-    await service.owner_of(_NAME, Asked.TAKE)
+    await service.lookups.owner_of(_NAME, Asked.TAKE)
 
 
 async def _load(service: BrokerService) -> None:

@@ -214,7 +214,7 @@ class ClusterShadows:
         other = self._fate.serving()
         if other is not None:
             assert other.service is not None
-            await self._ask(other, other.service.owner_of(TopicName.parse(topic), Asked.TAKE))
+            await self._ask(other, other.service.lookups.owner_of(TopicName.parse(topic), Asked.TAKE))
         return False
 
     async def _ask(self, member: Member, work: Awaitable[Any]) -> bool:

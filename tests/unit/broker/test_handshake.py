@@ -204,8 +204,8 @@ def test_all_that_a_client_asks_of_the_broker_is_asked_in_its_name(monkeypatch: 
         monkeypatch.setattr(owner, name, watched)
 
     broker = brokers.broker
-    for name in ("look_up", "topic_names"):
-        watch(broker, name)
+    watch(broker, "topic_names")
+    watch(broker.lookups, "look_up")
     watch(broker.topics, "load")
     watch(broker.topics.creation, "partitions_or_create")
     watch(broker.topics.creation, "existing_partitions")

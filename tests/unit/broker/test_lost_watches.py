@@ -156,12 +156,12 @@ def test_a_lost_session_ends_what_the_broker_serves() -> None:
     assert not away.broker.topics.loaded
     assert topic.closing
     with pytest.raises(ServiceNotReady):
-        away.world.run(away.broker.look_up(NAME))
+        away.world.run(away.broker.lookups.look_up(NAME))
     with pytest.raises(ServiceNotReady):
         away.topic()
     assert away.world.run(away.metadata.inner.get(topic.managed_ledger.path)) == node
     away.metadata.reconnect()
-    away.world.run(away.broker.look_up(NAME))
+    away.world.run(away.broker.lookups.look_up(NAME))
     again = away.topic()
     assert again is not topic
     assert again.managed_ledger.ledgers.total_entries() == 3

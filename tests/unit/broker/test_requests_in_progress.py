@@ -171,7 +171,7 @@ class Brokers:
 def brokers() -> Iterator[Brokers]:
     brokers = Brokers()
     yield brokers
-    assert brokers.broker.lookups_pending == 0
+    assert brokers.broker.lookups.pending == 0
 
 
 @pytest.mark.parametrize("one", [list_frame, partitions_frame, lookup_frame])
@@ -242,7 +242,7 @@ def test_who_asks_for_lists_and_takes_none_costs_little(
     brokers.loop.run_for(300)
     assert greedy.closed, "it showed no sign of life"
     greedy.connection.connection_lost(None)
-    brokers.until(lambda: brokers.broker.lookups_pending == 0)
+    brokers.until(lambda: brokers.broker.lookups.pending == 0)
 
 
 def test_who_asks_at_the_same_time_shares_a_list(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_lookups_in_progress_are_bounded_whatever_their_kind(monkeypatch: pytest
     for first in (list_frame, partitions_frame, lookup_frame):
         Peer(brokers.broker).send(first(1))
     brokers.loop.run_for(1)
-    assert brokers.broker.lookups_pending == 3
+    assert brokers.broker.lookups.pending == 3
     late = Peer(brokers.broker)
     for one in (list_frame, partitions_frame, lookup_frame):
         late.send(one(7))
@@ -298,7 +298,7 @@ def test_lookups_in_progress_are_bounded_whatever_their_kind(monkeypatch: pytest
     found = late.received(BaseCommand.LOOKUP_RESPONSE)
     assert [c.lookupTopicResponse.error for c in found] == [too_many]
     brokers.let_go()
-    brokers.until(lambda: brokers.broker.lookups_pending == 0, 100)
+    brokers.until(lambda: brokers.broker.lookups.pending == 0, 100)
 
 
 def test_producers_that_wait_for_exclusive_access_do_not_hold_up_their_connection(brokers: Brokers) -> None:

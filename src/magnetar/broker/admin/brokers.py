@@ -158,7 +158,9 @@ class BrokerAdmin:
         :param authoritative: the leader chose this broker
         :raises NamespaceNotFound: no such namespace
         """
-        owner = await self._broker.look_up(self._broker.parse_topic(topic), authoritative=authoritative)
+        owner = await self._broker.lookups.look_up(
+            self._broker.parse_topic(topic), authoritative=authoritative
+        )
         told = owner.addresses_of(listener)
         # Listeners often have addresses of the binary protocol only, and a client redirected here uses HTTP.
         web = told if told.http or told.http_tls else owner.addresses
@@ -190,7 +192,7 @@ class BrokerAdmin:
             # A partitioned topic has no owner: each partition has one.
             return
         try:
-            owner = await self._broker.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
+            owner = await self._broker.lookups.owner_of(name, Asked.TAKE if authoritative else Asked.PLACE)
         except TopicNotFound:
             # The handler of the request reports the missing namespace in its own words.
             return

@@ -380,7 +380,7 @@ async def at_owner_of(
     :raises ServiceNotReady: the owner cannot be determined or does not answer
     :raises PeerRefused: the owner refuses
     """
-    owner = await broker.owner_of(name, Asked.PLACE)
+    owner = await broker.lookups.owner_of(name, Asked.PLACE)
     if owner.here:
         return await here()
     answer = await ask(broker.beside, owner, method, name.admin_path + suffix, query, body)

@@ -181,7 +181,7 @@ class PublishingAdmin:
                     f"Topic {name} has {count} partitions: partition {partition} does not exist"
                 )
             place = name.partition(partition)
-            owner = await self._broker.owner_of(place, Asked.PLACE)
+            owner = await self._broker.lookups.owner_of(place, Asked.PLACE)
             if not owner.here:
                 raise elsewhere(f"{place} is served by {owner.broker_id}", owner)
             return [place]
@@ -243,7 +243,7 @@ class PublishingAdmin:
         address: str,
     ) -> Sequence[Json]:
         """Publishes messages to one topic or partition at its owner, and returns their outcomes."""
-        owner = await self._broker.owner_of(place, Asked.PLACE)
+        owner = await self._broker.lookups.owner_of(place, Asked.PLACE)
         if not owner.here:
             return await self._publish_elsewhere(owner, place, name, producer, messages, version)
         topic = await self._broker.topics.load(place, create=place != name, principal=self._principal)

@@ -13,8 +13,8 @@ from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.base import AnyReplicating
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import AnyReplicating
 from magnetar.errors import SubscriptionNotFound
 from magnetar.naming.replicators import remote_cluster_of
 

@@ -82,12 +82,12 @@ def _cache(broker: BrokerService) -> CacheMetrics:
 
 
 def _lookups(broker: BrokerService) -> LookupMetrics:
-    known = broker.lookups
+    known = broker.lookups.times
     return LookupMetrics(
         answers=known.count(LookupEnd.BROKER),
         failures=known.count(LookupEnd.FAILURE),
         redirects=known.count(LookupEnd.REDIRECT),
-        pending=broker.lookups_pending,
+        pending=broker.lookups.pending,
         timing=_timing(known.answered),
         durations={end.value: _durations(each) for end, each in known.by_end.items()},
     )

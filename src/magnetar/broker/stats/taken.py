@@ -26,10 +26,10 @@ from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.base import AnyReplicating
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.topics.replicating import AnyReplicating
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.replicator import Replicator

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from dataclasses import field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FindFilters, no_filters
@@ -72,6 +72,49 @@ class TopicSettings:
     """The name of the broker's cluster."""
     replicator_prefix: str = DEFAULT_PREFIX
     """``replicatorPrefix``: the prefix of the names of replicators' producers and cursors."""
+
+
+class AnyReplicating(Protocol):
+    """A topic's replicator to one other cluster, whether the topic stores its messages or not."""
+
+    remote: str
+    """The name of the cluster, or the full name of the shadow topic."""
+    sent: Rate
+    """Messages and bytes that were sent, repeated ones included."""
+
+    @property
+    def where(self) -> str:
+        """The destination in texts: a cluster or a shadow topic."""
+        ...
+
+    @property
+    def hindrance(self) -> str:
+        """Why nothing is sent, as a sentence; empty: sending is possible."""
+        ...
+
+    @property
+    def connected_ms(self) -> int:
+        """The time of the connection in milliseconds since 1970; 0: it is not connected."""
+        ...
+
+    @property
+    def connected(self) -> bool: ...
+    def link(self) -> tuple[str, str] | None:
+        """``host:port`` of both ends of the connection, this broker's first; None while it is
+        disconnected."""
+        ...
+
+    def delay_seconds(self) -> float:
+        """Returns how long the oldest entry without a receipt has been in flight; 0 if none is."""
+        ...
+
+    def rest(self) -> None:
+        """Disconnects until the topic is used again."""
+        ...
+
+    def tick(self, seconds: float) -> bool:
+        """Updates rates over the last window; returns whether there is still traffic."""
+        ...
 
 
 class BaseTopic(ABC, Generic[S]):

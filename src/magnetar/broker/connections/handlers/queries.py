@@ -33,7 +33,7 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     response = answer.partitionMetadataResponse
     response.request_id = request.request_id
-    with broker.lookup_in_progress():
+    with broker.lookups.in_progress():
         name = broker.parse_topic(request.topic)
         try:
             await broker.namespaces.check(name.namespace_name)
@@ -59,7 +59,9 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
     """LOOKUP → the broker that serves a topic."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
-    owner = await broker.look_up(name, connection.session.principal, authoritative=request.authoritative)
+    owner = await broker.lookups.look_up(
+        name, connection.session.principal, authoritative=request.authoritative
+    )
     told = owner.addresses_of(request.advertised_listener_name or connection.listener)
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse
@@ -78,7 +80,7 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
     """GET_TOPICS_OF_NAMESPACE → the topics that match, or all; none if the client's hash is current."""
-    with connection.broker.lookup_in_progress():
+    with connection.broker.lookups.in_progress():
         async with connection.requests.large_answer():
             if not connection.closed:
                 connection.send(await _topics_answer(connection, request))
