@@ -134,7 +134,7 @@ class Lifetime:
             inactive_topics_check_seconds=1e9,
         )
         self.broker = BrokerService(io, TimerWheel(io.loop), self.world.metadata, self.world.managed, known)
-        self.broker.housekeeping.start()
+        self.broker.upkeep.housekeeping.start()
         self.topics: list[Topic] = []
         for model in self.models:
             if first:

@@ -227,7 +227,7 @@ class FuzzedBroker:
         else:
             self.broker = BrokerService(io, self.wheel, *stores, known)
         if tight:
-            self.broker.unsent = UnsentBytes(io.clock, 5_000)
+            self.broker.limits.unsent = UnsentBytes(io.clock, 5_000)
         self.world.run(self.broker.start("127.0.0.1", 6650, self._accept))
         self.good = GoodClient(self)
         self.watch_permits()
@@ -266,7 +266,11 @@ class FuzzedBroker:
         """At any time."""
         self.check_log()
         broker = self.broker
-        counts = (broker.publish_buffer.used, broker.partial_frames.used, broker.unsent.used)
+        counts = (
+            broker.limits.publish_buffer.used,
+            broker.limits.partial_frames.used,
+            broker.limits.unsent.used,
+        )
         if min(counts) < 0:
             raise Defect(f"negative: {counts}")
         for topic in broker.topics.loaded.values():
@@ -311,12 +315,16 @@ class FuzzedBroker:
     def check_quiet(self) -> None:
         """When every client but the good one has gone, and what was under way has come to its end."""
         broker = self.broker
-        if broker.publish_buffer.used or broker.partial_frames.used:
-            raise Defect(f"left over: {broker.publish_buffer.used} {broker.partial_frames.used}")
+        if broker.limits.publish_buffer.used or broker.limits.partial_frames.used:
+            raise Defect(
+                f"left over: {broker.limits.publish_buffer.used} {broker.limits.partial_frames.used}"
+            )
         if broker.lookups.pending or broker.topics.loading_count:
             raise Defect(f"under way: {broker.lookups.pending} lookups, {broker.topics.loading_count} loads")
-        if broker.unsent.used or len(broker.unsent.members) != 1:
-            raise Defect(f"{broker.unsent.used} unsent of {len(broker.unsent.members)} connections")
+        if broker.limits.unsent.used or len(broker.limits.unsent.members) != 1:
+            raise Defect(
+                f"{broker.limits.unsent.used} unsent of {len(broker.limits.unsent.members)} connections"
+            )
         if len(broker.connections.all) != 1:
             raise Defect(f"{len(broker.connections.all)} connections")
         for topic in broker.topics.loaded.values():

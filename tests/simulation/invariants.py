@@ -62,12 +62,17 @@ class Invariants:
             self._topic(topic)
 
     def _memory(self, service: Any) -> None:
-        for counted in (service.publish_buffer, service.partial_frames, service.unsent, service.connections):
+        for counted in (
+            service.limits.publish_buffer,
+            service.limits.partial_frames,
+            service.limits.unsent,
+            service.connections,
+        ):
             counted.check()
         service.topics.shared_limits.dispatch.check()
         if service.topics.unacked_limit is not None:
             service.topics.unacked_limit.check()
-        buffer = service.publish_buffer
+        buffer = service.limits.publish_buffer
         connections = service.connections.all
         bound = service.settings.max_publish_buffer + _LARGEST_READ * (len(connections) + 1)
         if not 0 <= buffer.used <= bound:
@@ -84,7 +89,7 @@ class Invariants:
         cache = service.managed_ledgers.cache
         if not 0 <= cache.used_bytes <= self._limits.cache.max_bytes:
             raise Violation(f"cache: {cache.used_bytes} bytes of {self._limits.cache.max_bytes}")
-        partial = service.partial_frames
+        partial = service.limits.partial_frames
         if not 0 <= partial.used <= service.settings.max_partial_frames * 3 // 2 + _LARGEST_READ:
             raise Violation(f"partial frames: {partial.used} bytes")
 
@@ -117,8 +122,8 @@ class Invariants:
     def settled(self, service: Any) -> list[str]:
         """What is left although everybody has done all there was to do."""
         left = []
-        if service.publish_buffer.used:
-            left.append(f"{service.publish_buffer.used} bytes in the publish buffer")
+        if service.limits.publish_buffer.used:
+            left.append(f"{service.limits.publish_buffer.used} bytes in the publish buffer")
         for connection in service.connections.all:
             if connection.pending_publishes:
                 left.append(f"{connection.pending_publishes} pending publishes of {connection.address}")

@@ -34,10 +34,7 @@ from magnetar.broker.serving.unloading import HandingOver
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas, StorageGate
-from magnetar.broker.upkeep.expiry import ExpiryCheck
-from magnetar.broker.upkeep.housekeeping import Housekeeping
-from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
+from magnetar.broker.upkeep.housekeeping import Upkeep
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.errors import (
     EncryptionRequired,
@@ -79,6 +76,29 @@ class Dynamic:
     """Settings that other brokers can change at run time and this one cannot, each with the reason."""
     changed: Callable[[], Awaitable[None]]
     """Awaited after a change; applies the settings now in effect (:meth:`BrokerService.use`)."""
+
+
+class ConnectionLimits:
+    """The limits that all connections of a broker share: on what is pending, unsent or incomplete."""
+
+    def __init__(self, io: Io, settings: BrokerSettings) -> None:
+        self._clock = io.clock
+        self.max_message_size = settings.max_message_size
+        self.max_frame = max_frame_size(settings.max_message_size)
+        self.max_pending_publishes = settings.max_pending_publishes
+        self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
+        self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
+        self.unsent = UnsentBytes(io.clock)
+        self.publish_limiter = publish_limiter(*_publish_rates(settings), io.clock.monotonic())
+        self.readable = Readable(io.loop)
+        self.partial_frames = PartialFrames(settings.max_partial_frames)
+
+    def use(self, settings: BrokerSettings, former: BrokerSettings) -> None:
+        """Applies those settings that can be changed while a broker runs."""
+        if settings.max_publish_buffer != former.max_publish_buffer:
+            self.publish_buffer.use(settings.max_publish_buffer)
+        if _publish_rates(settings) != _publish_rates(former):
+            self.publish_limiter = publish_limiter(*_publish_rates(settings), self._clock.monotonic())
 
 
 class BrokerService:
@@ -203,30 +223,14 @@ class BrokerService:
             max_pattern_length=settings.max_pattern_length,
             enabled=settings.match_patterns,
         )
-        self.max_message_size = settings.max_message_size
-        self.max_frame = max_frame_size(settings.max_message_size)
-        self.max_pending_publishes = settings.max_pending_publishes
-        self.keep_alive = KeepAliveSettings(settings.keep_alive_seconds, settings.liveness_seconds)
         self.client_tasks = TaskScope(io.loop, "requests of clients")
         """What clients' commands start; it may go on after the client has left."""
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
-        self.publish_buffer = PublishBuffer(settings.max_publish_buffer)
-        self.unsent = UnsentBytes(io.clock)
-        self.publish_limiter = publish_limiter(*_publish_rates(settings), io.clock.monotonic())
-        self.readable = Readable(io.loop)
-        self.partial_frames = PartialFrames(settings.max_partial_frames)
+        self.limits = ConnectionLimits(io, settings)
         self.send_run = SendRun()
         self.ack_run = AckRun()
         self._listeners: list[Listener] = []
-        self.quotas = BacklogQuotas(self.topics)
-        self.storage_gate = StorageGate(self.topics)
-        self.housekeeping = Housekeeping(
-            self.topics,
-            InactiveTopicsCheck(self.topics, beside),
-            ExpiryCheck(self.topics),
-            self.quotas,
-            InactiveSubscriptionsCheck(self.topics),
-        )
+        self.upkeep = Upkeep(self.topics, beside)
         self.revocation = Revocation(
             io, wheel, lambda: self.connections.all, self.authenticator, self.authorizer
         )
@@ -265,11 +269,8 @@ class BrokerService:
         self.settings = settings
         await self.topics.settings_changed()
         await self.policies.use(settings.policies)
-        if settings.max_publish_buffer != former.max_publish_buffer:
-            self.publish_buffer.use(settings.max_publish_buffer)
-        if _publish_rates(settings) != _publish_rates(former):
-            self.publish_limiter = publish_limiter(*_publish_rates(settings), self.io.clock.monotonic())
-        self.housekeeping.settings_changed(former)
+        self.limits.use(settings, former)
+        self.upkeep.housekeeping.settings_changed(former)
 
     # Start and stop
 
@@ -293,7 +294,7 @@ class BrokerService:
         through: ListeningNetwork = network or self.io.network
         listener = await through.listen(host, port, accept)
         if not self._listeners:
-            self.housekeeping.start()
+            self.upkeep.housekeeping.start()
         self._listeners.append(listener)
         return listener
 
@@ -306,8 +307,7 @@ class BrokerService:
         self.topics.stopping = True
         for listener in self._listeners:
             listener.close()
-        self.housekeeping.stop()
-        self.storage_gate.stop()
+        self.upkeep.stop()
         self.revocation.stop()
         self.dynamic.stop()
         self.resource_groups.stop()
@@ -355,8 +355,7 @@ class BrokerService:
             text = f"Encryption is required in {topic.full_name}"
             topic.hindered(Hindrance.ENCRYPTION_REQUIRED, text)
             raise EncryptionRequired(text)
-        self.storage_gate.check_producer(topic)
-        await self.quotas.check_producer(topic)
+        await self.upkeep.check_producer(topic)
 
     async def topic_names(
         self,

@@ -125,9 +125,9 @@ class StandaloneBroker(ServingBroker):
         def looked() -> None:
             store.hurry(guard.state is not DiskState.ROOM)
             if guard.state is DiskState.FULL:
-                broker.storage_gate.shut(guard.reason)
+                broker.upkeep.storage_gate.shut(guard.reason)
             else:
-                broker.storage_gate.open()
+                broker.upkeep.storage_gate.open()
 
         guard.looked = looked
         store.listen_for_shortage(guard.tell_shortage)

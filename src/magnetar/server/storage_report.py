@@ -34,7 +34,7 @@ class StorageReport:
 
     def disk(self) -> dict[str, object]:
         """Returns figures of the device; ``secondsUntilFull`` is None unless it fills."""
-        use, gate = self._guard.use, self._broker.storage_gate
+        use, gate = self._guard.use, self._broker.upkeep.storage_gate
         return {
             "totalBytes": use.total,
             "freeBytes": use.free,
@@ -90,7 +90,7 @@ class StorageReport:
             "disk_free_bytes": disk.use.free,
             "disk_used_share": disk.use.share,
             "disk_state": list(DiskState).index(disk.state),
-            "refused_producers": self._broker.storage_gate.refused,
+            "refused_producers": self._broker.upkeep.storage_gate.refused,
             "stored_bytes": space.stored_bytes,
             "wanted_bytes": space.wanted_bytes,
             "ahead_bytes": space.ahead_bytes,

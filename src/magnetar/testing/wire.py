@@ -119,7 +119,7 @@ class Wire:
         if len(heard) < self._needed and not self._broken:
             return
         try:
-            frames = [] if self._broken else list(split(heard, self._connection.broker.max_frame))
+            frames = [] if self._broken else list(split(heard, self._connection.broker.limits.max_frame))
         except FrameError:
             self._broken = True
         if self._broken:

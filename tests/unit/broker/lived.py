@@ -58,7 +58,7 @@ class Lived:
             ownership=(lambda _own: ownership) if ownership is not None else None,
             reach=reach,
         )
-        self.broker.housekeeping.start()
+        self.broker.upkeep.housekeeping.start()
 
     def topic(self, name: TopicName = NAME) -> Topic:
         return self.world.run(self.broker.topics.load(name, create=True))

@@ -71,18 +71,18 @@ def test_producers_are_closed_and_refused_until_the_backlog_shrinks(
     lived.publish(topic, 5)
     lived.world.wait(15)
     assert not wire.told
-    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
     lived.publish(topic, 30)
     assert backlog_bytes(topic) >= 1000
     with pytest.raises(error):
-        lived.world.run(lived.broker.quotas.check_producer(topic))
+        lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
     lived.world.wait(15)
     assert wire.told == ["stop", "close"]
     assert producer.closed
     assert not topic.producers
     assert subscription.backlog() == 35
     subscription.skip_to(subscription.cursor.nth_unconsumed(30))
-    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
 
 
 def test_a_producer_gets_its_receipts_before_it_is_closed() -> None:
@@ -131,10 +131,10 @@ def test_the_slowest_is_evicted_until_nine_tenths_are_left() -> None:
     assert fast.backlog() == 10
     assert slow.expired.messages == 0
     assert not wire.told
-    lived.world.run(lived.broker.quotas.check_producer(topic))
-    evictions = lived.broker.quotas.of(topic)
+    lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
+    evictions = lived.broker.upkeep.quotas.of(topic)
     assert (evictions.by_size, evictions.by_time) == (1, 0)
-    assert lived.broker.quotas.all.by_size == 1
+    assert lived.broker.upkeep.quotas.all.by_size == 1
 
 
 @pytest.mark.parametrize("precise", [True, False])
@@ -147,19 +147,19 @@ def test_ages_are_bounded_as_well(precise: bool) -> None:
     # Told by ledgers alone, what is in an open one has no age.
     if precise:
         with pytest.raises(QuotaExceededHold):
-            lived.world.run(lived.broker.quotas.check_producer(topic))
-        assert lived.broker.quotas.of(topic).age_seconds >= 60
+            lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
+        assert lived.broker.upkeep.quotas.of(topic).age_seconds >= 60
     else:
-        lived.world.run(lived.broker.quotas.check_producer(topic))
-        assert lived.broker.quotas.of(topic).age_seconds == -1
+        lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
+        assert lived.broker.upkeep.quotas.of(topic).age_seconds == -1
     lived.publish(topic, 10)
     lived.world.wait(70)
     with pytest.raises(QuotaExceededHold):
-        lived.world.run(lived.broker.quotas.check_producer(topic))
+        lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
     subscription.skip_to(subscription.cursor.nth_unconsumed(15))
-    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
     lived.world.wait(15)
-    assert lived.broker.quotas.of(topic).age_seconds == -1
+    assert lived.broker.upkeep.quotas.of(topic).age_seconds == -1
 
 
 @pytest.mark.parametrize("precise", [True, False])
@@ -173,7 +173,7 @@ def test_what_is_too_old_is_evicted(precise: bool) -> None:
     lived.world.wait(30)
     # Ten a ledger; whole ledgers without precision.
     assert subscription.backlog() == (10 if precise else 15)
-    assert lived.broker.quotas.of(topic).by_time >= 1
+    assert lived.broker.upkeep.quotas.of(topic).by_time >= 1
 
 
 def test_what_has_no_backlog_is_never_refused() -> None:
@@ -182,7 +182,7 @@ def test_what_has_no_backlog_is_never_refused() -> None:
     lived.publish(topic, 50)
     producer_on(lived, topic, wire)
     lived.world.run(topic.subscriptions.subscribe("reader", (-1, -1), {}, durable=False, create=True))
-    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
     lived.world.wait(15)
     assert not wire.told
 
@@ -194,7 +194,7 @@ def test_quotas_can_be_switched_off() -> None:
     producer_on(lived, topic, wire)
     lived.publish(topic, 50)
     lived.world.wait(15)
-    lived.world.run(lived.broker.quotas.check_producer(topic))
+    lived.world.run(lived.broker.upkeep.quotas.check_producer(topic))
     assert not wire.told
 
 
@@ -204,10 +204,10 @@ def test_what_is_known_of_a_topic_goes_with_it() -> None:
     lived.subscribe(topic)
     lived.publish(topic, 50)
     lived.world.wait(15)
-    assert lived.broker.quotas.of(topic).by_size == 1
+    assert lived.broker.upkeep.quotas.of(topic).by_size == 1
     lived.world.run(lived.broker.topics.delete_topic(topic))
     lived.world.wait(15)
-    assert lived.broker.quotas.of(topic).by_size == 0
+    assert lived.broker.upkeep.quotas.of(topic).by_size == 0
 
 
 def test_kinds_of_background_work_have_names_that_metrics_may_have() -> None:

@@ -49,7 +49,7 @@ def test_each_entry_has_the_number_of_its_last_message_and_the_time() -> None:
     assert [mark and mark.index for mark in wanted_metadata] == [0, 1, 2]
     now = world.world.simulation.io.clock.wall_ms()
     assert all(mark is not None and now - 10_000 < mark.broker_timestamp <= now for mark in wanted_metadata)
-    assert world.broker.publish_buffer.used == 0, "what producers sent was counted, and nothing else"
+    assert world.broker.limits.publish_buffer.used == 0, "what producers sent was counted, and nothing else"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_more_of_a_client_is_read_in_the_turn_after_its_entries_are_durable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers = Brokers()
-    brokers.broker.max_pending_publishes = 4
+    brokers.broker.limits.max_pending_publishes = 4
     peer = another_publisher(brokers, "p")
     topic = watched(brokers, monkeypatch)
     peer.connection.data_received(b"".join(send_frame(n) for n in range(20)))
@@ -73,7 +73,7 @@ def test_more_of_a_client_is_read_in_the_turn_after_its_entries_are_durable(
 def test_others_that_waited_for_room_are_read_in_the_turn_after_too(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers()
     peers = [another_publisher(brokers, f"p{n}") for n in range(3)]
-    brokers.broker.publish_buffer._max = 1500
+    brokers.broker.limits.publish_buffer._max = 1500
     topic = watched(brokers, monkeypatch)
     for _ in range(3):
         for peer in peers:
@@ -81,7 +81,7 @@ def test_others_that_waited_for_room_are_read_in_the_turn_after_too(monkeypatch:
     assert not any(peer.reading for peer in peers[1:])
     brokers.until(lambda: all(peer.count(BaseCommand.SEND_RECEIPT) == 6 for peer in peers))
     assert topic.inside == 0
-    assert brokers.broker.publish_buffer.used == 0
+    assert brokers.broker.limits.publish_buffer.used == 0
 
 
 def test_what_comes_while_a_client_waits_to_be_read_on_stays_behind_what_it_sent(
@@ -89,7 +89,7 @@ def test_what_comes_while_a_client_waits_to_be_read_on_stays_behind_what_it_sent
 ) -> None:
     """A transport may hand over what it had read when it was stopped."""
     brokers = Brokers()
-    brokers.broker.max_pending_publishes = 1
+    brokers.broker.limits.max_pending_publishes = 1
     peer = another_publisher(brokers, "p")
     peer.connection.data_received(send_frame(0) + send_frame(1))
     topic = brokers.broker.topics.loaded[TOPIC]
@@ -142,7 +142,9 @@ def test_one_call_of_the_loop_serves_all_that_may_be_read_on(monkeypatch: pytest
     calls: list[Any] = []
     for peer in peers:
         peer.connection.pause_reading()
-    monkeypatch.setattr(brokers.broker.readable, "_loop", type("Loop", (), {"call_soon": calls.append}))
+    monkeypatch.setattr(
+        brokers.broker.limits.readable, "_loop", type("Loop", (), {"call_soon": calls.append})
+    )
     for peer in peers:
         for _ in range(3):
             peer.connection.resume_reading()

@@ -265,14 +265,14 @@ def test_a_terminated_topic() -> None:
 def test_no_room_on_the_disk() -> None:
     brokers = Brokers(policies=UNBOUNDED)
     brokers.publisher()
-    brokers.broker.storage_gate.shut("The disk is full")
+    brokers.broker.upkeep.storage_gate.shut("The disk is full")
     brokers.world.wait(0.5)
     refused(brokers)
     found = publishing(brokers)
     assert found["reason"] == "storage_full"
     assert found["sentence"].startswith("The disk is full. ")
     assert found["refused"][0]["times"] == 2, "one was closed, one refused"
-    brokers.broker.storage_gate.open()
+    brokers.broker.upkeep.storage_gate.open()
     assert publishing(brokers)["reason"] == "nothing"
 
 

@@ -59,8 +59,8 @@ def test_a_broker_that_runs_goes_by_them_at_once() -> None:
     assert topic.publish_limiter is not None
     assert topic.publish_limiter.rates == (6, 0)
     assert topic.subscribe_limiter is not None
-    assert broker.publish_limiter is not None
-    assert broker.publish_limiter.rates == (8, 0)
+    assert broker.limits.publish_limiter is not None
+    assert broker.limits.publish_limiter.rates == (8, 0)
     assert broker.topics.shared_limits.dispatch.rate.size == 9
     assert topic.dispatch_settings.max_read_entries == 10
     throttle = topic.subscriptions["s"].throttle
@@ -73,7 +73,7 @@ def test_a_broker_that_runs_goes_by_them_at_once() -> None:
         maxPublishRatePerTopicInMessages=None,
         brokerPublisherThrottlingMaxMessageRate=None,
     )
-    assert (topic.policies.dispatch_rate.limited, topic.publish_limiter, broker.publish_limiter) == (
+    assert (topic.policies.dispatch_rate.limited, topic.publish_limiter, broker.limits.publish_limiter) == (
         False,
         None,
         None,
@@ -118,7 +118,7 @@ def test_topics_that_come_later_go_by_them_too() -> None:
 def test_unused_topics_are_looked_for_at_the_new_interval() -> None:
     changed = Changed()
     brokers = changed.brokers
-    brokers.broker.housekeeping.start()
+    brokers.broker.upkeep.housekeeping.start()
     changed.change(brokerDeleteInactiveTopicsMaxInactiveDurationSeconds="4")
     brokers.world.wait(10)
     assert str(NAME) in brokers.broker.topics.loaded, "it is looked for once a minute"

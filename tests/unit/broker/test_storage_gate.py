@@ -15,7 +15,7 @@ from magnetar.naming.topic_name import TopicName
 
 def test_who_came_while_there_was_room_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     lived = Lived(EffectivePolicies())
-    gate, closed = lived.broker.storage_gate, list[str]()
+    gate, closed = lived.broker.upkeep.storage_gate, list[str]()
     topics = [lived.topic(TopicName.parse(f"persistent://public/default/t{number}")) for number in range(2)]
     producer: Any = object()
 

@@ -153,7 +153,7 @@ def test_what_is_no_publication_is_refused_and_nothing_is_stored() -> None:
         assert served.ask("POST", f"{ROOT}/words", form).status == 400, form
     assert served.get("/admin/v2/persistent/public/default/words/internalStats")["numberOfEntries"] == 0
     assert published(served, "words", "5", "x", valueSchema=info("INT32"))[0] == 400
-    assert published(served, "words", "x" * (served.broker.max_message_size + 1))[0] == 400
+    assert published(served, "words", "x" * (served.broker.limits.max_message_size + 1))[0] == 400
     large = {"payload": "x" * (3 << 20), "properties": {"p": "y" * (3 << 20)}}
     status, told = published(served, "words", "x", large)
     assert (status, "Message 1 has 629" in told["reason"]) == (400, True), "properties count as well"

@@ -198,4 +198,4 @@ class BacklogAdmin:
 
     async def check_quotas(self) -> None:
         """Checks the backlog quotas of all topics now."""
-        await self._broker.quotas.run()
+        await self._broker.upkeep.quotas.run()

@@ -213,7 +213,7 @@ class PublishingAdmin:
 
     def _check_sizes(self, encoded: Sequence[_Encoded]) -> None:
         """Applies the size limits of messages published with the binary protocol."""
-        most, most_together = self._broker.max_message_size, self._broker.max_frame
+        most, most_together = self._broker.limits.max_message_size, self._broker.limits.max_frame
         for number, message in enumerate(encoded):
             if len(message.content) > most:
                 raise InvalidRequest(
@@ -289,7 +289,7 @@ class PublishingAdmin:
 
     def _limiters(self, topic: AnyTopic) -> list[PublishLimiter]:
         group = topic.group.publish if topic.group is not None else None
-        found = (topic.publish_limiter, self._broker.publish_limiter, group)
+        found = (topic.publish_limiter, self._broker.limits.publish_limiter, group)
         return [limiter for limiter in found if limiter is not None]
 
     def _check_rates(self, topic: AnyTopic) -> None:

@@ -116,7 +116,7 @@ class TopicPolicyAdmin:
             except MetadataFailure as error:
                 raise InvalidRequest(str(error)) from error
             one_copy = self._broker.settings.one_copy
-            check_topic(counting, field, self._broker.max_message_size, one_copy=one_copy)
+            check_topic(counting, field, self._broker.limits.max_message_size, one_copy=one_copy)
 
         await topics.change(name, work, everywhere=everywhere)
         await policies.tell(name.namespace_name, name)

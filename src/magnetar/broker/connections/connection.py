@@ -63,18 +63,18 @@ class Connection:
         self.session = Session(partial(start_each, broker.io, "departures"))
         self.non_persistent_pending = 0
         """Publishes in flight on non-persistent topics."""
-        self._reader = Reader(broker.max_frame, broker.send_run, broker.ack_run)
+        self._reader = Reader(broker.limits.max_frame, broker.send_run, broker.ack_run)
         self._pauses = 0
         self._halted = False
         """Whether parsing has stopped: from the first pause until reading resumes."""
-        self.outgoing = Outgoing(broker.io.loop, self._dispatch_more, self._overfull, broker.unsent)
+        self.outgoing = Outgoing(broker.io.loop, self._dispatch_more, self._overfull, broker.limits.unsent)
         self.publishing = Publishing(self, broker, self.session, self.outgoing)
         # Topics call these on the object itself, without a detour through the connection.
         self.on_durable = self.publishing.on_durable
         self.on_passed = self.publishing.on_passed
         self.on_failed = self.publishing.on_failed
         self.requests = Requests(self, broker.io.loop)
-        self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.keep_alive)
+        self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.limits.keep_alive)
 
     # State that other parts read
 
@@ -141,7 +141,7 @@ class Connection:
     def _let_go(self) -> None:
         """Releases what the broker holds for the connection besides its producers and consumers."""
         if self._reader.partial:
-            self.broker.partial_frames.gone(self)
+            self.broker.limits.partial_frames.gone(self)
         self._reader.drop()
         self.broker.topic_lists.close_all(self)
 
@@ -171,10 +171,10 @@ class Connection:
         reader = self._reader
         partial = reader.partial
         if not reader.feed(data):
-            self.broker.partial_frames.grew(self, len(data))
+            self.broker.limits.partial_frames.grew(self, len(data))
             return
         if partial:
-            self.broker.partial_frames.gone(self)
+            self.broker.limits.partial_frames.gone(self)
         self._take_apart()
 
     # Reading
@@ -185,7 +185,7 @@ class Connection:
         unasked = _FRAMES_UNASKED
         try:
             while reader.position < reader.limit and not self._halted:
-                room = self.broker.max_pending_publishes - publishing.pending
+                room = self.broker.limits.max_pending_publishes - publishing.pending
                 found = reader.next(room if room > 0 else 1)
                 if found == SENDS and session.state is _OPEN:
                     publishing.publish(reader.buffer, reader.sends)
@@ -214,7 +214,7 @@ class Connection:
         """Handles anything but a run of SENDs in an open session; returns False if it has to wait."""
         session, reader = self.session, self._reader
         if found == NOTHING:
-            self.broker.partial_frames.grew(self, reader.partial)
+            self.broker.limits.partial_frames.grew(self, reader.partial)
             return False
         if session.state is not _OPEN and reader.kind != BaseCommand.CONNECT:
             raise FrameError(f"the first command is {reader.kind}, not CONNECT")
@@ -266,7 +266,7 @@ class Connection:
         """Takes back one pause; after the last one reading resumes, in the next turn at the earliest."""
         self._pauses -= 1
         if not self._pauses and not self.session.ended:
-            self.broker.readable.add(self)
+            self.broker.limits.readable.add(self)
 
     def read_on(self) -> None:
         """Handles what was read already, then reads on."""
@@ -299,7 +299,7 @@ class Connection:
     @property
     def held_back(self) -> bool:
         """Whether reading is paused because the broker is still processing earlier input."""
-        if self.publishing.paused or self.throttled or self.broker.publish_buffer.holds(self):
+        if self.publishing.paused or self.throttled or self.broker.limits.publish_buffer.holds(self):
             return True
         return self.requests.paused and not self.outgoing.paused
 

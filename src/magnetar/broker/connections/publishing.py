@@ -202,14 +202,14 @@ class Publishing:
         producer.submitted += count
         self.pending += count
         broker = self._broker
-        if not self.paused and self.pending >= broker.max_pending_publishes:
+        if not self.paused and self.pending >= broker.limits.max_pending_publishes:
             self.paused = True
             self._connection.pause_reading()
-        broker.publish_buffer.grew(self._connection, size)
+        broker.limits.publish_buffer.grew(self._connection, size)
         if producer.topic.publish_limiter is not None:
             self._slow_down(producer.topic.publish_limiter, publish.messages, size)
-        if broker.publish_limiter is not None:
-            self._slow_down(broker.publish_limiter, publish.messages, size)
+        if broker.limits.publish_limiter is not None:
+            self._slow_down(broker.limits.publish_limiter, publish.messages, size)
         if producer.topic.group is not None:
             self._slow_down(producer.topic.group.publish, publish.messages, size)
         return True
@@ -326,8 +326,8 @@ class Publishing:
         if producer.held_receipts:
             self._release_receipts(producer, producer.held_receipts)
         self.pending -= count
-        self._broker.publish_buffer.shrank(size)
-        if self.paused and self.pending <= self._broker.max_pending_publishes // 2:
+        self._broker.limits.publish_buffer.shrank(size)
+        if self.paused and self.pending <= self._broker.limits.max_pending_publishes // 2:
             self.paused = False
             self._connection.resume_reading()
 

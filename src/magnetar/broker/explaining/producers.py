@@ -73,13 +73,13 @@ async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None
         sentence = "The topic is terminated: it never accepts messages again."
         return Explanation(Hindrance.TERMINATED.value, sentence, _since(topic, Hindrance.TERMINATED))
     if isinstance(topic, Topic):
-        if broker.storage_gate.reason:
+        if broker.upkeep.storage_gate.reason:
             return Explanation(
                 Hindrance.STORAGE_FULL.value,
-                f"{broker.storage_gate.reason}. Producers of all persistent topics are refused until there "
-                "is enough free space again; consumers continue.",
+                f"{broker.upkeep.storage_gate.reason}. Producers of all persistent topics are refused until "
+                "there is enough free space again; consumers continue.",
                 _since(topic, Hindrance.STORAGE_FULL),
-                {"refused": broker.storage_gate.refused},
+                {"refused": broker.upkeep.storage_gate.refused},
                 "",
                 command("magnetar", "storage", "report"),
             )
@@ -101,7 +101,7 @@ def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
 
 async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
     try:
-        exceeded = await broker.quotas.holding(topic)
+        exceeded = await broker.upkeep.quotas.holding(topic)
     except LedgerError:
         # The age of the backlog is unknown, and producers that connect get that error.
         return None
@@ -143,7 +143,7 @@ def _rate(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
     limits: list[tuple[str, str, PublishLimiter | None]] = [
         ("Topic", "the topic", topic.publish_limiter),
         ("ResourceGroup", "its resource group", None if topic.group is None else topic.group.publish),
-        ("Broker", "the broker", broker.publish_limiter),
+        ("Broker", "the broker", broker.limits.publish_limiter),
     ]
     now = broker.io.clock.monotonic()
     for kind, whose, limiter in limits:
@@ -179,7 +179,7 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
     figures = {
         "producers": len(held),
         "pending": sum(each.pending for each in topic.producers.values()),
-        "bytesOfBroker": broker.publish_buffer.used,
+        "bytesOfBroker": broker.limits.publish_buffer.used,
     }
     look = command("magnetar", "storage", "report")
     return Explanation(Hindrance.IN_FLIGHT.value, sentence, None, figures, "", look)

@@ -70,10 +70,10 @@ def _cache(broker: BrokerService) -> CacheMetrics:
         inserted_total=cache.inserted_entries,
         evicted_total=cache.evicted_entries,
         evictions=cache.evictions,
-        hits_rate=broker.housekeeping.cache_hits.per_second,
-        hits_throughput=broker.housekeeping.cache_hits.bytes_per_second,
-        misses_rate=broker.housekeeping.cache_misses.per_second,
-        misses_throughput=broker.housekeeping.cache_misses.bytes_per_second,
+        hits_rate=broker.upkeep.housekeeping.cache_hits.per_second,
+        hits_throughput=broker.upkeep.housekeeping.cache_hits.bytes_per_second,
+        misses_rate=broker.upkeep.housekeeping.cache_misses.per_second,
+        misses_throughput=broker.upkeep.housekeeping.cache_misses.bytes_per_second,
         hits=cache.hits,
         misses=cache.misses,
         hit_bytes=cache.hit_bytes,
@@ -160,13 +160,13 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         if isinstance(topic, NonPersistentTopic):
             topics.append(of_non_persistent_topic(topic))
         else:
-            figures = _with_quotas(of_topic(topic, taken.pop(topic, None)), broker.quotas.of(topic))
+            figures = _with_quotas(of_topic(topic, taken.pop(topic, None)), broker.upkeep.quotas.of(topic))
             topics.append(figures)
             _add_managed_ledger(topic, figures, ledgers)
 
     await each(broker.io, "metrics", list(broker.topics.loaded.values()), take)
     connections = broker.connections
-    slices = broker.housekeeping.longest_slices()
+    slices = broker.upkeep.housekeeping.longest_slices()
     delay = slices.pop("loop", 0.0)
     return MetricsSnapshot(
         cluster=broker.settings.cluster,
@@ -189,11 +189,11 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         topic_load=_timing(broker.topics.topic_loads),
         topic_loads_pending=broker.topics.loading_count,
         quotas=QuotaMetrics(
-            broker.quotas.all.by_size,
-            broker.quotas.all.by_time,
+            broker.upkeep.quotas.all.by_size,
+            broker.upkeep.quotas.all.by_time,
             CHECK_BOUNDS,
-            tuple(broker.quotas.checks.counts),
-            broker.quotas.checks.total,
+            tuple(broker.upkeep.quotas.checks.counts),
+            broker.upkeep.quotas.checks.total,
         ),
         resource_groups=[
             GroupMetrics(group.name, kind, used.messages_used, used.bytes_used, group.updates)
@@ -204,13 +204,13 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         snapshots=_snapshots(broker),
         authentication_counts=tuple(broker.authenticator.authentication_counts),
         extra={
-            "magnetar_publish_buffer_bytes": broker.publish_buffer.used,
-            "magnetar_partial_frame_bytes": broker.partial_frames.used,
+            "magnetar_publish_buffer_bytes": broker.limits.publish_buffer.used,
+            "magnetar_partial_frame_bytes": broker.limits.partial_frames.used,
             "magnetar_pending_publishes": sum(c.pending_publishes for c in connections.all),
             "magnetar_refused_partitions": broker.topics.creation.refused_partitions,
             "magnetar_refused_topics": broker.topics.creation.refused_topics,
             "magnetar_refused_subscriptions": broker.topics.shared_limits.refused.subscriptions,
-            "magnetar_unsent_bytes": broker.unsent.used,
+            "magnetar_unsent_bytes": broker.limits.unsent.used,
             "magnetar_loop_delay_seconds": delay,
             "magnetar_longest_slice_seconds": max((0.0, *slices.values())),
             "magnetar_longest_slice_processor_seconds": broker.io.slices.longest_processor(),

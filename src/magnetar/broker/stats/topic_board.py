@@ -291,7 +291,7 @@ class TopicBoard:
         return {"total": len(names), "first": first, "topics": shown}
 
     def _shown(self, line: Line) -> Mapping[str, object]:
-        history = self._broker.housekeeping.history.of(line.name)[0]
+        history = self._broker.upkeep.housekeeping.history.of(line.name)[0]
         return {**line.json(), "history": [round(rate, 2) for rate in history]}
 
     def history(self) -> Mapping[str, object]:
@@ -299,7 +299,7 @@ class TopicBoard:
         return self._told(ALL)
 
     def _told(self, of: str) -> Mapping[str, object]:
-        rates_in, rates_out = self._broker.housekeeping.history.of(of)
+        rates_in, rates_out = self._broker.upkeep.housekeeping.history.of(of)
         return {
             "seconds": self._broker.settings.stats_seconds,
             "in": [round(rate, 2) for rate in rates_in],

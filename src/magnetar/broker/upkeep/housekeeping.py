@@ -9,12 +9,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TypeVar
 
 from magnetar.broker.flow.rates import ALL, LatencyHistory, Rate, RateHistory
+from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.settings import BrokerSettings
-from magnetar.broker.topics.any_topic import AnyBaseTopic
+from magnetar.broker.topics.any_topic import AnyBaseTopic, AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
-from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas
+from magnetar.broker.upkeep.backlog_quotas import BacklogQuotas, StorageGate
 from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
 from magnetar.io.interfaces import Cancellable
@@ -204,3 +205,31 @@ class Housekeeping:
     def _check_inactive(self) -> None:
         if _INACTIVE_TOPICS not in self._running:
             self._start(_INACTIVE_TOPICS, self._inactive_topics.run())
+
+
+class Upkeep:
+    """The periodic work of a broker, and the two checks that refuse producers because of what it found."""
+
+    def __init__(self, topics: ServedTopics, beside: Beside | None) -> None:
+        """:param beside: the other brokers of the cluster; None in a standalone broker"""
+        self.quotas = BacklogQuotas(topics)
+        self.storage_gate = StorageGate(topics)
+        self.housekeeping = Housekeeping(
+            topics,
+            InactiveTopicsCheck(topics, beside),
+            ExpiryCheck(topics),
+            self.quotas,
+            InactiveSubscriptionsCheck(topics),
+        )
+
+    async def check_producer(self, topic: AnyTopic) -> None:
+        """:raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
+
+        :raises QuotaExceededHold: as before, and the policy is to let the producer wait
+        """
+        self.storage_gate.check_producer(topic)
+        await self.quotas.check_producer(topic)
+
+    def stop(self) -> None:
+        self.housekeeping.stop()
+        self.storage_gate.stop()

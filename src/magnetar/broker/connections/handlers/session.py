@@ -67,7 +67,7 @@ async def _authenticate(connection: Connection, request: CommandConnect) -> None
     connected = answer.connected
     connected.server_version = f"Magnetar {__version__}"
     connected.protocol_version = session.protocol_version
-    connected.max_message_size = broker.max_message_size
+    connected.max_message_size = broker.limits.max_message_size
     connected.feature_flags.supports_topic_watchers = broker.topic_lists.enabled
     connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     connected.feature_flags.supports_repl_dedup_by_lid_and_eid = True
