@@ -117,3 +117,15 @@ def test_a_closed_topic_still_answers() -> None:
         topic.managed_ledger.append(b"", None, None, 0, 0, None)  # type: ignore[arg-type]
     assert topic.subscriptions.consumer_count() == 0
     topic.tick(60.0)
+
+
+def test_subscriptions_that_outlive_their_topic_send_clients_to_look_it_up() -> None:
+    brokers, _peer = used("persistent", 1)
+    topic = next(iter(brokers.broker.topics.loaded.values()))
+    subscriptions, known = topic.subscriptions, weakref.ref(topic)
+    end_all(brokers, delete=False)
+    del topic
+    assert left(brokers, [known]) == []
+    asked = brokers.loop.create_task(subscriptions.subscribe("s", EARLIEST, {}, durable=True, create=True))
+    brokers.until(asked.done)
+    assert isinstance(asked.exception(), ServiceNotReady)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.dispatch.key_shared.consumer import DrainingSlots
+from magnetar.broker.dispatch.key_shared.consumer import DrainingSlots, keyed
 from magnetar.broker.dispatch.key_shared.replay import KeyedReplay
 
 OWNERS: list[Any] = [type("Owner", (), {})() for _ in range(3)]
@@ -90,3 +91,9 @@ def test_draining() -> None:
     assert draining.blocks(7)
     assert draining.released(one, 7)  # type: ignore[arg-type]
     assert (draining.blocks(7), draining.count, draining.cleared, draining.drained) == (False, 1, 1, [7])
+
+
+def test_a_consumer_without_slots_is_refused() -> None:
+    plain: Any = SimpleNamespace(name="plain")
+    with pytest.raises(TypeError, match="consumer 'plain' has no slots"):
+        keyed(plain)
