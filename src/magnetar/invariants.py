@@ -1,17 +1,58 @@
 """What must hold inside an object whatever was done to it.
 
-Classes with state that belongs together have a ``check()``: tests call it after each action, and simulations
-after their steps.
+Classes with state that belongs together check themselves in two ways. The part that takes constant time runs
+at each change, in production too: a comparison beside the change, and :func:`violated` if it does not hold.
+All of it is in their ``check()``, which tests call after each action, and simulations after their steps.
+
+A violation is a mistake in the program. Input from outside is validated before it reaches such a comparison.
+The owner of the object (a topic, a connection) learns of the violation and ends; where acknowledged data is
+at stake, the process stops. None of this uses ``assert``, so ``python -O`` keeps it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
 
 
 class BrokenInvariant(AssertionError):
     """An object contradicts itself: a mistake in the program, never in what it was given."""
 
+    def __init__(self, what: str, expected: object = None, found: object = None) -> None:
+        """:param what: the object, and the state that it must have
+
+        :param expected: what must hold; None: ``what`` says it all
+        :param found: what holds instead
+        """
+        super().__init__(what if expected is None else f"{what}: expected {expected}, found {found}")
+        self.what = what
+        self.expected = expected
+        self.found = found
+
+
+Fail = Callable[[BaseException], object]
+"""Begins the end of an owner, a topic or a connection, after a mistake in the program; the end comes in a
+later turn of the loop. Later calls have no effect."""
+
 
 def must(holds: bool, *what: object) -> None:
-    """:raises BrokenInvariant: it does not hold; the text is ``what``"""
+    """For whole checks, which tests and simulations run.
+
+    :raises BrokenInvariant: it does not hold; the text is ``what``
+    """
     if not holds:
         raise BrokenInvariant(" ".join(map(str, what)))
+
+
+def violated(fail: Fail | None, what: str, expected: object, found: object) -> NoReturn:
+    """Ends the owner of an object that a change has left in a state that must not be.
+
+    Called only after a comparison beside the change has failed, so that the good case costs no call.
+
+    :param fail: ends the owner; None: the caller's caller ends what has to end
+    :raises BrokenInvariant: always, so that the operation that made the change does not go on
+    """
+    error = BrokenInvariant(what, expected, found)
+    if fail is not None:
+        fail(error)
+    raise error

@@ -119,6 +119,9 @@ class _Listener:
     def on_fenced(self) -> None:
         raise AssertionError("nobody else is there")
 
+    def fail(self, error: BaseException) -> None:
+        raise error
+
 
 @dataclass
 class History:

@@ -52,6 +52,9 @@ class Listener:
     def on_fenced(self) -> None:
         self.fenced = True
 
+    def fail(self, error: BaseException) -> None:
+        raise error
+
 
 class World:
     """One life of a process.

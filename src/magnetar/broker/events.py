@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from magnetar.invariants import BrokenInvariant
+
 log = logging.getLogger(__name__)
 
 
@@ -28,6 +30,21 @@ def topic_opened(topic: str, *, made: bool, milliseconds: float) -> None:
 
 def topic_closed(topic: str) -> None:
     log.info("topic closed", extra={"topic": topic})
+
+
+def topic_failed(topic: str, error: BaseException) -> None:
+    """Logs that a topic ends because of a mistake in the program.
+
+    :param error: a broken invariant, or the error of a task
+    """
+    found = {"topic": topic, "error": str(error) or type(error).__name__}
+    if isinstance(error, BrokenInvariant):
+        found |= {"error": error.what, "expected": str(error.expected), "found": str(error.found)}
+    log.error(
+        "topic failed because of an internal error; it is closed, and loaded again after a pause",
+        extra=found,
+        exc_info=error,
+    )
 
 
 def topic_deleted(topic: str) -> None:

@@ -42,7 +42,7 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io, Listener, ListeningNetwork, StreamProtocol
 from magnetar.io.slices import each
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import SharedRuns
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -223,7 +223,7 @@ class BrokerService:
             max_pattern_length=settings.max_pattern_length,
             enabled=settings.match_patterns,
         )
-        self.client_tasks = TaskScope(io.loop, "requests of clients")
+        self.client_tasks = TaskScope(io.loop, "requests of clients", owner_goes_on)
         """What clients' commands start; it may go on after the client has left."""
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.limits = ConnectionLimits(io, settings)

@@ -12,7 +12,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Taken
 from magnetar.io.interfaces import Cancellable, Future, Loop
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import fail, settle
 from magnetar.protocol.hot_client_encode import encode_acks
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageIdData
@@ -40,7 +40,7 @@ class Acknowledgements:
         :param taken: notified of entries that are completely acknowledged
         """
         self._loop = loop
-        self._tasks = TaskScope(loop, "acknowledgements")
+        self._tasks = TaskScope(loop, "acknowledgements", owner_goes_on)
         self._consumer_id = consumer_id
         self._connection = connection
         self._seconds = options.ack_group_time_ms / 1000

@@ -151,7 +151,7 @@ class Attachment:
         self._closed = False
         self._failure: PulsarException | None = None
         self._backoff = services.backoff()
-        self._tasks = TaskScope(self._loop, topic)
+        self._tasks = TaskScope(self._loop, topic, self._internal_error)
         self._reattaching: Task[None] | None = None
         self._assigned: Assigned | None = None
         """The topic's new broker, as named by the broker that closed it."""
@@ -280,6 +280,9 @@ class Attachment:
 
     async def _before_reattach(self) -> None:
         """Waits for operations that must end before it attaches again."""
+
+    def _internal_error(self, work: str, error: BaseException) -> None:
+        self._fail(UnknownError(f"{self._topic}: {work} failed: {type(error).__name__}: {error}"))
 
     def _fail(self, error: PulsarException) -> None:
         if self._failure is None and not self._closed:

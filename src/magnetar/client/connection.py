@@ -12,6 +12,7 @@ from magnetar.client.exceptions import (
     PulsarException,
     ReadError,
     Timeout,
+    UnknownError,
 )
 from magnetar.client.security import NO_AUTH_DATA, AuthData, lost_connection
 from magnetar.client.wire import Runs, Wire
@@ -55,7 +56,7 @@ class Connection:
         self._proxy_to = proxy_to
         self._auth_data = auth_data
         self._get_auth_data = get_auth_data
-        self._tasks = TaskScope(io.loop, "a connection")
+        self._tasks = TaskScope(io.loop, "a connection", self._internal_error)
         self._authenticating: Task[None] | None = None
         self._keep_alive = keep_alive
         self._transport: Any = None
@@ -113,6 +114,9 @@ class Connection:
         transport = self._transport
         if frames and not self.closed and transport is not None and not transport.is_closing():
             transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def _internal_error(self, work: str, error: BaseException) -> None:
+        self.abort(UnknownError(f"{work} failed: {type(error).__name__}: {error}"))
 
     def connected(self, command: CommandConnected) -> None:
         self.server_version = command.server_version

@@ -11,7 +11,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.timing import Expiring
 from magnetar.io.interfaces import Future, Loop
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import fail, settle
 
 Position = tuple[int, int]
@@ -75,7 +75,7 @@ class Taken:
 
         :param open_producer: opens the producer of a dead letter topic
         """
-        self._tasks = TaskScope(loop, "messages that were received")
+        self._tasks = TaskScope(loop, "messages that were received", owner_goes_on)
         seconds = options.unacked_messages_timeout_ms / 1000
         self._unacknowledged = Expiring[Position](loop, seconds, ask_again) if seconds else None
         """Entries by the time of their receipt; ``ackTimeout`` of official clients."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from magnetar.client.exceptions import PulsarException, Timeout
 from magnetar.io.interfaces import Cancellable, Loop, Randomness
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, nobody_waits
 
 INITIAL_SECONDS = 0.1
@@ -130,7 +130,7 @@ class Looking:
         self._seconds = seconds
         self._look = look
         self._timer: Cancellable | None = None
-        self._tasks = TaskScope(loop, name)
+        self._tasks = TaskScope(loop, name, owner_goes_on)
         self._ended = False
 
     def begin(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException, Timeout
+from magnetar.client.exceptions import InvalidMessage, MessageTooBig, PulsarException, Timeout, UnknownError
 from magnetar.client.message import RawEntry
 from magnetar.io.interfaces import Loop
 from magnetar.io.locks import NoRoom, Room
@@ -84,7 +84,7 @@ class Aside:
 
         :param failed: called with an entry that cannot be uncompressed, and the error
         """
-        self._tasks = TaskScope(loop, "a consumer")
+        self._tasks = TaskScope(loop, "a consumer", self._internal_error)
         self._unpacking = unpacking
         self._opened = opened
         self._failed = failed
@@ -113,6 +113,11 @@ class Aside:
         if self.entry is entry:
             self.entry = None
             self._opened(found)
+
+    def _internal_error(self, work: str, error: BaseException) -> None:
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            self._failed(entry, UnknownError(f"{work} failed: {type(error).__name__}: {error}"))
 
     def forget(self) -> int:
         """Drops the entry; returns its number of permits."""

@@ -24,15 +24,20 @@ _NO_TASKS: dict[Task[object], None] = {}
 log = logging.getLogger(__name__)
 
 
+def owner_goes_on(_work: str, _error: BaseException) -> None:
+    """The ``on_failure`` of a scope whose owner must not end with a failed task, as it tries again or others
+    depend on it. The scope has reported the failure."""
+
+
 class TaskScope:
     """The background tasks of one owner.
 
     Each task is started in one of three ways, which say what its failure means:
 
-    - :meth:`start`: the failure is a defect or the end of the owner. It is reported to the loop, which logs
-      it (a simulation ends with it), and the owner's handler is called.
-    - :meth:`start` with ``may_fail``: the owner goes on. The failure is logged as a warning.
-    - :meth:`answer`: others await the task, and get its result or its error.
+    - :meth:`start`: the failure is a defect. It is reported to the loop, which logs it (a simulation ends
+    with it), and the owner's handler is called: it ends the owner, or it is :func:`owner_goes_on`. -
+    :meth:`start` with ``may_fail``: the owner goes on. The failure is logged as a warning. - :meth:`answer`:
+    others await the task, and get its result or its error.
 
     A cancelled task has not failed.
     """
@@ -43,7 +48,8 @@ class TaskScope:
         """:param owner: names the owner in logs
 
         :param on_failure: called in the loop after a task has failed that was started without ``may_fail``;
-            not called any more once :meth:`close` was called
+            not called any more once :meth:`close` was called. :func:`owner_goes_on`: a failure must not end
+            the owner. None: every task is started with ``may_fail`` or by :meth:`answer`
         """
         self._loop = loop
         self._owner = owner
@@ -67,7 +73,13 @@ class TaskScope:
         :param name: says in logs what the task does
         :param may_fail: the owner goes on after a failure, which is logged only
         :returns: the task; it is cancelled at once if the scope is closed
+        :raises ValueError: the scope has no handler of failures, and the task may not fail
         """
+        if self._on_failure is None and not may_fail:
+            work.close()
+            raise ValueError(
+                f"{self._owner}: nothing handles a failure of {name}: pass on_failure or may_fail"
+            )
         task = self._begin(work)
         task.add_done_callback(partial(self._ended, name, may_fail))
         return task

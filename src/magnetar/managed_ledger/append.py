@@ -142,6 +142,12 @@ class AppendListener(Protocol):
         """Called when another broker owns the managed ledger, which accepts no more appends."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """Called after a mistake in the program: the state of the managed ledger or of a cursor may be wrong.
+        The listener stops all writes at once (:meth:`ManagedLedger.abandon`), and closes the managed ledger
+        later."""
+        ...
+
 
 class RefusedAppend(NamedTuple):
     """An append that the ledger store refused, until it can be reported to the listener."""

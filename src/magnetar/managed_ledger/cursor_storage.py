@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from magnetar.invariants import Fail
 from magnetar.io.interfaces import Cancellable, Future, Io, Task
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, settle
@@ -93,7 +94,9 @@ class CursorStorage:
         """Ledgers that the record may name, because a write of it was not answered."""
         self._timer: Cancellable | None = None
         self._last_write = -1e9
-        self._tasks = TaskScope(io.loop, path)
+        self._tasks = TaskScope(io.loop, path, lambda _work, error: own._failed(error))
+        self.on_failure: Fail | None = None
+        """Ends the managed ledger after a mistake in the program; None: only this storage ends."""
         self._switch: Task[None] | None = None
         self._changed_meanwhile = False
         """A write was due while the ledger was being replaced."""
@@ -369,6 +372,12 @@ class CursorStorage:
         """Deletes a ledger that the record does not name, now or later."""
         if ledger_id != _NO_LEDGER:
             await self._deletions.delete(ledger_id)
+
+    def _failed(self, error: BaseException) -> None:
+        """A write has failed in a way that may have left the state wrong: it is not written any more."""
+        self.abandon()
+        if self.on_failure is not None:
+            self.on_failure(error)
 
     def abandon(self) -> None:
         """Stops all writes: the cursor belongs to another broker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from magnetar.invariants import Fail
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import together
 from magnetar.ledger.interface import Quorums
@@ -31,13 +32,16 @@ class Cursors(Mapping[str, Cursor]):
         near: int,
         unneeded: Callable[[], None],
         fenced: Callable[[], None],
+        failed: Fail,
     ) -> None:
         """:param near: a cursor with at most this many entries left to read counts as near the end
 
         :param unneeded: called when ledgers may exist that no cursor needs
         :param fenced: called when a cursor cannot be deleted because another broker owns the managed ledger
+        :param failed: called after a mistake in the program, which may have left the state of a cursor wrong
         """
         self._fenced = fenced
+        self._failed = failed
         self._loop = loop
         self._ledgers = ledgers
         self._cache = cache
@@ -66,6 +70,7 @@ class Cursors(Mapping[str, Cursor]):
         self._by_name[cursor.name] = cursor
         if cursor.storage is not None:
             cursor.storage.use_rate(self._rate)
+            cursor.storage.on_failure = self._failed
 
     def use_rate(self, rate: float | None) -> None:
         """Sets how often each cursor is written; see :meth:`CursorStorage.use_rate`."""

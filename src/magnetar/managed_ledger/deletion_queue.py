@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from magnetar.io.interfaces import Cancellable, Loop, Task
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError, LedgerStore
 from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
@@ -35,7 +35,7 @@ class DeletionQueue:
         """By ledger id, in order of arrival: whether the metadata store has a node for it."""
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None
-        self._tasks = TaskScope(loop, "ledgers to delete")
+        self._tasks = TaskScope(loop, "ledgers to delete", owner_goes_on)
         self._running: Task[None] | None = None
         self._stopped = False
 

@@ -98,6 +98,7 @@ class ManagedLedger:
             settings.backlogged_threshold,
             lambda: own.trimmer.schedule(),
             lambda: own.fenced(),
+            lambda error: own.fail(error),
         )
         # Cursors call these on the object itself.
         self.read_position_moved = self.cursors.read_position_moved
@@ -114,7 +115,7 @@ class ManagedLedger:
         self.creation = LedgerCreation(
             io.loop, store, name, last_id, lambda unlisted: own._delete_unlisted(unlisted)
         )
-        self._tasks = TaskScope(io.loop, name)
+        self._tasks = TaskScope(io.loop, name, lambda _work, error: own.fail(error))
         self._roll: Task[None] | None = None
         self._writer_fenced = False
         """The record decides about the ownership: it is checked before a ledger is created."""
@@ -492,10 +493,19 @@ class ManagedLedger:
     def end_ownership(self) -> None:
         """Stops all writes and tells the listener."""
         self.state = State.FENCED
-        self._record.abandon()
-        self.cursors.abandon()
+        self.abandon()
         if self.listener is not None:
             self.listener.on_fenced()
+
+    def abandon(self) -> None:
+        """Stops all writes of its record and its cursors; it cannot be undone."""
+        self._record.abandon()
+        self.cursors.abandon()
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the listener of a mistake in the program, which may have left the state wrong."""
+        if self.listener is not None:
+            self.listener.fail(error)
 
     async def _put_or_lose(self) -> None:
         try:

@@ -58,7 +58,8 @@ class Trimmer:
         """Callers and running tasks hold references."""
         self._record = record
         self._io = io
-        self._tasks = TaskScope(io.loop, managed_ledger.name)
+        owner = self._owner
+        self._tasks = TaskScope(io.loop, managed_ledger.name, lambda _work, error: owner.fail(error))
         self._running: Task[None] | None = None
         self._again = False
         self._begun = False

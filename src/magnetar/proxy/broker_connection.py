@@ -71,7 +71,7 @@ class BrokerConnection:
         self._hand_over = hand_over
         self._pending: dict[int, Future[BaseCommand]] = {}
         self._next_id = 1
-        self._tasks = TaskScope(loop, "a connection to a broker")
+        self._tasks = TaskScope(loop, "a connection to a broker", lambda _work, _error: self.abort())
         self._proving: Task[None] | None = None
 
     # the transport's side

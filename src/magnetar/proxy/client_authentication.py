@@ -8,7 +8,7 @@ from dataclasses import replace
 from magnetar import __version__
 from magnetar.errors import AuthenticationFailure, BrokerError
 from magnetar.io.interfaces import Cancellable, Io
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect
 from magnetar.security.authentication import (
     ANONYMOUS,
@@ -41,7 +41,7 @@ class ClientAuthentication:
         self.principal: Principal = ANONYMOUS
         self._refreshes = request.feature_flags.supports_auth_refresh
         self._timer: Cancellable | None = None
-        self._tasks = TaskScope(io.loop, "the authentication of a client")
+        self._tasks = TaskScope(io.loop, "the authentication of a client", owner_goes_on)
         self._challenged = False
 
     async def first(self) -> None:
@@ -104,6 +104,9 @@ class ClientAuthentication:
             except BrokerError:
                 end()
                 return
+            except Exception:
+                end()
+                raise
             self.credentials = fresh
             authenticated()
 

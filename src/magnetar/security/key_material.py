@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from magnetar.io.interfaces import Cancellable, Io, Worker
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
 
@@ -125,7 +125,7 @@ class WatchedFiles:
         :param changed: called in the loop
         """
         self._io = io
-        self._tasks = TaskScope(io.loop, "files that are watched")
+        self._tasks = TaskScope(io.loop, "files that are watched", owner_goes_on)
         self._worker = worker
         self._files = tuple(files)
         self._seconds = seconds

@@ -14,7 +14,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.config.cluster import ClusterSettings
 from magnetar.config.settings import SettingsContradict
 from magnetar.errors import MetadataFailure, NotSupported
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.bookkeeper.store import BookKeeperLedgerStore
@@ -85,7 +85,7 @@ class ClusterBroker(ServingBroker):
         self._load_options = LoadOptions(place.cluster)
         self._host = host or LinuxHost(self._load_options.now.report.nic_gbps)
         self._load: LoadBalancing | None = None
-        self._tasks = TaskScope(place.io.loop, "the broker")
+        self._tasks = TaskScope(place.io.loop, "the broker", owner_goes_on)
 
     @property
     def may_be_interrupted(self) -> bool:

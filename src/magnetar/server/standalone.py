@@ -11,7 +11,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.settings import BrokerSettings
 from magnetar.errors import MetadataFailure
 from magnetar.http.routing import SnapshotAccess
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import sleep
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.embedded.disk_guard import DiskGuard, DiskState
@@ -59,7 +59,7 @@ class StandaloneBroker(ServingBroker):
         self._metadata: MetadataStore | None = None
         self._ledgers: ManagedLedgerFactory | None = None
         self._guard: DiskGuard | None = None
-        self._tasks = TaskScope(place.io.loop, "the broker")
+        self._tasks = TaskScope(place.io.loop, "the broker", owner_goes_on)
         self._snapshots: Snapshots | None = None
 
     async def start(self) -> None:

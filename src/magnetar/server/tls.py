@@ -9,7 +9,7 @@ import ssl
 from magnetar.config.settings import SettingsContradict
 from magnetar.io.interfaces import Io, Worker
 from magnetar.io.real.tls_network import Handshakes, TlsServerNetwork
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.tls import TlsFiles, TlsRefused, server_context
 from magnetar.io.waiting import run_job
 from magnetar.security.key_material import WatchedFiles
@@ -27,7 +27,7 @@ class ListenerTls:
         self._io = io
         self._settings = settings
         self._files: TlsFiles = tls_files(settings)
-        self._tasks = TaskScope(io.loop, "TLS")
+        self._tasks = TaskScope(io.loop, "TLS", owner_goes_on)
         self._worker: Worker = io.start_worker("tls")
         try:
             self._contexts = self._read()

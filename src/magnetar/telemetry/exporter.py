@@ -9,7 +9,7 @@ from functools import partial
 
 from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.io.interfaces import Cancellable, Io, Task
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, run_job, sleep
 from magnetar.telemetry.delivery import Delivery, NotDelivered
 from magnetar.telemetry.encoding import RequestEncoder
@@ -35,7 +35,7 @@ class Exporter:
         self._figures = figures
         self._worker = io.start_worker("telemetry")
         self._timeout = settings.timeout_seconds
-        self._tasks = TaskScope(io.loop, "telemetry")
+        self._tasks = TaskScope(io.loop, "telemetry", owner_goes_on)
         self._running: Task[None] | None = None
         self._last: Task[None] | None = None
         """The task of the last delivery."""

@@ -146,9 +146,9 @@ class _Served:
         assembly.serve_http(broker)
         ports = dict(assembly.ports(broker))
         tell({"host": assembly.host, "ports": ports, "warnings": loaded.warnings})
-        listening = TaskScope(self._loop, "the kept broker").start(
-            self._listen(reader, tell), "listening to the tests"
-        )
+        listening = TaskScope(
+            self._loop, "the kept broker", lambda _work, _error: settle(self._stopping)
+        ).start(self._listen(reader, tell), "listening to the tests")
         await self._stopping
         code = await assembly.stop(broker)
         if self._asked_to_stop:

@@ -11,7 +11,7 @@ from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY, Exclusiv
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.publishing.producer import AccessMode
 from magnetar.errors import BrokerError, ProducerBusy, ProducerFenced, ServiceNotReady
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.metadata.interface import MetadataUnavailable
 
 
@@ -64,7 +64,7 @@ class Connected(dict[str, Any]):
 class GuardedTopic:
     def __init__(self, properties: dict[str, str] | None = None) -> None:
         self.loop = simulated_io(1, SimulatedDisk(1)).loop
-        self.tasks = TaskScope(self.loop, "the topic")
+        self.tasks = TaskScope(self.loop, "the topic", owner_goes_on)
         self.managed_ledger = Ledger(self.loop, properties or {})
         self.producers = Connected(self)
         self.closing = False

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from simulated_io import SimulatedLoop
 
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import outcome, sleep
 
 Life = Callable[[Any], Awaitable[None]]
@@ -78,7 +78,7 @@ async def turns(loop: Any, count: int = 3) -> None:
 
 def test_a_result_is_returned_and_the_task_forgotten(run: Run) -> None:
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
 
         async def work() -> int:
             return 7
@@ -109,7 +109,7 @@ def test_a_failure_is_reported_and_ends_the_owner(run: Run) -> None:
 
 def test_a_failure_without_a_handler_is_reported(run: Run) -> None:
     async def life(loop: Any) -> None:
-        TaskScope(loop, "the owner").start(fails(), "the task")
+        TaskScope(loop, "the owner", owner_goes_on).start(fails(), "the task")
         await turns(loop)
 
     assert run(life) == ["the owner: the task failed"]
@@ -119,7 +119,7 @@ def test_a_simulation_ends_with_the_error_of_a_task() -> None:
     loop = SimulatedLoop()
 
     async def life() -> None:
-        TaskScope(loop, "the owner").start(fails(), "the task")
+        TaskScope(loop, "the owner", owner_goes_on).start(fails(), "the task")
         await turns(loop)
         raise AssertionError("the run goes on")
 
@@ -177,7 +177,7 @@ def test_the_error_of_an_answer_is_its_callers(run: Run) -> None:
 
 def test_an_answer_that_nobody_awaits_is_not_lost(run: Run) -> None:
     async def life(loop: Any) -> None:
-        TaskScope(loop, "the owner").answer(fails())
+        TaskScope(loop, "the owner", owner_goes_on).answer(fails())
         await turns(loop)
 
     assert run(life) == ["Task exception was never retrieved"]
@@ -187,7 +187,7 @@ def test_closing_cancels_and_awaits_all_in_the_order_of_their_start(run: Run) ->
     ends: list[int] = []
 
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
 
         async def work(number: int) -> None:
             try:
@@ -211,7 +211,7 @@ def test_closing_cancels_and_awaits_all_in_the_order_of_their_start(run: Run) ->
 
 def test_two_that_close_wait_for_the_same_tasks(run: Run) -> None:
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
         ended = []
 
         async def work() -> None:
@@ -227,7 +227,7 @@ def test_two_that_close_wait_for_the_same_tasks(run: Run) -> None:
 
         scope.start(work(), "the task")
         await turns(loop)
-        others = TaskScope(loop, "those that close")
+        others = TaskScope(loop, "those that close", owner_goes_on)
         first, second = others.start(close(), "the first"), others.start(close(), "the second")
         await outcome(loop, first)
         await outcome(loop, second)
@@ -237,7 +237,7 @@ def test_two_that_close_wait_for_the_same_tasks(run: Run) -> None:
 
 def test_a_task_that_does_not_give_up_is_awaited(run: Run) -> None:
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
 
         async def work() -> str:
             try:
@@ -276,7 +276,10 @@ def test_a_failure_during_the_close_is_reported_but_the_handler_is_not_called(ru
 
 def test_the_close_itself_can_be_cancelled(run: Run) -> None:
     async def life(loop: Any) -> None:
-        scope, others = TaskScope(loop, "the owner"), TaskScope(loop, "the one that closes")
+        scope, others = (
+            TaskScope(loop, "the owner", owner_goes_on),
+            TaskScope(loop, "the one that closes", owner_goes_on),
+        )
         go_on = loop.create_future()
 
         async def work() -> None:
@@ -304,7 +307,7 @@ def test_nothing_begins_after_the_close(run: Run) -> None:
     begun: list[str] = []
 
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
         await scope.close()
 
         async def work() -> None:
@@ -335,7 +338,7 @@ def test_a_cancelled_scope_stays_open(run: Run) -> None:
 
 def test_a_task_that_starts_another_when_it_is_cancelled_leaves_nothing_behind(run: Run) -> None:
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
 
         async def work() -> None:
             try:
@@ -353,7 +356,7 @@ def test_a_task_that_starts_another_when_it_is_cancelled_leaves_nothing_behind(r
 
 def test_a_key_has_one_task_at_a_time(run: Run) -> None:
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
         tasks: KeyedTasks[str, str] = KeyedTasks(scope)
         runs: list[str] = []
 
@@ -381,7 +384,7 @@ def test_a_key_has_one_task_at_a_time(run: Run) -> None:
 
 def test_keyed_tasks_end_with_their_scope(run: Run) -> None:
     async def life(loop: Any) -> None:
-        scope = TaskScope(loop, "the owner")
+        scope = TaskScope(loop, "the owner", owner_goes_on)
         tasks: KeyedTasks[int, None] = KeyedTasks(scope)
         task = tasks.start(1, lambda: sleep(loop, 3600), "the task")
         failing = tasks.start(2, fails, "the failing task", may_fail=True)
@@ -392,3 +395,27 @@ def test_keyed_tasks_end_with_their_scope(run: Run) -> None:
         assert len(tasks) == 0
 
     assert run(life) == []
+
+
+def test_a_task_whose_failure_nothing_handles_is_not_started(run: Run) -> None:
+    async def life(loop: Any) -> None:
+        scope = TaskScope(loop, "the owner")
+        with pytest.raises(ValueError, match="the owner: nothing handles a failure of the task"):
+            scope.start(fails(), "the task")
+        assert await outcome(loop, scope.answer(answers())) == 1
+        await scope.start(answers(), "the task", may_fail=True)
+
+    async def answers() -> int:
+        return 1
+
+    assert run(life) == []
+
+
+def test_an_owner_that_goes_on_hears_of_a_failure_through_the_loop_only(run: Run) -> None:
+    async def life(loop: Any) -> None:
+        scope = TaskScope(loop, "the owner", owner_goes_on)
+        scope.start(fails(), "the task")
+        await sleep(loop, 0)
+        assert not scope.closed
+
+    assert run(life) == ["the owner: the task failed"]

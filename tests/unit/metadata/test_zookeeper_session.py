@@ -266,3 +266,31 @@ def test_addresses(text: str, hosts: tuple[tuple[str, int], ...], chroot: str) -
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(AddressRefused):
         ensemble_address(text)
+
+
+def test_a_session_whose_connections_meet_an_unexpected_error_is_lost_and_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    found: list[Exception] = []
+    monkeypatch.setattr(
+        world.loop, "call_exception_handler", lambda context: found.append(context["exception"])
+    )
+    session = world.store.session
+    connect, before = session._connect, session.session_id
+
+    async def defective(*_arguments: object) -> bool:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(session, "_connect", defective)
+    world.server.drop_connections()
+    world.loop.run_for(2.0)
+    assert {type(error) for error in found} == {KeyError}
+    assert world.told[-1] is SessionEvent.LOST
+    with pytest.raises(MetadataUnavailable):
+        world.run(world.store.get("/none"))
+    monkeypatch.setattr(session, "_connect", connect)
+    world.loop.run_for(20.0)
+    assert session.connected
+    assert session.session_id != before
+    assert world.run(world.store.get("/none")) is None

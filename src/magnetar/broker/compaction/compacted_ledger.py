@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from magnetar.broker.compaction.latest_messages import Copied
 from magnetar.io.interfaces import Future, Loop, Task
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import fail, outcome, settle
 from magnetar.ledger.interface import (
     DataDamaged,
@@ -101,7 +101,7 @@ class CompactedLedger:
         self._loop = loop
         self._store = store
         self._deletions = deletions
-        self._tasks = TaskScope(loop, "a compacted ledger")
+        self._tasks = TaskScope(loop, "a compacted ledger", owner_goes_on)
         self._opening: Task[LedgerReader] | None = None
         self._reader: LedgerReader | None = None
         self._users = 0

@@ -10,7 +10,7 @@ from magnetar.broker.compaction.compacted_ledger import CompactedLedger, NewLedg
 from magnetar.broker.compaction.compactor import CompactionFigures, CompactionTimeout, Compactor
 from magnetar.errors import BrokerError, Conflict, ServiceNotReady
 from magnetar.io.interfaces import ProcessFailed, Task
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.cursor import Cursor
@@ -57,7 +57,7 @@ class TopicCompaction:
         """The result of the last compaction; None: the topic was never compacted."""
         self._former: list[CompactedLedger] = []
         """Replaced ledgers that the stored cursor may still name."""
-        self._tasks = TaskScope(compactor.io.loop, self._topic)
+        self._tasks = TaskScope(compactor.io.loop, self._topic, owner_goes_on)
         self._running: Task[None] | None = None
         self._stopped = False
         self.status = CompactionStatus.NOT_RUN

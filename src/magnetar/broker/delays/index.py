@@ -22,6 +22,7 @@ from magnetar.broker.delays.runs import (
     time_of,
     unpack_marks,
 )
+from magnetar.invariants import Fail
 from magnetar.io.interfaces import Task
 from magnetar.io.slices import Slice, let_others, next_turn
 from magnetar.io.tasks import TaskScope
@@ -54,7 +55,7 @@ class DelayIndex:
     :param told: called with False when records were read into memory, with True when the index was lost
     """
 
-    def __init__(self, side: SideLedgers, told: Callable[[bool], None]) -> None:
+    def __init__(self, side: SideLedgers, told: Callable[[bool], None], failed: Fail) -> None:
         self._side = side
         self._told = told
         self.runs: list[Run] = []
@@ -64,7 +65,9 @@ class DelayIndex:
         """The last position that was waiting when the index was written, or a later one."""
         self._next: Run | None = None
         """The run whose next block is due first."""
-        self._tasks = TaskScope(side.io.loop, "an index of delayed messages")
+        self._tasks = TaskScope(
+            side.io.loop, "an index of delayed messages", lambda _work, error: failed(error)
+        )
         self._reading: Task[None] | None = None
         self.closed = False
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from magnetar.broker.delays.index import KIND, DelayIndex, WaitingPositions
 from magnetar.broker.delays.runs import RECORD_BYTES, behind, hash_of, pack, position_of, time_of
-from magnetar.invariants import must
+from magnetar.invariants import Fail, must
 from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
 from magnetar.io.slices import each
 from magnetar.io.tasks import TaskScope
@@ -61,6 +61,7 @@ class DelayTracker:
 
     :param due: called when entries may be due
     :param lost: called when the index was lost, so that the topic has to be read again
+    :param failed: ends the topic after a mistake in the program
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class DelayTracker:
         cursor: Cursor,
         due: Callable[[], None],
         lost: Callable[[], None],
+        failed: Fail,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -88,8 +90,8 @@ class DelayTracker:
         self._unsaved = WaitingPositions()
         """The positions in the heap."""
         storage = cursor.storage
-        self._index = DelayIndex(storage.side, self._told) if storage is not None else None
-        self._tasks = TaskScope(loop, "delayed messages")
+        self._index = DelayIndex(storage.side, self._told, failed) if storage is not None else None
+        self._tasks = TaskScope(loop, "delayed messages", lambda _work, error: failed(error))
         self._working: Task[None] | None = None
         self._next_save = self._not_before = -1e9
         """The time of the next save, and the earliest time of the next write after a failure."""

@@ -66,6 +66,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
             self._cursor,
             subscription.go_on,
             self._delays_lost,
+            topic.fail,
         )
 
     async def _load_delays(self) -> None:

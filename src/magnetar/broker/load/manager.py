@@ -46,7 +46,7 @@ from magnetar.broker.ownership.peers import PeerAdmin
 from magnetar.broker.policies.records import encode, read
 from magnetar.errors import BrokerError, MetadataFailure
 from magnetar.io.interfaces import Cancellable, Io
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
@@ -117,7 +117,7 @@ class LoadManager:
         self._halves: dict[str, float] = {}
         """Bundles that were split, and until when reports of them are ignored."""
         self._timers: dict[str, Cancellable] = {}
-        self._tasks = TaskScope(io.loop, "load balancing")
+        self._tasks = TaskScope(io.loop, "load balancing", owner_goes_on)
         self._runs: KeyedTasks[str, None] = KeyedTasks(self._tasks)
         self._asked: KeyedTasks[tuple[Bundle, frozenset[str]] | None, str | None] = KeyedTasks(self._tasks)
         """Shared work: the placement of a bundle, or, with the key None, taking reports."""

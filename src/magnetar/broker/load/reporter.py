@@ -16,7 +16,7 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Cancellable, Clock, Io
 from magnetar.io.slices import PAUSE_SECONDS, each
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import MetadataError
@@ -53,7 +53,7 @@ class Reporter:
         self._written: BrokerReport | None = None
         self._latest: BrokerReport | None = None
         self._timer: Cancellable | None = None
-        self._tasks = TaskScope(io.loop, "load reports")
+        self._tasks = TaskScope(io.loop, "load reports", owner_goes_on)
 
     def first_record(self) -> Record:
         """Returns the record before anything is served."""

@@ -15,7 +15,7 @@ from magnetar.broker.namespaces.registry import Namespaces
 from magnetar.errors import MetadataFailure, NamespaceNotFound, NotAllowed, TooManyRequests
 from magnetar.io.interfaces import Cancellable, Io, Loop, Task
 from magnetar.io.slices import each
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.records import ROOT
@@ -133,7 +133,7 @@ class TopicLists:
         self._namespaces = namespaces
         self._max_pattern_length = max_pattern_length
         self.enabled = enabled
-        self._tasks = TaskScope(io.loop, "lists of topics")
+        self._tasks = TaskScope(io.loop, "lists of topics", owner_goes_on)
         self._lists: dict[tuple[str, str], TopicList] = {}
         self._by_path: dict[str, dict[TopicList, None]] = {}
         self.held = 0
@@ -362,7 +362,7 @@ class NameListings:
     def __init__(self, loop: Loop, make: Callable[[ListedNames], Awaitable[Sequence[str]]]) -> None:
         self._loop = loop
         self._make = make
-        self._tasks = TaskScope(loop, "lists of names")
+        self._tasks = TaskScope(loop, "lists of names", owner_goes_on)
         self._running: dict[ListedNames, Task[Sequence[str]]] = {}
         self._next: dict[ListedNames, Task[Sequence[str]]] = {}
 

@@ -23,7 +23,7 @@ from magnetar.broker.ownership.bundles import (
 from magnetar.broker.ownership.contract import Asked, Bundle, Lost, Owner, Placement
 from magnetar.errors import MetadataFailure, OwnerUnknown, ServiceNotReady
 from magnetar.io.interfaces import Clock, Io
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import outcome, sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.following import MetadataCache
@@ -97,7 +97,7 @@ class ClusterOwnership:
         """False from the loss of the session until there is a new one."""
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
-        tasks = TaskScope(io.loop, "the ownership of bundles")
+        tasks = TaskScope(io.loop, "the ownership of bundles", owner_goes_on)
         self._taking: KeyedTasks[Bundle, Owner] = KeyedTasks(tasks)
         self._verifying: KeyedTasks[Bundle, None] = KeyedTasks(tasks)
         self._listeners: list[Lost] = []

@@ -18,7 +18,7 @@ from magnetar.broker.policies.namespaces import NamespaceRecords, missing
 from magnetar.broker.policies.records import Clusters, Record, Tenants
 from magnetar.errors import BrokerError, NamespaceNotFound
 from magnetar.io.interfaces import Io
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.following import MetadataCache
@@ -88,7 +88,7 @@ class PolicyStore:
     ) -> None:
         """:param defaults: what the broker's settings say"""
         self._io = io
-        self._tasks = TaskScope(io.loop, "policies")
+        self._tasks = TaskScope(io.loop, "policies", owner_goes_on)
         self._cluster = cluster
         self.defaults = defaults or EffectivePolicies()
         self.clusters = Clusters(metadata)

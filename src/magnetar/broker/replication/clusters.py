@@ -15,7 +15,7 @@ from magnetar.broker.policies.records import CLUSTERS, Clusters
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Io, Loop
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import outcome
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore
@@ -111,7 +111,7 @@ class RemoteClusters:
         self._reach = reach
         self._known: dict[str, RemoteCluster] = {}
         self._runs: dict[str, ReplicationRun] = {}
-        self._tasks = TaskScope(loop, "other clusters")
+        self._tasks = TaskScope(loop, "other clusters", owner_goes_on)
         self._opening: KeyedTasks[str, RemoteCluster] = KeyedTasks(self._tasks)
         self.changed: Callable[[str], None] = lambda _name: None
         """Called with the name of a cluster whose record has changed, or which is gone."""

@@ -33,7 +33,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import BrokerError, NotFound, ServiceNotReady
 from magnetar.io.interfaces import Future, Io, Loop, Task
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, outcome, settle, sleep
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced
@@ -95,7 +95,7 @@ class Replication:
         self._remote: RemoteClusters | None = None
         self._shadows = ShadowReplication(self._common, managed_ledgers)
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
-        tasks = TaskScope(io.loop, "replication")
+        tasks = TaskScope(io.loop, "replication", owner_goes_on)
         self._applying: KeyedTasks[AnyTopic, None] = KeyedTasks(tasks)
         self._again: set[AnyTopic] = set()
         self._subscriptions: dict[Topic, ReplicatedSubscriptions] = {}

@@ -1,16 +1,29 @@
-"""Limits how many managed ledgers are recovered at the same time, and orders those that wait."""
+"""When topics are loaded: how many at the same time, and how long after a failure."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from magnetar.io.interfaces import Future, Loop
+from magnetar.broker.topics.any_topic import AnyBaseTopic, AnyTopic
+from magnetar.errors import ServiceNotReady
+from magnetar.io.interfaces import Clock, Future, Loop
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import settle
+
+if TYPE_CHECKING:
+    from magnetar.broker.serving.topics import ServedTopics
 
 AT_ONCE = 50
 """Each recovery makes requests to the metadata store and several bookies, one after the other. With more at
 once, none ends sooner, and those that a client waits for end later."""
+
+_FIRST_SECONDS = 1.0
+_LONGEST_SECONDS = 60.0
+"""Pauses double from failure to failure up to this."""
+_FORGOTTEN_SECONDS = 600.0
+"""A topic that has not failed for this long after a pause begins with the shortest pause again."""
 
 
 class Recoveries:
@@ -80,3 +93,61 @@ class Recoveries:
             self._running -= 1
             return
         settle(waiting.pop(next(iter(waiting))))
+
+
+class Failures:
+    """The failed topics of one broker.
+
+    Without a pause, a topic that fails as soon as it is loaded would take the broker's time from the others.
+    """
+
+    def __init__(self, loop: Loop, clock: Clock, served: ServedTopics) -> None:
+        self._clock = clock
+        self._served = served
+        self._tasks = TaskScope(loop, "failed topics", owner_goes_on)
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """By full name: the last pause, in seconds, and its end by the monotonic clock."""
+
+    def __len__(self) -> int:
+        """The number of topics that failed in the last minutes."""
+        return len(self._pauses)
+
+    def watch(self, topic: AnyTopic) -> None:
+        """Closes a topic if it fails; a request loads it again, but not before a pause."""
+        topic.on_failure = self._failed
+        if topic.failure is not None:
+            self._failed(topic)
+
+    def _failed(self, topic: AnyBaseTopic) -> None:
+        name = topic.full_name
+        self.delay(name)
+        live = self._served.loaded.get(name)
+        if live is topic and not topic.closing:
+            self._tasks.start(self._close(live), "closing a topic")
+
+    async def _close(self, topic: AnyTopic) -> None:
+        try:
+            topic.disown()
+        finally:
+            # Whatever else is wrong with the topic: another one of its name can be loaded then.
+            await self._served.unload_topic(topic)
+
+    def delay(self, name: str) -> float:
+        """Notes the failure of a topic; returns the pause before its next load, in seconds."""
+        now = self._clock.monotonic()
+        for other in [other for other, (_, end) in self._pauses.items() if now > end + _FORGOTTEN_SECONDS]:
+            del self._pauses[other]
+        last, _ = self._pauses.pop(name, (0.0, 0.0))
+        pause = min(max(2 * last, _FIRST_SECONDS), _LONGEST_SECONDS)
+        self._pauses[name] = (pause, now + pause)
+        return pause
+
+    def check(self, name: str) -> None:
+        """:raises ServiceNotReady: the topic has failed, and its pause is not over; the client tries again"""
+        _, end = self._pauses.get(name, (0.0, 0.0))
+        left = end - self._clock.monotonic()
+        if left > 0:
+            raise ServiceNotReady(
+                f"{name} failed because of an internal error, which the broker's log describes. It can be "
+                f"loaded again in {left:.1f} seconds"
+            )

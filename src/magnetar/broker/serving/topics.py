@@ -24,7 +24,7 @@ from magnetar.broker.policies.store import CHANGE_EVENTS, PolicyStore
 from magnetar.broker.replication.topics import Replication
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.serving.policy_changes import apply_changed, leave
-from magnetar.broker.serving.recoveries import Recoveries
+from magnetar.broker.serving.recoveries import Failures, Recoveries
 from magnetar.broker.serving.unloading import Unloads
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyBaseTopic, AnyTopic, persistent
@@ -42,7 +42,7 @@ from magnetar.errors import (
 )
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.slices import each
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
@@ -130,9 +130,10 @@ class ServedTopics:
         self.publish_latency = Timings()
         self.topic_loads = Timings()
         self.recoveries = Recoveries(io.loop)
+        self._failures = Failures(io.loop, io.clock, self)
         self.stopping = False
         """Whether the broker is stopping; it loads no topics then."""
-        self._tasks = TaskScope(io.loop, "the topics of the broker")
+        self._tasks = TaskScope(io.loop, "the topics of the broker", owner_goes_on)
         self._loading: dict[str, Task[AnyTopic]] = {}
         self._tenures: dict[str, Tenure] = {}
         """Of topics that are being loaded, or deleted without being loaded."""
@@ -229,6 +230,7 @@ class ServedTopics:
             loading = self._loading.get(full_name)
             began = loading is None
             if loading is None:
+                self._failures.check(full_name)
                 loading = self._start_loading(
                     full_name, self._load(name, properties, create=create, unasked=unasked)
                 )
@@ -299,8 +301,9 @@ class ServedTopics:
             await topic.prepare()
         else:
             raise TopicNotFound(f"Topic {name} not found")
-        if tenure.ended or not self.ownership.is_current(bundle, owner):
-            # The topic was opened under an ownership that has ended.
+        self._failures.watch(topic)
+        if tenure.ended or topic.fenced or not self.ownership.is_current(bundle, owner):
+            # The topic was opened under an ownership that has ended, or has failed.
             topic.disown()
             await topic.close()
             raise _not_served(bundle)

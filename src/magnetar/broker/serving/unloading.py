@@ -19,7 +19,7 @@ from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Clock, Loop, Task
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, outcome, sleep
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.topic_name import TopicName
@@ -42,7 +42,7 @@ class Unloads:
         self._loop = loop
         self._clock = clock
         self._topics = topics
-        self._tasks = TaskScope(loop, "unloads of bundles")
+        self._tasks = TaskScope(loop, "unloads of bundles", owner_goes_on)
         self._going: KeyedTasks[Bundle, None] = KeyedTasks(self._tasks)
         self.handing_over: HandingOver | None = None
         """None: no broker can take bundles over."""
@@ -140,7 +140,7 @@ class HandingOver:
 
     def __init__(self, loop: Loop, beside: Beside, own: Callable[[], BrokerSettings]) -> None:
         self._loop = loop
-        self._tasks = TaskScope(loop, "the handover of bundles")
+        self._tasks = TaskScope(loop, "the handover of bundles", owner_goes_on)
         self._beside = beside
         self._own = own
 

@@ -23,7 +23,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import BrokerError, NamespaceNotFound, TooManyRequests
 from magnetar.io.interfaces import Cancellable, Future
 from magnetar.io.slices import PAUSE_SECONDS, each
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, settle
 from magnetar.lazy_dataclass import dataclass
 
@@ -88,7 +88,7 @@ class TopicBoard:
         """Of the next tick; None: no client watches."""
         self._ending: Cancellable | None = None
         """The timer that drops the data after the last client has left."""
-        self._scope = TaskScope(self._io.loop, "the topic board")
+        self._scope = TaskScope(self._io.loop, "the topic board", owner_goes_on)
         self._tasks: KeyedTasks[str, None] = KeyedTasks(self._scope)
         self._names_at = float("-inf")
         self._loaded = 0
@@ -304,7 +304,7 @@ class TopicBoard:
             "seconds": self._broker.settings.stats_seconds,
             "in": [round(rate, 2) for rate in rates_in],
             "out": [round(rate, 2) for rate in rates_out],
-            "latency": [_rounded(each) for each in self._broker.housekeeping.latencies.of(of)],
+            "latency": [_rounded(each) for each in self._broker.upkeep.housekeeping.latencies.of(of)],
         }
 
     def totals(self) -> Mapping[str, object]:

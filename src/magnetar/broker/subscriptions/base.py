@@ -17,6 +17,7 @@ from magnetar.broker.flow.loop_budget import RUN_PRICE
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.cursor_kinds import subscription_kind
 from magnetar.errors import ConsumerBusy, ServiceNotReady
+from magnetar.io.waiting import tell
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import AckRun
@@ -167,13 +168,15 @@ class BaseSubscription(ABC):
         :param departure: tells them where to reconnect; None: they are told at once to look the topic up
         """
         self.stop_sending()
-        for consumer in list(self.consumers):
+        # One that is closed already could not be removed.
+        for consumer in [each for each in self.consumers if not each.closed]:
             if departure is None:
                 consumer.connection.close_consumer(consumer)
             else:
                 consumer.connection.stop_consumer(consumer)
                 departure.add(partial(consumer.connection.close_consumer, consumer))
-            self.remove(consumer)
+            # Whatever is wrong with one of them, the others are closed.
+            tell(self.topic.loop, self.remove, consumer)
 
     @abstractmethod
     def drop_if_unused(self) -> None:

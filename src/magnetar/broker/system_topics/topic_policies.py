@@ -18,7 +18,7 @@ from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.errors import TopicNotFound
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.locks import Mutex
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
@@ -82,7 +82,7 @@ class SystemTopicPolicies:
     ) -> None:
         """:param tell: awaited with each topic whose policies were changed elsewhere"""
         self._topics = topics
-        self._tasks = TaskScope(topics.io.loop, "topic policies")
+        self._tasks = TaskScope(topics.io.loop, "topic policies", owner_goes_on)
         self._names = names
         self._cluster = cluster
         self._tell = tell

@@ -24,7 +24,7 @@ from magnetar.client.reader import Reader
 from magnetar.errors import BrokerError, ServiceNotReady
 from magnetar.io.interfaces import Future, Io, Task
 from magnetar.io.locks import Mutex
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, settle, sleep
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
@@ -81,7 +81,7 @@ class ClusterTopicPolicies:
         """
         self._topics = topics
         self._loop = topics.io.loop
-        self._tasks = TaskScope(topics.io.loop, "topic policies of the cluster")
+        self._tasks = TaskScope(topics.io.loop, "topic policies of the cluster", owner_goes_on)
         self._cluster = cluster
         self._tell = tell
         self._make_client = client

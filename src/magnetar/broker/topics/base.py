@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Generic, Protocol, TypeVar
 
+from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import FindFilters, no_filters
 from magnetar.broker.flow.connection import Assigned, Departure
@@ -138,7 +139,8 @@ class BaseTopic(ABC, Generic[S]):
         self.full_name = str(name)
         self.bundle_hash = name.bundle_hash
         self.loop = io.loop
-        self.tasks = TaskScope(io.loop, self.full_name)
+        own: BaseTopic[S] = weakref.proxy(self)
+        self.tasks = TaskScope(io.loop, self.full_name, lambda _work, error: own.fail(error))
         self.clock = io.clock
         self.wheel = wheel
         self.settings = settings
@@ -150,7 +152,6 @@ class BaseTopic(ABC, Generic[S]):
         self.batch_index_acks = settings.batch_index_acks
         self._mark_busy = mark_busy
         self.is_busy = False
-        own: BaseTopic[S] = weakref.proxy(self)
         self.producers = Producers(
             own, lambda: (own.policies.max_producers, own.settings.max_same_address_producers)
         )
@@ -163,6 +164,10 @@ class BaseTopic(ABC, Generic[S]):
         self.moved: Assigned | None = None
         """The cluster that clients are redirected to; None: they stay here."""
         self.fenced = False
+        self.failure: BaseException | None = None
+        """The mistake in the program that ended the topic; None: there was none."""
+        self.on_failure: Callable[[BaseTopic[S]], object] | None = None
+        """Called in a later turn of the loop after the topic has failed: closes it."""
         self.refusals: Refusals | None = None
         """Refusals of producers and messages; None: there were none."""
         self.rate_in = Rate()
@@ -294,6 +299,21 @@ class BaseTopic(ABC, Generic[S]):
     def disown(self) -> None:
         """Called when another broker may own the topic: from here on nothing of it is stored."""
         self.fenced = True
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the topic after a mistake in the program, which may have left its state wrong.
+
+        From here on nothing of it is written. In a later turn of the loop its clients are disconnected and it
+        is closed; after a pause, the next request loads it again. Later calls have no effect.
+        """
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.fenced = True
+        events.topic_failed(self.full_name, error)
+        self.producers.wake()
+        if self.on_failure is not None:
+            self.loop.call_soon(self.on_failure, self)
 
     @abstractmethod
     async def close(self) -> None:

@@ -362,6 +362,11 @@ class Topic(BaseTopic[Subscription]):
         super().disown()
         self.managed_ledger.disown()
 
+    def fail(self, error: BaseException) -> None:
+        # Before anything else: a wrong state must not be written, not even in this turn of the loop.
+        self.managed_ledger.abandon()
+        super().fail(error)
+
     async def terminate(self) -> Position:
         """Terminates the topic; returns the last position."""
         self.check_open()

@@ -23,7 +23,7 @@ from magnetar.broker.upkeep.expiry import last_published_before
 from magnetar.errors import QuotaExceeded, QuotaExceededHold
 from magnetar.io.interfaces import Task
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -141,7 +141,7 @@ class BacklogQuotas:
         self._served = served
         self._known: dict[str, Evictions] = {}
         self._all = Evictions()
-        self._tasks = TaskScope(served.io.loop, "backlog quotas")
+        self._tasks = TaskScope(served.io.loop, "backlog quotas", owner_goes_on)
         self._closing: KeyedTasks[Topic, None] = KeyedTasks(self._tasks)
         """Tasks that close the producers of topics; they may wait for receipts, so no other task waits for
         them."""
@@ -370,7 +370,7 @@ class StorageGate:
         self._wanted = False
         """The gate was shut, and producers have not been checked since: some may have connected while it was
         open."""
-        self._tasks = TaskScope(served.io.loop, "the storage gate")
+        self._tasks = TaskScope(served.io.loop, "the storage gate", owner_goes_on)
         self._closing: Task[None] | None = None
 
     @property

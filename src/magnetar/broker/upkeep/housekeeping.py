@@ -20,7 +20,7 @@ from magnetar.broker.upkeep.expiry import ExpiryCheck
 from magnetar.broker.upkeep.inactivity import InactiveSubscriptionsCheck, InactiveTopicsCheck
 from magnetar.io.interfaces import Cancellable
 from magnetar.io.slices import PAUSE_SECONDS, each
-from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Housekeeping:
         self._inactive_topics = inactive_topics
         self._inactive_subscriptions = inactive_subscriptions
         self._timers: dict[str, Cancellable] = {}
-        self._tasks = TaskScope(served.io.loop, "housekeeping")
+        self._tasks = TaskScope(served.io.loop, "housekeeping", owner_goes_on)
         self._running: KeyedTasks[str, None] = KeyedTasks(self._tasks)
         self.cache_hits = Rate()
         self.cache_misses = Rate()

@@ -14,7 +14,7 @@ from typing import Protocol
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.slices import Slice, next_turn
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.wheel import TimerWheel
 from magnetar.metadata.interface import MetadataError
 from magnetar.naming.namespace_name import NamespaceName
@@ -65,7 +65,7 @@ class Revocation:
         self._touched: dict[NamespaceName | str, None] = {}
         self._methods: set[str] = set()
         self._all_methods = False
-        self._tasks = TaskScope(io.loop, "the check of permissions")
+        self._tasks = TaskScope(io.loop, "the check of permissions", owner_goes_on)
         self._task: Task[None] | None = None
         self._timer: Cancellable | None = None
         authorizer.listen(self._permissions_changed)

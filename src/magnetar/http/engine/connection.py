@@ -57,7 +57,7 @@ class HttpConnection:
     def __init__(self, owner: Listening) -> None:
         self._owner = owner
         self._loop = owner.io.loop
-        self._tasks = TaskScope(owner.io.loop, "an HTTP connection")
+        self._tasks = TaskScope(owner.io.loop, "an HTTP connection", lambda _work, _error: self._abort())
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=owner.limits.head_bytes)
         self._transport: Transport | None = None
         self._head: h11.Request | None = None

@@ -77,7 +77,7 @@ class Consuming:
     ) -> None:
         """:param forget: called at the end"""
         self._loop = loop
-        self._tasks = TaskScope(loop, "a WebSocket consumer")
+        self._tasks = TaskScope(loop, "a WebSocket consumer", self._internal_error)
         self._terms = terms
         self._consumer = consumer
         self._forget = forget
@@ -231,6 +231,10 @@ class Consuming:
         # a non-persistent topic, where all ids are the same. Each delivery took a permit.
         if not self._terms.pulls:
             self._make_room(1)
+
+    def _internal_error(self, work: str, error: BaseException) -> None:
+        if self._socket is not None:
+            self._socket.close(INTERNAL_ERROR, f"{work} failed: {type(error).__name__}: {error}")
 
     async def _unsubscribe(self, socket: WebSocket) -> None:
         self._consumer.on_arrival = None

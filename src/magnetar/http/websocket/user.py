@@ -16,7 +16,7 @@ from magnetar.broker.translation import to_broker_error
 from magnetar.client.exceptions import AuthorizationError
 from magnetar.errors import BrokerError, InternalError
 from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
@@ -61,7 +61,7 @@ class User:
         self._lost: str | None = None
         """Why the user has lost the WebSocket."""
         self._timer: Cancellable | None = None
-        self._tasks = TaskScope(loop, "a WebSocket client")
+        self._tasks = TaskScope(loop, "a WebSocket client", owner_goes_on)
         self._proving: Task[None] | None = None
         self._await_expiry()
 

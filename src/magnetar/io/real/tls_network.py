@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from magnetar.io.interfaces import StreamProtocol, Transport
 from magnetar.io.real.network import BACKLOG, looking_up, of_asyncio
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.tls import HANDSHAKE_SECONDS
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class TlsServerNetwork:
         self._context = context
         self._seconds = handshake_seconds
         self._handshakes = handshakes or Handshakes()
-        self._tasks = TaskScope(loop, "TLS connections")
+        self._tasks = TaskScope(loop, "TLS connections", owner_goes_on)
 
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> TlsListener:
         """See :class:`magnetar.io.interfaces.Network`."""

@@ -94,7 +94,7 @@ class Bookie:
         self._out: list[Buffer] = []
         self._flushing = False
         self._link: _Link | None = None
-        self._tasks = TaskScope(loop, bookie_id)
+        self._tasks = TaskScope(loop, bookie_id, self._internal_error)
         self._connecting: Task[None] | None = None
         self._failed_at = -1e9
         self._sweep: Cancellable | None = None
@@ -274,6 +274,10 @@ class Bookie:
             await connect_authenticated(
                 self._loop, self._network, where, link, auth_provider, version_3=version_3
             )
+
+    def _internal_error(self, _work: str, error: BaseException) -> None:
+        self._connecting = None
+        self._has_failed(f"an internal error: {error}")
 
     def _has_failed(self, reason: str) -> None:
         self._failed_at = self._clock.monotonic()

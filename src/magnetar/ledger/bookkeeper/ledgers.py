@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from magnetar.io.interfaces import Loop
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import InProgress, outcome, settle
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.bookkeeper.frames import Status
@@ -78,7 +78,7 @@ class LedgerRecords:
         self._metadata = _FailingStore(metadata)
         self._root = root
         self._loop = loop
-        self._tasks = TaskScope(loop, "the ids of ledgers")
+        self._tasks = TaskScope(loop, "the ids of ledgers", owner_goes_on)
         self._path_below: Callable[[int], str] | None = None
         self._long_ids = False
         """The first 2³¹ ids are used up, or a client has decided to continue without them."""

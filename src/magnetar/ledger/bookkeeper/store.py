@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.io.interfaces import Cancellable, ConnectingNetwork, Io, Loop, Task
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import InProgress, outcome, together
 from magnetar.ledger.bookkeeper import ledger_record
 from magnetar.ledger.bookkeeper.bookie import Bookie
@@ -138,7 +138,7 @@ class BookKeeperLedgerStore:
         self._explicit_lac: ExplicitLac | None = None
         self._working = InProgress(io.loop)
         self._closed = False
-        self._tasks = TaskScope(io.loop, "ledgers on bookies")
+        self._tasks = TaskScope(io.loop, "ledgers on bookies", owner_goes_on)
         self._closing: Task[None] | None = None
 
     @classmethod

@@ -107,7 +107,7 @@ class BookKeeperWriter:
         ]
         self._stripes = [place.stream.stripe for place in self._places]
         self._telling = False
-        self._tasks = TaskScope(parts.loop, f"the writer of ledger {ledger_id}")
+        self._tasks = TaskScope(parts.loop, f"the writer of ledger {ledger_id}", self._internal_error)
         self._change: Task[None] | None = None
         """The change of the ensemble; while it is in progress, no further entries count."""
         self._tried: set[str] = set()
@@ -217,6 +217,11 @@ class BookKeeperWriter:
             self._loop.call_soon(on_failed, self.ledger_id, self._confirmed + 1, reason)
             # Breaks the reference cycle.
             self._listener = None
+
+    def _internal_error(self, work: str, error: BaseException) -> None:
+        """Ends the writer: which bookies have which entries may be wrong. The ledger is recovered before it
+        is read."""
+        self.end(LedgerError(f"ledger {self.ledger_id}: {work} failed because of an internal error: {error}"))
 
     async def look(self) -> None:
         """Reads the ledger's metadata after a change, which may be this writer's own."""

@@ -96,7 +96,7 @@ class ZooKeeperSession:
         self._greeted: Future[Greeting | None] = outside.loop.create_future()
         self._opened: Future[None] = outside.loop.create_future()
         self._timer: Cancellable | None = None
-        self._tasks = TaskScope(outside.loop, "the session with ZooKeeper")
+        self._tasks = TaskScope(outside.loop, "the session with ZooKeeper", self._internal_error)
         self._closed = False
         self.session_id = 0
         """0: there is no session."""
@@ -192,6 +192,18 @@ class ZooKeeperSession:
                     self._give_up_waiting()
                 longest = min(_LONGEST_PAUSE, self._timeout / 6)
                 pause = min(longest, max(_FIRST_PAUSE, pause * 2)) * (0.5 + self._randomness.fraction() / 2)
+
+    def _internal_error(self, _work: str, error: BaseException) -> None:
+        """Gives the session up, as nothing renews it any more, and connects again later."""
+        self._lost(f"an internal error: {error}")
+        if self._connection is not None:
+            self._connection.end("an internal error")
+        self._fail_waiting(MetadataRefused(f"connecting to ZooKeeper failed with an internal error: {error}"))
+        self._loop.call_later(_LONGEST_PAUSE, self._start_again)
+
+    def _start_again(self) -> None:
+        if not self._closed:
+            self.start()
 
     def _shuffled(self) -> list[tuple[str, int]]:
         hosts = list(self._address.hosts)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from magnetar.io.interfaces import Future, Io, Worker
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
@@ -70,7 +70,7 @@ class OpenIdProvider:
         :raises ProviderRefused: settings are missing or contradict each other
         """
         self._io = io
-        self._tasks = TaskScope(io.loop, "the keys of issuers")
+        self._tasks = TaskScope(io.loop, "the keys of issuers", owner_goes_on)
         self._worker = io.start_worker("openid")
         allowed = options.names("openIDAllowedTokenIssuers")
         if not allowed:

@@ -19,7 +19,7 @@ from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1, md5_crypt,
 
 from magnetar.errors import TooManyRequests
 from magnetar.io.interfaces import Future, Io, Worker
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import run_job
 from magnetar.security.authentication import Authenticated, Credentials, PeerCertificate, refused
 from magnetar.security.key_material import UnusableKey, WatchedFiles, key_source
@@ -111,7 +111,7 @@ class PasswordProvider:
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions) -> None:
         """:raises ProviderRefused: the file cannot be used"""
         self._io = io
-        self._tasks = TaskScope(io.loop, "passwords")
+        self._tasks = TaskScope(io.loop, "passwords", owner_goes_on)
         self._worker = worker
         # A separate worker, so that watching the file does not wait for comparisons.
         self._comparing = io.start_worker("passwords")

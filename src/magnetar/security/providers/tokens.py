@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
 from magnetar.io.interfaces import Io, Worker
-from magnetar.io.tasks import TaskScope
+from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import run_job
 from magnetar.lazy_dataclass import dataclass
 from magnetar.security.authentication import Authenticated, Credentials, refused
@@ -182,7 +182,7 @@ class TokenProvider:
         """:raises ProviderRefused: no key is configured, or it cannot be used"""
         options = options.prefixed(options.text("tokenSettingPrefix"))
         self._io = io
-        self._tasks = TaskScope(io.loop, "keys of tokens")
+        self._tasks = TaskScope(io.loop, "keys of tokens", owner_goes_on)
         self._worker = worker
         self._rules = token_rules(options)
         self._name, self._load = _loader(options)

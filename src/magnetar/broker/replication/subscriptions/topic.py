@@ -87,7 +87,7 @@ class ReplicatedSubscriptions:
         self._follows = False
         self._updates: dict[str, Position] = {}
         """By the names of subscriptions that are being created."""
-        self._tasks = TaskScope(io.loop, topic.full_name)
+        self._tasks = TaskScope(io.loop, topic.full_name, lambda _work, error: topic.fail(error))
         """Tasks in progress. An empty set would take three times the memory of an empty dict."""
         self._ended = False
         self._producer: Producer | None = None
