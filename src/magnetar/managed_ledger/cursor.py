@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import AcknowledgedState
 from magnetar.managed_ledger.cursor_storage import CursorStorage
@@ -146,7 +146,10 @@ class Cursor:
         return True
 
     def _read(self, run: EntryRun) -> None:
+        before = self.read_position
         self.read_position = (run.ledger_id, run.first_entry_id + run.count)
+        if self.read_position <= before:
+            self._violated("read position", f"one behind {before}", self.read_position)
         self._owner.read_position_moved(self)
 
     def wanted_from(self) -> Position:
@@ -160,8 +163,11 @@ class Cursor:
 
     def leap_to(self, position: Position) -> None:
         """Moves the read position forward, over entries that are not to be read now."""
-        if position != self.read_position:
+        before = self.read_position
+        if position != before:
             self.read_position = self._owner.ledgers.first_at_or_after(position)
+            if self.read_position < before:
+                self._violated("read position", f"one behind {before}", self.read_position)
             self._owner.read_position_moved(self)
 
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
@@ -254,6 +260,8 @@ class Cursor:
                 break
             position = (ledger_id, end - 1)
         if position != state.mark_delete:
+            if position < state.mark_delete:
+                self._violated("mark-delete position", f"one behind {state.mark_delete}", position)
             state.move_mark_delete(position)
             self._moved()
 
@@ -329,9 +337,18 @@ class Cursor:
         self._changed()
 
     def _moved(self) -> None:
-        if self.read_position <= self.state.mark_delete:
-            self.read_position = self._owner.ledgers.after(self.state.mark_delete)
+        marked = self.state.mark_delete
+        if marked > self._owner.last_confirmed and marked != (self._owner.ledgers.first_id(), -1):
+            self._violated("mark-delete position", f"at most {self._owner.last_confirmed}", marked)
+        if self.read_position <= marked:
+            self.read_position = self._owner.ledgers.after(marked)
+            if self.read_position <= marked:
+                self._violated("read position", f"one behind {marked}", self.read_position)
         self._owner.mark_delete_moved(self)
+
+    def _violated(self, what: str, expected: object, found: object) -> NoReturn:
+        name = f"cursor {self.name} of managed ledger {self._owner.name}: {what}"
+        violated(self._owner.fail, name, expected, found)
 
     def skip_trimmed(self) -> None:
         """Moves forward to the first existing ledger; acknowledgements in deleted ledgers are dropped."""

@@ -42,7 +42,7 @@ class Ending:
             await owner.rolled()
             if owner.lost:
                 raise ManagedLedgerClosed(f"{owner.name} is closed")
-            owner.state = State.TERMINATING
+            owner.enter(State.TERMINATING)
             try:
                 await self._current.close()
                 end = owner.last_confirmed
@@ -54,7 +54,7 @@ class Ending:
                 self._go_on()
                 raise
             if not owner.lost:
-                owner.state = State.TERMINATED
+                owner.enter(State.TERMINATED)
             owner.write_again()
             owner.fail_waiting(ManagedLedgerTerminated(f"{owner.name} is terminated"))
             return end
@@ -63,7 +63,7 @@ class Ending:
         """Continues after the end could not be made durable."""
         owner = self._owner
         if owner.state is State.TERMINATING:
-            owner.state = State.NEEDS_LEDGER
+            owner.enter(State.NEEDS_LEDGER)
             if owner.appends.waiting:
                 owner.start_roll()
 
@@ -100,7 +100,7 @@ class Ending:
         owner = self._owner
         await self._settle()
         owned = not owner.lost
-        owner.state = State.CLOSED
+        owner.enter(State.CLOSED)
         if owned:
             await self._current.release()
         owner.fail_waiting(ManagedLedgerClosed(f"{owner.name} is closed"))
@@ -141,3 +141,19 @@ class State(Enum):
     TERMINATED = "Terminated"
     FENCED = "Fenced"
     CLOSED = "Closed"
+
+
+_ENDS = frozenset((State.FENCED, State.CLOSED))
+FOLLOWING = {
+    State.OPEN: _ENDS | {State.NEEDS_LEDGER, State.ROLLING, State.TERMINATING},
+    State.ROLLING: _ENDS | {State.OPEN, State.NEEDS_LEDGER},
+    # A shadow has no ledger of its own, and is terminated with its source.
+    State.NEEDS_LEDGER: _ENDS | {State.OPEN, State.ROLLING, State.TERMINATING, State.TERMINATED},
+    State.TERMINATING: _ENDS | {State.NEEDS_LEDGER, State.TERMINATED},
+    # The source of a shadow may be deleted and created again.
+    State.TERMINATED: _ENDS | {State.NEEDS_LEDGER},
+    State.FENCED: _ENDS,
+    # A deletion finds out last that another broker is the owner.
+    State.CLOSED: _ENDS,
+}
+"""The states that may follow each state."""

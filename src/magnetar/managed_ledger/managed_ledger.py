@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished, report
@@ -32,7 +32,7 @@ from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue, 
 from magnetar.managed_ledger.current_ledger import CurrentLedger, LedgerCreation
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
-from magnetar.managed_ledger.ending import Ending, State
+from magnetar.managed_ledger.ending import FOLLOWING, Ending, State
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader, LostData
 from magnetar.managed_ledger.errors import (
@@ -222,7 +222,7 @@ class ManagedLedger:
             self.appends.waiting.appendleft(operation.split(room))
         writer = current.writer
         if writer is None:
-            raise AssertionError("an open managed ledger has a writer")
+            violated(self.fail, f"managed ledger {self.name} in state {self.state.name}", "a writer", writer)
         try:
             operation.first_entry_id = writer.append(
                 operation.buffer, operation.starts, operation.ends, operation.first, operation.count
@@ -230,7 +230,7 @@ class ManagedLedger:
         except LedgerClosed:
             # The writer has ended, and on_failed will follow: this append is written again with the others.
             self.appends.waiting.appendleft(operation)
-            self.state = State.NEEDS_LEDGER
+            self.enter(State.NEEDS_LEDGER)
             self.start_roll()
             return
         except EntryTooLarge as error:
@@ -242,6 +242,9 @@ class ManagedLedger:
                 self.start_roll()
             return
         operation.ledger_id = writer.ledger_id
+        if operation.first_entry_id != current.entries:
+            what = f"managed ledger {self.name}: first id of entries appended to ledger {writer.ledger_id}"
+            violated(self.fail, what, current.entries, operation.first_entry_id)
         current.entries += operation.count
         current.size += operation.size
         self.appends.written.append(operation)
@@ -282,12 +285,17 @@ class ManagedLedger:
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
-        if self._refused:
-            self._report_between(current, last_entry_id)
-        if last_entry_id >= current.entries:
-            self._confirm(current, last_entry_id)
-        if self._current.room(self.settings) == 0 and self.state is State.OPEN:
-            self.start_roll()
+        try:
+            if self._refused:
+                self._report_between(current, last_entry_id)
+            if last_entry_id >= current.entries:
+                self._confirm(current, last_entry_id)
+            if self._current.room(self.settings) == 0 and self.state is State.OPEN:
+                self.start_roll()
+        except Exception as error:
+            # Receipts may be missing: the producers get them from the topic that is loaded next.
+            self.fail(error)
+            raise
 
     def _report_between(self, current: LedgerSummary, last_entry_id: int) -> None:
         """Reports refused appends, and the durable ones before each of them, in their order."""
@@ -298,13 +306,20 @@ class ManagedLedger:
 
     def _confirm(self, current: LedgerSummary, last_entry_id: int) -> None:
         """Notes that everything up to an entry of the current ledger is durable."""
+        confirmed = (current.ledger_id, last_entry_id)
+        if confirmed <= self.last_confirmed:
+            what = f"managed ledger {self.name}: last confirmed position"
+            violated(self.fail, what, f"one behind {self.last_confirmed}", confirmed)
         done = self.appends.durable_through(last_entry_id)
+        if not done or done[0].first_entry_id != current.entries:
+            what = f"managed ledger {self.name}: next durable entry of ledger {current.ledger_id}"
+            violated(self.fail, what, current.entries, done[0].first_entry_id if done else "no append")
         for operation in done:
             current.size += operation.size
             self.entries_added += operation.count
             self.bytes_added += operation.size
         current.entries = last_entry_id + 1
-        self.last_confirmed = (current.ledger_id, last_entry_id)
+        self.last_confirmed = confirmed
         self.cursors.appended(done)
         if self.listener is not None:
             self.listener.on_durable(done)
@@ -327,12 +342,12 @@ class ManagedLedger:
         if isinstance(reason, StoreFull):
             # A new ledger would have no space either; one is created with the next append.
             if self.state is State.OPEN:
-                self.state = State.NEEDS_LEDGER
+                self.enter(State.NEEDS_LEDGER)
             self.fail_waiting(reason)
             return
         fruitless = self.creation.count_failure(first_entry_id)
         if self.state is State.OPEN:
-            self.state = State.NEEDS_LEDGER
+            self.enter(State.NEEDS_LEDGER)
         if fruitless and self.state in (State.NEEDS_LEDGER, State.ROLLING):
             log.error(
                 "ledgers failed in a row without storing entries; failing the waiting entries",
@@ -355,7 +370,7 @@ class ManagedLedger:
             if self._next_roll is None:
                 self._next_roll = self._io.loop.call_later(pause, self._end_pause)
             return
-        self.state = State.ROLLING
+        self.enter(State.ROLLING)
         self._roll = self._tasks.start(self._run_roll(), "the roll to a new ledger")
 
     def _end_pause(self) -> None:
@@ -393,7 +408,7 @@ class ManagedLedger:
         self.last_ledger_failed_ms = self._io.clock.wall_ms()
         self.creation.failed()
         if self.state is State.ROLLING:
-            self.state = State.NEEDS_LEDGER
+            self.enter(State.NEEDS_LEDGER)
         self.fail_waiting(error)
 
     async def roll(self) -> None:
@@ -431,7 +446,7 @@ class ManagedLedger:
         writer.set_listener(self)
         self._current.begin(writer, summary, now)
         if self.state in (State.ROLLING, State.NEEDS_LEDGER):
-            self.state = State.OPEN
+            self.enter(State.OPEN)
         if self.last_confirmed[1] < 0:
             self.last_confirmed = (summary.ledger_id, -1)
         self.trimmer.schedule()
@@ -492,10 +507,24 @@ class ManagedLedger:
 
     def end_ownership(self) -> None:
         """Stops all writes and tells the listener."""
-        self.state = State.FENCED
+        self.enter(State.FENCED)
         self.abandon()
         if self.listener is not None:
             self.listener.on_fenced()
+
+    def enter(self, state: State) -> None:
+        """Changes the state.
+
+        :raises BrokenInvariant: the state cannot follow the present one, or lacks what it implies
+        """
+        if state not in FOLLOWING[self.state] and state is not self.state:
+            expected = ", ".join(sorted(each.name for each in FOLLOWING[self.state]))
+            violated(
+                self.fail, f"managed ledger {self.name} in state {self.state.name}", expected, state.name
+            )
+        self.state = state
+        if state is State.OPEN and self._current.writer is None:
+            violated(self.fail, f"managed ledger {self.name} in state {state.name}", "a writer", None)
 
     def abandon(self) -> None:
         """Stops all writes of its record and its cursors; it cannot be undone."""

@@ -162,7 +162,7 @@ class ShadowLedger(ManagedLedger):
             # A source that was deleted and created again is not terminated any more.
             self._record.terminated = source.terminated
             if not self.lost:
-                self.state = State.NEEDS_LEDGER if source.terminated is None else State.TERMINATED
+                self.enter(State.NEEDS_LEDGER if source.terminated is None else State.TERMINATED)
         if gone:
             self._skip_gone()
 

@@ -1,0 +1,148 @@
+"""A change that leaves a managed ledger or a cursor in a wrong state is found, and its owner is told."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from world import Listener, World, append
+
+from magnetar.invariants import BrokenInvariant
+from magnetar.managed_ledger.ending import FOLLOWING, State
+from magnetar.managed_ledger.position import EARLIEST
+
+
+class Told(Listener):
+    """Keeps the failure that it is told of."""
+
+    failure: Any = None
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = error
+
+
+class Violated:
+    """A managed ledger with a cursor that has read three of five entries and consumed two."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.ledger, listener = self.world.open()
+        self.cursor = self.world.run(self.world.managed.open_cursor(self.ledger, "s", EARLIEST, {}))
+        self.world.publish(self.ledger, listener, 4)
+        assert self.cursor.read_cached(3, 1 << 20) is not None or self.world.run(self.cursor.read(3, 1 << 20))
+        self.id = self.ledger.last_confirmed[0]
+        self.cursor.mark_delete_to((self.id, 1))
+        self.listener = self.ledger.listener = Told()
+
+
+def _append_elsewhere(found: Violated) -> None:
+    found.ledger._current.entries -= 1
+    append(found.ledger, 1)
+
+
+def _no_writer(found: Violated) -> None:
+    found.ledger._current.writer = None
+    append(found.ledger, 1)
+
+
+def _confirmed_again(found: Violated) -> None:
+    assert found.ledger._current.summary is not None
+    found.ledger._current.summary.entries -= 1
+    found.ledger.on_durable(found.id, 3)
+
+
+def _confirmed_without_append(found: Violated) -> None:
+    found.ledger.on_durable(found.id, 7)
+
+
+def _confirmed_out_of_order(found: Violated) -> None:
+    append(found.ledger, 1)
+    next(iter(found.ledger.appends)).first_entry_id -= 1
+    found.ledger.on_durable(found.id, 4)
+
+
+def _closed_and_open(found: Violated) -> None:
+    found.ledger.state = State.CLOSED
+    found.ledger.enter(State.OPEN)
+
+
+def _open_without_writer(found: Violated) -> None:
+    found.ledger.state = State.ROLLING
+    found.ledger._current.writer = None
+    found.ledger.enter(State.OPEN)
+
+
+def _leap_back(found: Violated) -> None:
+    found.cursor.leap_to((found.id, 0))
+
+
+def _mark_back(found: Violated) -> None:
+    ranges = found.cursor.state.ranges
+    found.cursor.state.add_range(found.id, 3, 4)
+    after = found.ledger.ledgers.after
+
+    def backwards(position: tuple[int, int]) -> tuple[int, int]:
+        return (found.id, 0) if position == (found.id, 1) else after(position)
+
+    found.ledger.ledgers.after = backwards  # type: ignore[method-assign]
+    ranges[found.id].add(0, 1)
+    found.cursor._advance()
+
+
+def _mark_beyond(found: Violated) -> None:
+    found.cursor.state.move_mark_delete((found.id, 9))
+    found.cursor._moved()
+
+
+PLANTS: list[tuple[Callable[[Violated], None], str]] = [
+    (_append_elsewhere, "first id of entries appended to ledger"),
+    (_no_writer, "in state OPEN: expected a writer"),
+    (_confirmed_again, "last confirmed position: expected one behind"),
+    (_confirmed_without_append, "next durable entry of ledger"),
+    (_confirmed_out_of_order, "next durable entry of ledger"),
+    (_closed_and_open, "in state CLOSED: expected CLOSED, FENCED, found OPEN"),
+    (_open_without_writer, "in state OPEN: expected a writer, found None"),
+    (_leap_back, "read position: expected one behind"),
+    (_mark_back, "mark-delete position: expected one behind"),
+    (_mark_beyond, "mark-delete position: expected at most"),
+]
+
+
+@pytest.mark.parametrize(("plant", "text"), PLANTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_violation_is_found_at_the_change(plant: Callable[[Violated], None], text: str) -> None:
+    found = Violated()
+    with pytest.raises(BrokenInvariant, match=text) as raised:
+        plant(found)
+    assert found.listener.failure is raised.value
+    assert "t/n/persistent/topic" in raised.value.what
+    assert raised.value.expected is not None
+
+
+def test_a_read_that_goes_back_is_found() -> None:
+    found = Violated()
+    run = found.world.run(found.ledger.reader.read((found.id, 0), (found.id, 0), 1, 1 << 20))
+    with pytest.raises(BrokenInvariant, match="read position: expected one behind"):
+        found.cursor._read(run)
+
+
+def test_the_ends_of_a_managed_ledger_are_final() -> None:
+    for state in (State.FENCED, State.CLOSED):
+        assert FOLLOWING[state] == {State.FENCED, State.CLOSED}
+    assert set(FOLLOWING) == set(State)
+
+
+def test_an_unexpected_error_while_receipts_are_sent_is_told() -> None:
+    found = Violated()
+    error = RuntimeError("a defect")
+
+    def broken(*_arguments: object) -> None:
+        raise error
+
+    found.listener.on_durable = broken  # type: ignore[method-assign]
+    buffer, starts, ends = b"x", array("q", [0]), array("q", [1])
+    found.ledger.append(buffer, starts, ends, 1, 1, None)
+    with pytest.raises(RuntimeError, match="a defect"):
+        found.ledger.on_durable(found.id, 4)
+    assert found.listener.failure is error
