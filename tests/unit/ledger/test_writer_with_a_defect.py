@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from writing_world import World, add
 
+from magnetar.invariants import BrokenInvariant
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.interface import LedgerClosed, LedgerState, Quorums
 
@@ -72,5 +73,26 @@ def test_a_connection_with_an_unexpected_error_loses_its_requests_only(
     world.wait(10.0)
     again, listener = world.writer(Quorums(3, 3, 2))
     add(again, 3)
+    world.wait(3.0)
+    assert listener.last == 2
+
+
+def test_pending_bytes_below_zero_end_the_connection_to_one_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(4)
+    reported(world, monkeypatch)
+    writer, listener = world.writer(Quorums(3, 3, 2))
+    add(writer, 1)
+    world.wait()
+    for server in world.servers:
+        server.model.delay = 0.5
+    add(writer, 1)
+    world.wait(0.1)
+    writer._places[0].bookie.pending_bytes = 0
+    with pytest.raises(BrokenInvariant, match="bytes that wait for an answer of bookie localhost"):
+        world.wait(3.0)
+    world.wait(3.0)
+    assert listener.last == 1
+    assert listener.failed is None
+    add(writer, 1)
     world.wait(3.0)
     assert listener.last == 2

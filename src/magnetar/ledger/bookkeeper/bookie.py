@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from magnetar.invariants import violated
 from magnetar.io.interfaces import Buffer, Cancellable, Clock, ConnectingNetwork, Loop, Task, Transport
 from magnetar.io.tasks import TaskScope
 from magnetar.ledger.bookkeeper.adds import AddStream
@@ -277,6 +278,10 @@ class Bookie:
 
     def _internal_error(self, _work: str, error: BaseException) -> None:
         self._connecting = None
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the connection, with all requests, after a mistake in the program."""
         self._has_failed(f"an internal error: {error}")
 
     def _has_failed(self, reason: str) -> None:
@@ -402,6 +407,9 @@ class Bookie:
         """Handles an answer to a stream."""
         size = stream.done()
         self.pending_bytes -= size
+        if self.pending_bytes < 0:
+            what = f"bytes that wait for an answer of bookie {self.bookie_id}"
+            violated(self._fail, what, "at least 0", self.pending_bytes)
         if not stream.pending:
             self._drop(stream)
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from magnetar.invariants import must
+from magnetar.invariants import Fail, must, violated
 from magnetar.ledger.interface import LedgerMetadata, LedgerState
 
 _CREATED = struct.Struct("<qI")
@@ -123,6 +123,8 @@ class LedgerTable:
         """By segment id: bytes of bodies that may still be read."""
         self.emptied: set[int] = set()
         """Segments that have no live bytes any more; the owner removes them and clears the set."""
+        self.fail: Fail | None = None
+        """Stops the process after a mistake in the program; None before the store serves."""
         self._looked: dict[int, _Seen] = {}
         """The ledgers as of the last check."""
 
@@ -231,6 +233,8 @@ class LedgerTable:
         if left > 0:
             self.live_bytes[segment_id] = left
         else:
+            if left < 0:
+                violated(self.fail, f"live bytes of segment {segment_id}", "at least 0", left)
             del self.live_bytes[segment_id]
             self.emptied.add(segment_id)
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
+from magnetar.invariants import violated
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.embedded.group import LEDGER_CLOSED, gather
 from magnetar.ledger.embedded.ledger_table import LedgerRow, encode_closed
@@ -119,6 +120,9 @@ class EmbeddedWriter:
             self._ended = reason
 
     def on_durable(self, last_entry_id: int) -> None:
+        if last_entry_id <= self._acknowledged or last_entry_id >= self._next:
+            what = f"durable entry of ledger {self.ledger_id}"
+            violated(self._log.fail, what, f"one in ({self._acknowledged}, {self._next})", last_entry_id)
         self._acknowledged = last_entry_id
         if self._listener is not None:
             self._listener.on_durable(self.ledger_id, last_entry_id)

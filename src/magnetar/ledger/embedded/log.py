@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Cancellable, Future, Io, Worker
 from magnetar.io.waiting import report
 from magnetar.ledger.embedded.group import (
@@ -148,6 +148,18 @@ class CommitLog:
     def control(self, kind: int, ledger_id: int, body: bytes = b"") -> Future[None]:
         """Queues a change of a ledger; the future is completed when the change is durable and in
         the table."""
+        row = self._table.rows.get(ledger_id)
+        if kind == LEDGER_CREATED and row is not None:
+            violated(
+                self.fail, f"id of ledger {ledger_id}, which is being created", "a new one", "a known one"
+            )
+        if (
+            kind == LEDGER_CLOSED
+            and row is not None
+            and decode_closed(body) != (row.last_entry_id, row.length)
+        ):
+            what = f"last entry and length of ledger {ledger_id}, which is being closed"
+            violated(self.fail, what, (row.last_entry_id, row.length), decode_closed(body))
         durable = self._io.loop.create_future()
         self._waiting.append(_Control(kind, ledger_id, body, durable))
         self._schedule()
@@ -166,6 +178,12 @@ class CommitLog:
             name = f"ledger {queue.row.ledger_id}"
             must(queue.waiting, name, "waits unknowingly")
             must(queue.first > queue.row.last_entry_id, name, "stores entry", queue.first, "again")
+
+    def fail(self, error: BaseException) -> None:
+        """Stops the process after a mistake in the program: what was acknowledged is durable, and must not be
+        followed by what is wrong."""
+        if not self.failed:
+            self._failure("the log of the ledger store met an internal error", error)
 
     async def settle(self) -> None:
         """Waits for the commit that is in flight at the time of the call."""
@@ -245,23 +263,33 @@ class CommitLog:
         self._scheduled = False
         if self._in_flight is not None or self.failed:
             return
-        if self.segment.reserved and self._waiting and not self._leave_reserve():
-            return
-        while self._waiting:
-            if self.segment.index.run_count < self._settings.segment_runs:
-                commit = self._take()
-                if commit.groups:
-                    self._write(commit)
-                    return
-            if self._waiting and not self._roll():
+        try:
+            if self.segment.reserved and self._waiting and not self._leave_reserve():
                 return
+            while self._waiting:
+                if self.segment.index.run_count < self._settings.segment_runs:
+                    commit = self._take()
+                    if commit.groups:
+                        self._write(commit)
+                        return
+                if self._waiting and not self._roll():
+                    return
+        except Exception as error:
+            # Entries may be neither queued nor in a commit.
+            self.fail(error)
+            raise
         self._complete()
 
     def _write(self, commit: _Commit) -> None:
         data = commit.groups[0] if len(commit.groups) == 1 else b"".join(commit.groups)
         commit.groups.clear()
+        end = commit.segment.end + len(data)
+        if end > commit.segment.size:
+            violated(self.fail, f"end of log segment {commit.segment.segment_id}", commit.segment.size, end)
+        if len(commit.places) != 3 * len(commit.runs):
+            violated(self.fail, "places of the runs of a commit", 3 * len(commit.runs), len(commit.places))
         self._in_flight = commit
-        commit.segment.end += len(data)
+        commit.segment.end = end
         file, offset = commit.segment.file, commit.offset
         if self._end_timer is None:
             self._end_timer = self._io.loop.call_later(NOTED_SECONDS, self._tell_end)
@@ -332,6 +360,10 @@ class CommitLog:
         size = RUN_HEADER_BYTES + len(lengths) + len(payload)
         if size > limit and size > first_limit:
             return 0
+        if queue.first <= queue.row.last_entry_id or queue.row.closed:
+            what = f"first entry of the next run of ledger {queue.row.ledger_id}"
+            expected = "none, as it is closed" if queue.row.closed else queue.row.last_entry_id + 1
+            violated(self.fail, what, expected, queue.first)
         parts.popleft()
         limit = min(limit, self._settings.run_bytes)
         all_lengths, payloads = [lengths], [payload]
@@ -357,7 +389,12 @@ class CommitLog:
             return
         self._in_flight = None
         self._durable_sequence = self.sequence - 1
-        durable = self._apply(commit)
+        try:
+            durable = self._apply(commit)
+        except Exception as raised:
+            # Nothing of the commit is acknowledged, and the next start reads it back.
+            self.fail(raised)
+            raise
         self._start()
         for queue, last in durable.items():
             if not queue.ended:
@@ -379,7 +416,11 @@ class CommitLog:
                 self._apply_control(source)
             else:
                 count, first, length = run[1], run[3], places[at + 1]
-                table.add_run(source.row, segment.segment_id, first, count, length, length - 4 * count)
+                row = source.row
+                if first != row.last_entry_id + 1:
+                    what = f"first entry of a durable run of ledger {row.ledger_id}"
+                    violated(self.fail, what, row.last_entry_id + 1, first)
+                table.add_run(row, segment.segment_id, first, count, length, length - 4 * count)
                 segment.index.add(run[2], first, count, places[at], length, places[at + 2])
                 durable[source] = first + count - 1
             at += 3

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.io.interfaces import File, Future, Io, Worker
 from magnetar.io.waiting import run_job
 from magnetar.ledger.embedded.segment_files import SegmentFiles
@@ -42,6 +42,8 @@ class SegmentReads:
 
     def unpin(self, segment_id: int) -> None:
         left = self._pins[segment_id] - 1
+        if left < 0:
+            violated(None, f"pins of segment {segment_id}", "at least 0", left)
         if left:
             self._pins[segment_id] = left
         else:
@@ -164,6 +166,9 @@ class SegmentReads:
 
     def _give_room(self, length: int) -> None:
         self._in_flight -= length
+        if self._in_flight < 0:
+            found, self._in_flight = self._in_flight, 0
+            violated(None, "bytes of reads in flight", "at least 0", found)
         limit = self._settings.reads_in_flight_bytes
         while self._queue:
             wanted, admitted = self._queue[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.segment_supply import LogSegment
@@ -91,6 +91,9 @@ class SegmentTable:
         segment = self._rows[segment_id]
         segment.next_sequence = next_sequence
         self._move(segment, SegmentState.FULL)
+        growing = self._by_state[SegmentState.GROWING]
+        if len(growing) > 1:
+            violated(None, "segments to which the log writes", "one", list(growing))
 
     def rewritten(self, sealed: SealedSegment) -> None:
         """Adds a segment that a compaction has written: it is durable, with its index."""

@@ -101,6 +101,7 @@ class EmbeddedLedgerStore:
             failure,
             log_end.note,
         )
+        table.fail = log.fail
         access = Segments(segments, files, lookup, reads, store_id)
         compaction = self._compaction = Compaction(io, settings, access, table, failure, reminder.remind)
         self._maintenance = Maintenance(
