@@ -35,6 +35,13 @@ Fail = Callable[[BaseException], object]
 later turn of the loop. Later calls have no effect."""
 
 
+def told(error: BaseException) -> dict[str, object]:
+    """Returns an error as fields of a log line; a broken invariant has ``expected`` and ``found`` besides."""
+    if isinstance(error, BrokenInvariant) and error.expected is not None:
+        return {"error": error.what, "expected": str(error.expected), "found": str(error.found)}
+    return {"error": str(error) or type(error).__name__}
+
+
 def must(holds: bool, *what: object) -> None:
     """For whole checks, which tests and simulations run.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from magnetar.invariants import BrokenInvariant
+from magnetar.invariants import told
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +37,9 @@ def topic_failed(topic: str, error: BaseException) -> None:
 
     :param error: a broken invariant, or the error of a task
     """
-    found = {"topic": topic, "error": str(error) or type(error).__name__}
-    if isinstance(error, BrokenInvariant):
-        found |= {"error": error.what, "expected": str(error.expected), "found": str(error.found)}
     log.error(
         "topic failed because of an internal error; it is closed, and loaded again after a pause",
-        extra=found,
+        extra={"topic": topic, **told(error)},
         exc_info=error,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from magnetar import __version__
 from magnetar.broker.flow.connection import Assigned
 from magnetar.errors import BrokerError, ServerErrorCode
+from magnetar.invariants import violated
 from magnetar.io.interfaces import Loop
 from magnetar.io.locks import FairSemaphore, Mutex
 from magnetar.protocol.frames import unsigned
@@ -217,6 +218,9 @@ class Requests:
         """:param size: the same as for :meth:`began`"""
         self.count -= 1
         self.bytes -= size
+        if self.count < 0 or self.bytes < 0:
+            what = "requests in progress on a connection, and their bytes"
+            violated(self._connection.fail, what, "at least 0", (self.count, self.bytes))
         if self.paused and self.count <= MOST // 2 and self.bytes <= MOST_BYTES // 2:
             self.paused = False
             self._connection.resume_reading()

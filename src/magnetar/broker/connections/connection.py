@@ -8,8 +8,9 @@ over one turn of the event loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import NoReturn
 
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.answers import Requests
@@ -25,7 +26,8 @@ from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
-from magnetar.io.interfaces import Buffer, Transport
+from magnetar.invariants import told, violated
+from magnetar.io.interfaces import Buffer, Task, Transport
 from magnetar.io.slices import start_each
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.errors import FrameError
@@ -67,7 +69,10 @@ class Connection:
         self._pauses = 0
         self._halted = False
         """Whether parsing has stopped: from the first pause until reading resumes."""
-        self.outgoing = Outgoing(broker.io.loop, self._dispatch_more, self._overfull, broker.limits.unsent)
+        self._failed = False
+        self.outgoing = Outgoing(
+            broker.io.loop, self._dispatch_more, self._overfull, broker.limits.unsent, self.fail
+        )
         self.publishing = Publishing(self, broker, self.session, self.outgoing)
         # Topics call these on the object itself, without a detour through the connection.
         self.on_durable = self.publishing.on_durable
@@ -206,8 +211,8 @@ class Connection:
                 extra={"peer": self.address, "reason": str(error)},
             )
             self.close()
-        except Exception:
-            log.exception("closing the connection after an internal error", extra={"peer": self.address})
+        except Exception as error:  # noqa: BLE001 - reported
+            self.fail(error)
             self.close()
 
     def _take(self, found: int) -> bool:
@@ -253,6 +258,8 @@ class Connection:
     def go_on(self) -> None:
         """Called in another turn of the loop; what is handled now is counted there."""
         self._pauses -= 1
+        if self._pauses < 0:
+            self._violated_pauses()
         self.read_on()
 
     def pause_reading(self) -> None:
@@ -265,6 +272,8 @@ class Connection:
     def resume_reading(self) -> None:
         """Takes back one pause; after the last one reading resumes, in the next turn at the earliest."""
         self._pauses -= 1
+        if self._pauses < 0:
+            self._violated_pauses()
         if not self._pauses and not self.session.ended:
             self.broker.limits.readable.add(self)
 
@@ -397,6 +406,37 @@ class Connection:
         """Tells a Failover consumer whether it is the active one; old clients do not support this."""
         if self.session.protocol_version >= _ACTIVE_CONSUMER_VERSION:
             self.send(answers.active_consumer_change(consumer.consumer_id, active))
+
+    def fail(self, error: BaseException) -> None:
+        """Closes the connection in a later turn of the loop, after a mistake in the program; the others go
+        on. Later calls have no effect."""
+        if self._failed:
+            return
+        self._failed = True
+        log.error(
+            "closing the connection after an internal error", extra={"peer": self.address, **told(error)}
+        )
+        loop = self.broker.io.loop
+        loop.call_exception_handler(
+            {"message": f"the connection of {self.address} failed", "exception": error}
+        )
+        loop.call_soon(self.close)
+
+    def _violated_pauses(self) -> NoReturn:
+        found, self._pauses = self._pauses, 0
+        violated(self.fail, f"pauses of reading from {self.address}", "at least 0", found)
+
+    def start(self, work: Coroutine[object, None, None], name: str) -> Task[None]:
+        """Starts a task whose client waits for its answer, so that an unexpected failure closes the
+        connection."""
+        task = self.broker.client_tasks.start(work, name)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)
 
     def close(self) -> None:
         """Sends what is queued, then closes; its producers and consumers are removed at once."""

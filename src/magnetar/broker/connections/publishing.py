@@ -40,6 +40,7 @@ from magnetar.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
+from magnetar.invariants import BrokenInvariant, violated
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.frames import encode_command, signed
@@ -224,12 +225,14 @@ class Publishing:
 
     def _go_on(self) -> None:
         self.slowed -= 1
+        if self.slowed < 0:
+            violated(self._connection.fail, "rate limits that pause reading", "at least 0", self.slowed)
         self._connection.resume_reading()
 
     def close_in_order(self, producer: Producer) -> None:
         """Accepts no more SENDs of a producer, and closes it once all earlier ones have receipts."""
         self._session.stop_producer(producer)
-        self._broker.client_tasks.start(self._close_drained(producer), "closing a producer")
+        self._connection.start(self._close_drained(producer), "closing a producer")
 
     async def _close_drained(self, producer: Producer) -> None:
         await producer.topic.producers.drained((producer,))
@@ -326,10 +329,22 @@ class Publishing:
         if producer.held_receipts:
             self._release_receipts(producer, producer.held_receipts)
         self.pending -= count
-        self._broker.limits.publish_buffer.shrank(size)
+        buffer = self._broker.limits.publish_buffer
+        buffer.shrank(size)
+        if producer.pending < 0 or self.pending < 0 or buffer.used < 0:
+            self._violated(producer)
         if self.paused and self.pending <= self._broker.limits.max_pending_publishes // 2:
             self.paused = False
             self._connection.resume_reading()
+
+    def _violated(self, producer: Producer) -> None:
+        """Ends the connection after an outcome that nothing waited for. Raises nothing: other connections get
+        their receipts from the caller."""
+        counts = producer.pending, self.pending, self._broker.limits.publish_buffer.used
+        producer.pending, self.pending = max(0, producer.pending), max(0, self.pending)
+        self._broker.limits.publish_buffer.used = max(0, counts[2])
+        what = f"entries in flight of producer {producer.name}, of the connection, and bytes of all publishes"
+        self._connection.fail(BrokenInvariant(what, "at least 0", counts))
 
     def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest: int) -> None:
         """Reports that an entry is stored already, after the receipts of all earlier entries."""

@@ -315,6 +315,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._over = False
             self.blocked = self._held
 
+    def fail(self, error: BaseException) -> None:
+        self._subscription.topic.fail(error)
+
     def hold(self) -> None:
         """Blocks the subscription, as the broker's limit is reached and this one has more than its share."""
         self._held = self.blocked = True

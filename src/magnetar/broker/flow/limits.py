@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.errors import BrokerError, NotAllowed
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import report
 
@@ -59,11 +59,13 @@ class ConnectionCounts:
             return
         del self.all[connection]
         self.closed_count += 1
-        left = self._per_address.get(connection.host, 1) - 1
-        if left:
+        left = self._per_address.get(connection.host, 0) - 1
+        if left > 0:
             self._per_address[connection.host] = left
         else:
             self._per_address.pop(connection.host, None)
+            if left < 0:
+                violated(connection.fail, f"connections from {connection.host}", "at least 0", left)
 
     def check(self) -> None:
         """:raises BrokenInvariant: the counts differ from the connections"""
@@ -150,6 +152,9 @@ class PartialFrames:
 
     def gone(self, connection: Connection) -> None:
         self.used -= self._sizes.pop(connection, 0)
+        if self.used < 0:
+            found, self.used = self.used, sum(self._sizes.values())
+            violated(connection.fail, "bytes of partial frames", "at least 0", found)
         if connection in self._paused:
             del self._paused[connection]
             connection.resume_reading()
@@ -209,6 +214,10 @@ class CountedDispatcher(Protocol):
         """Resumes sending, in the loop's next turn at the earliest."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """Ends the topic after a mistake in the program."""
+        ...
+
 
 class UnackedLimit:
     """The limit on unacknowledged messages of all shared subscriptions of the broker together.
@@ -236,6 +245,12 @@ class UnackedLimit:
         self.total += now - self._counted.pop(dispatcher, 0)
         if now:
             self._counted[dispatcher] = now
+        if now < 0 or self.total < 0:
+            found = now, self.total
+            self._counted[dispatcher] = max(0, now)
+            self.total = sum(self._counted.values())
+            what = "unacknowledged messages of a subscription, and of all of the broker"
+            violated(dispatcher.fail, what, "at least 0", found)
         if not self.reached:
             if self.total >= self.most:
                 self.reached = True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NoReturn
 
-from magnetar.invariants import must
+from magnetar.invariants import Fail, must, violated
 from magnetar.io.interfaces import Buffer, Clock, Future, Loop, Task, Transport, joined
 from magnetar.io.waiting import settle
 from magnetar.ledger.interface import EntryRun
@@ -52,6 +53,16 @@ class UnsentBytes:
 
     def _came(self, size: int) -> None:
         self.used -= size
+        if self.used < 0:
+            self.violated(None)
+
+    def violated(self, fail: Fail | None) -> NoReturn:
+        """Counts again from 0, so that the other connections go on.
+
+        :param fail: ends the connection that has found it; None: the reader of entries did
+        """
+        found, self.used = self.used, sum(max(0, member.counted) for member in self.members)
+        violated(fail, "unsent bytes of all connections", "at least 0", found)
 
     def over(self) -> bool:
         """Whether the budget is exceeded."""
@@ -83,6 +94,7 @@ class Outgoing:
 
     __slots__ = (
         "_counted",
+        "_fail",
         "_frames",
         "_loop",
         "_on_overfull",
@@ -103,11 +115,14 @@ class Outgoing:
         on_room: Callable[[], None],
         on_overfull: Callable[[bool], None],
         unsent: UnsentBytes,
+        fail: Fail | None = None,
     ) -> None:
         """:param on_room: called when messages may be written again
 
         :param on_overfull: called with True when reading has to stop, with False when it may go on
+        :param fail: closes the connection after a mistake in the program
         """
+        self._fail = fail
         self._loop = loop
         self._on_room = on_room
         self._on_overfull = on_overfull
@@ -132,6 +147,8 @@ class Outgoing:
             self._frames = []
             self._size = self._counted = 0
             self._wake_takers()
+            if self.unsent.used < 0:
+                self.unsent.violated(self._fail)
         else:
             self.unsent.members.add(self)
             transport.set_write_buffer_limits(high=MESSAGES_HIGH_WATER, low=MESSAGES_HIGH_WATER // 2)
@@ -173,6 +190,8 @@ class Outgoing:
         frames, self._frames = self._frames, []
         size, self._size = self._size, 0
         self.unsent.used -= size
+        if self.unsent.used < 0:
+            self.unsent.violated(self._fail)
         transport = self._transport
         if not frames or transport is None or transport.is_closing():
             return

@@ -61,6 +61,10 @@ class ProducerConnection(Protocol):
         """Checks whether the client responds; if not, the connection is closed and the result is False."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """Closes the connection after a mistake in the program."""
+        ...
+
     def stop_producer(self, producer: Producer) -> None:
         """Accepts no more from the producer; receipts of earlier messages are still sent."""
         ...

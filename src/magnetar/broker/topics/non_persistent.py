@@ -16,6 +16,7 @@ from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscripti
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.subscribing import NonPersistentSubscriptions
 from magnetar.errors import ServiceNotReady
+from magnetar.invariants import BrokenInvariant
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import report
 from magnetar.io.wheel import TimerWheel
@@ -143,6 +144,11 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         for publish, taken, size in unsettled:
             connection = publish.producer.connection
             connection.non_persistent_pending -= taken
+            if connection.non_persistent_pending < 0:
+                found, connection.non_persistent_pending = connection.non_persistent_pending, 0
+                what = f"entries in flight of the connection of producer {publish.producer.name}"
+                # Raises nothing: the others still get their results.
+                connection.fail(BrokenInvariant(what, "at least 0", found))
             try:
                 connection.on_passed(publish.producer, publish, taken, size)
             except Exception as error:  # noqa: BLE001 - reported; the others still get their results

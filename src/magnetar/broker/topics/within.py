@@ -42,6 +42,13 @@ class NoConnection:
     async def is_alive(self) -> bool:
         return True
 
+    def fail(self, error: BaseException) -> None:
+        """There is nothing to close: the caller ends.
+
+        :raises BaseException: the error
+        """
+        raise error
+
     def stop_producer(self, producer: Producer) -> None:
         """Does nothing: no client waits for receipts."""
 

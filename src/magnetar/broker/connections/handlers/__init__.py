@@ -56,7 +56,7 @@ def _begin(connection: Connection, message: Message, work: Work) -> None:
     """Starts the handler of a request, which counts as in progress until the handler ends."""
     size = message.ByteSize()
     connection.requests.began(size)
-    task = connection.broker.client_tasks.start(work, "a request")
+    task = connection.start(work, "a request")
     task.add_done_callback(lambda _done: connection.requests.ended(size))
 
 

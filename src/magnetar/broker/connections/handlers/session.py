@@ -42,9 +42,7 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     session.supports_entry_metadata = request.feature_flags.supports_broker_entry_metadata
     session.supports_source_positions = request.feature_flags.supports_repl_dedup_by_lid_and_eid
     connection.pause_reading()
-    session.handshake = connection.broker.client_tasks.start(
-        _authenticate(connection, request), "the authentication of a client"
-    )
+    session.handshake = connection.start(_authenticate(connection, request), "the authentication of a client")
 
 
 async def _authenticate(connection: Connection, request: CommandConnect) -> None:
@@ -208,9 +206,7 @@ class Authenticating:
         if self._task is not None:
             self._task.cancel()
         self._asked = claim
-        self._task = self._connection.broker.client_tasks.start(
-            self._renew(claim), "the check of new credentials"
-        )
+        self._task = self._connection.start(self._renew(claim), "the check of new credentials")
 
     async def _renew(self, claim: Claim) -> None:
         connection = self._connection
