@@ -224,7 +224,8 @@ def test_nothing_goes_where_policies_forbid_it_and_every_move_gains(
             (taker if taker[1] and taker[2] else giver)[1] or 1
         )
         cost = [short.rate, short.throughput, short.throughput * per_byte]
-        relief = [short.rate, short.throughput, short.throughput * giver[2] / (giver[1] or 1)]
+        # In the order of the product, or rounding would decide between equal loads.
+        relief = [short.rate, short.throughput, short.throughput * (giver[2] / (giver[1] or 1))]
         assert any(taker[n] + cost[n] < giver[n] for n in range(3)), "it would only move the trouble"
         traffic[source] = [giver[n] - relief[n] for n in range(3)]
         traffic[target] = [taker[n] + cost[n] for n in range(3)]
