@@ -28,6 +28,8 @@ class BrokenInvariant(AssertionError):
         self.what = what
         self.expected = expected
         self.found = found
+        self.owner_ends = False
+        """Whether an owner was told: what lies above it may go on."""
 
 
 Fail = Callable[[BaseException], object]
@@ -61,5 +63,6 @@ def violated(fail: Fail | None, what: str, expected: object, found: object) -> N
     """
     error = BrokenInvariant(what, expected, found)
     if fail is not None:
+        error.owner_ends = True
         fail(error)
     raise error

@@ -40,7 +40,6 @@ def topic_failed(topic: str, error: BaseException) -> None:
     log.error(
         "topic failed because of an internal error; it is closed, and loaded again after a pause",
         extra={"topic": topic, **told(error)},
-        exc_info=error,
     )
 
 

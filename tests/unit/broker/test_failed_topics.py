@@ -12,7 +12,9 @@ from peers import TOPIC, Brokers, send_frame, subscribe_frame
 from magnetar.broker.serving.recoveries import Failures
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import ServiceNotReady
+from magnetar.invariants import BrokenInvariant
 from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 OTHER = TOPIC + "-other"
@@ -231,6 +233,133 @@ def test_a_topic_that_fails_while_it_is_loaded_is_not_used(monkeypatch: pytest.M
         failing.load()
     failing.wait(3.0)
     assert failing.load().failure is None
+
+
+def _permits(failing: Failing) -> None:
+    failing.subscription.consumers[0].permits = -(1 << 40)
+    failing.subscription.consumers[0]._sent(1, 1, 1)
+
+
+def _acknowledge(failing: Failing) -> None:
+    """Acknowledges the first entry that was sent."""
+    message = failing.consumer.received(BaseCommand.MESSAGE)[0].message.message_id
+    command = BaseCommand(type=BaseCommand.ACK)
+    command.ack.consumer_id = 1
+    command.ack.ack_type = command.ack.Individual
+    command.ack.message_id.add(ledgerId=message.ledgerId, entryId=message.entryId)
+    failing.consumer.connection.data_received(encode_command(command))
+
+
+def _unacked_of_a_consumer(failing: Failing) -> None:
+    failing.subscription.consumers[0].unacked = 0
+    _acknowledge(failing)
+
+
+def _unacked_of_all(failing: Failing) -> None:
+    failing.subscription.dispatcher.unacked = 0
+    _acknowledge(failing)
+
+
+def _blocked(failing: Failing) -> None:
+    failing.subscription.dispatcher._held = True
+    failing.brokers.publish(failing.producer, 1)
+
+
+def _redelivered(failing: Failing) -> None:
+    failing.subscription.dispatcher.unacked = 1
+    failing.consumer.send(
+        BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, "redeliverUnacknowledgedMessages", consumer_id=1
+    )
+
+
+def _marked_beyond_the_end(failing: Failing) -> None:
+    ledger_id, _ = failing.topic.managed_ledger.last_confirmed
+    failing.subscription.cursor.state.move_mark_delete((ledger_id, 9))
+    failing.subscription.cursor._moved()
+
+
+def _appended_elsewhere(failing: Failing) -> None:
+    failing.topic.managed_ledger._current.entries += 1
+    failing.producer.connection.data_received(send_frame(9))
+
+
+def _unknown_cursor(failing: Failing) -> None:
+    del failing.topic.managed_ledger.cursors._by_name["s"]
+    failing.consumer.connection.data_received(subscribe_frame(7, "s", 1))
+
+
+def _served_and_gone(failing: Failing) -> None:
+    dispatcher = failing.subscription.dispatcher
+    consumer, dispatcher.consumers = dispatcher.consumers[0], []
+    dispatcher._serve(consumer)
+
+
+def _waiting(failing: Failing) -> None:
+    dispatcher = failing.subscription.dispatcher
+    delays = dispatcher.delays = dispatcher._new_tracker()
+    delays.waiting.count = -1
+    delays._taken()
+
+
+def _waiting_without_a_record(failing: Failing) -> None:
+    dispatcher = failing.subscription.dispatcher
+    delays = dispatcher.delays = dispatcher._new_tracker()
+    delays._index = None
+    delays.waiting.add(1, 1)
+    delays._taken()
+
+
+VIOLATIONS: list[tuple[int, Callable[[Failing], None], str]] = [
+    (0, _permits, "permits of consumer c1"),
+    (0, _marked_beyond_the_end, "mark-delete position: expected at most"),
+    (0, _appended_elsewhere, "first id of entries appended to ledger"),
+    (0, _served_and_gone, "served consumer of subscription s of persistent"),
+    (1, _unacked_of_a_consumer, "unacknowledged messages of consumer c1: expected at least 0, found -1"),
+    (3, _unacked_of_a_consumer, "unacknowledged messages of consumer c1: expected at least 0, found -1"),
+    (1, _unacked_of_all, "unacknowledged messages of subscription s of persistent"),
+    (3, _unacked_of_all, "unacknowledged messages of subscription s of persistent"),
+    (1, _redelivered, "unacknowledged messages of subscription s of persistent"),
+    (1, _blocked, "blocked of subscription s of persistent"),
+    (1, _unknown_cursor, "cursor of subscription s of persistent"),
+    (1, _waiting, "entries of cursor s that wait: expected at least 0, found -1"),
+    (
+        1,
+        _waiting_without_a_record,
+        "records of the entries of cursor s that wait: expected at least 1, found 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "plant", "text"), VIOLATIONS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_violation_ends_the_topic_and_neither_connections_nor_other_topics(
+    monkeypatch: pytest.MonkeyPatch, kind: int, plant: Callable[[Failing], None], text: str
+) -> None:
+    failing = Failing(monkeypatch, kind=kind)
+    brokers = failing.brokers
+    failing.producer.send(BaseCommand.PRODUCER, "producer", topic=OTHER, producer_id=2, request_id=2)
+    failing.consumer.connection.data_received(subscribe_frame(2, "s", 0, OTHER))
+    brokers.until(lambda: failing.consumer.count(BaseCommand.SUCCESS) == 2)
+    failing.consumer.send(BaseCommand.FLOW, "flow", consumer_id=2, messagePermits=1000)
+    failing.flow(10)
+    brokers.publish(failing.producer, 3)
+    brokers.until(lambda: failing.consumer.count(BaseCommand.MESSAGE) == 3)
+    try:
+        plant(failing)
+    except BrokenInvariant as error:
+        # Of what was called here, and not by a client.
+        failing.reported.append(error)
+    failing.wait()
+    assert any(text in str(error) for error in failing.reported), failing.reported
+    assert text in str(failing.topic.failure)
+    assert failing.ended()
+    failing.consumer.forget()
+    other = brokers.publisher(OTHER)
+    brokers.publish(other, 2)
+    brokers.until(lambda: failing.consumer.count(BaseCommand.MESSAGE) == 2)
+    failing.wait(1.0)
+    failing.load().managed_ledger.check()
 
 
 class _Clock:

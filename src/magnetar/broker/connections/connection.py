@@ -26,7 +26,7 @@ from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
-from magnetar.invariants import told, violated
+from magnetar.invariants import BrokenInvariant, told, violated
 from magnetar.io.interfaces import Buffer, Task, Transport
 from magnetar.io.slices import start_each
 from magnetar.naming.namespace_name import NamespaceName
@@ -212,6 +212,11 @@ class Connection:
             )
             self.close()
         except Exception as error:  # noqa: BLE001 - reported
+            if isinstance(error, BrokenInvariant) and error.owner_ends and not self._failed:
+                # A topic ends, and its clients are told. The others of this connection go on.
+                self._report(error)
+                self.broker.readable.add(self)
+                return
             self.fail(error)
             self.close()
 
@@ -416,11 +421,12 @@ class Connection:
         log.error(
             "closing the connection after an internal error", extra={"peer": self.address, **told(error)}
         )
-        loop = self.broker.io.loop
-        loop.call_exception_handler(
-            {"message": f"the connection of {self.address} failed", "exception": error}
-        )
-        loop.call_soon(self.close)
+        self._report(error)
+        self.broker.io.loop.call_soon(self.close)
+
+    def _report(self, error: BaseException) -> None:
+        message = f"a command on the connection of {self.address} met an internal error"
+        self.broker.io.loop.call_exception_handler({"message": message, "exception": error})
 
     def _violated_pauses(self) -> NoReturn:
         found, self._pauses = self._pauses, 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
 from magnetar.broker.flow.rates import Rate
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.io.interfaces import LARGE_PIECE
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
@@ -39,11 +39,18 @@ class ConsumerSubscription(Protocol):
         """
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """Ends the topic after a mistake in the program."""
+        ...
+
 
 S_co = TypeVar("S_co", bound=ConsumerSubscription, covariant=True)
 MAX_BATCH = 1 << 20
 """The most messages in a batch that are acknowledged one by one: the broker keeps a bit for each. A larger
 batch is acknowledged as a whole."""
+_LEAST_PERMITS = -(2**31)
+"""The entry that uses up the permits may exceed them by a whole batch, whose size producers state in 31
+bits."""
 _FEW = 8
 """Up to this number of entries adding up their sizes is as fast as calculating from the frames."""
 
@@ -339,6 +346,8 @@ class Consumer(Generic[S_co]):
 
     def _sent(self, entries: int, messages: int, size: int) -> None:
         self.permits -= messages
+        if self.permits <= _LEAST_PERMITS:
+            self._violated("permits", f"more than {_LEAST_PERMITS}", self.permits)
         self.entries_out += entries
         self.rate_out.messages += messages
         self.rate_out.bytes += size
@@ -373,6 +382,8 @@ class Consumer(Generic[S_co]):
             del self.pending[ledger_id]
         messages = self._gone((found,))
         self.unacked -= messages
+        if self.unacked < 0:
+            self._violated("unacknowledged messages", "at least 0", self.unacked)
         return messages
 
     def let_go_run(
@@ -398,6 +409,8 @@ class Consumer(Generic[S_co]):
         gone = [each for each in found if each is not None]
         released = self._gone(gone)
         self.unacked -= released
+        if self.unacked < 0:
+            self._violated("unacknowledged messages", "at least 0", self.unacked)
         if len(gone) == count:
             return released, ()
         return released, [index for index, each in enumerate(found) if each is None]
@@ -417,6 +430,8 @@ class Consumer(Generic[S_co]):
         messages = min(messages, held[entry_id])
         held[entry_id] -= messages
         self.unacked -= messages
+        if self.unacked < 0:
+            self._violated("unacknowledged messages", "at least 0", self.unacked)
         return messages
 
     def messages_held(self, ledger_id: int, entry_id: int) -> int:
@@ -425,6 +440,9 @@ class Consumer(Generic[S_co]):
 
     def average_messages_per_entry(self) -> int:
         return round(self.rate_out.messages / self.entries_out) if self.entries_out else 0
+
+    def _violated(self, what: str, expected: object, found: object) -> NoReturn:
+        violated(self.subscription.fail, f"{what} of consumer {self.name}", expected, found)
 
     def check(self) -> None:
         """:raises BrokenInvariant: the counts differ from what is held"""
@@ -435,8 +453,7 @@ class Consumer(Generic[S_co]):
         )
         must(self.unacked == held, self.name, "counts", self.unacked, "unacknowledged, and holds", held)
         must(all(self.pending.values()), self.name, "holds a ledger without entries")
-        # The entry that uses up the permits may exceed them.
-        must(self.permits > -MAX_BATCH, self.name, "has", self.permits, "permits")
+        must(self.permits > _LEAST_PERMITS, self.name, "has", self.permits, "permits")
 
 
 AnyConsumer: TypeAlias = Consumer[ConsumerSubscription]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from magnetar.broker.delays.index import KIND, DelayIndex, WaitingPositions
 from magnetar.broker.delays.runs import RECORD_BYTES, behind, hash_of, pack, position_of, time_of
-from magnetar.invariants import Fail, must
+from magnetar.invariants import Fail, must, violated
 from magnetar.io.interfaces import Cancellable, Clock, Loop, Task
 from magnetar.io.slices import each
 from magnetar.io.tasks import TaskScope
@@ -81,6 +81,7 @@ class DelayTracker:
         self._settings = settings
         self._cursor = cursor
         self._due = due
+        self._fail = failed
         self._lost = lost
         self.waiting = WaitingPositions()
         self._handed_out = WaitingPositions()
@@ -263,6 +264,12 @@ class DelayTracker:
         return found
 
     def _taken(self) -> None:
+        count = self.waiting.count
+        if count < 0:
+            violated(self._fail, f"entries of cursor {self._cursor.name} that wait", "at least 0", count)
+        if self._index is None and len(self._heap) < count:
+            what = f"records of the entries of cursor {self._cursor.name} that wait"
+            violated(self._fail, what, f"at least {count}", len(self._heap))
         if not self.waiting.count:
             self._same_delay = True
             self._latest = 0

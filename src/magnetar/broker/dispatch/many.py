@@ -300,11 +300,15 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         per_subscription = self._settings.max_unacked_per_subscription
         if per_subscription and self.unacked >= per_subscription:
             self._over = self.blocked = True
+        if self.blocked is not (self._over or self._held):
+            self._violated("blocked", self._over or self._held, self.blocked)
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
 
     def _unblock(self) -> None:
         """Unblocks the consumer and the subscription at half their limits."""
+        if self.unacked < 0:
+            self._violated("unacknowledged messages", "at least 0", self.unacked)
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
         half = self._settings.max_unacked_per_consumer // 2
@@ -316,7 +320,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self.blocked = self._held
 
     def fail(self, error: BaseException) -> None:
-        self._subscription.topic.fail(error)
+        self._subscription.fail(error)
 
     def hold(self) -> None:
         """Blocks the subscription, as the broker's limit is reached and this one has more than its share."""
@@ -349,6 +353,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def acknowledged(self, messages: int) -> None:
         """Counts messages that are no longer unacknowledged."""
         self.unacked -= messages
+        if self.unacked < 0:
+            self._violated("unacknowledged messages", "at least 0", self.unacked)
         if self._all_unacked is not None:
             self._all_unacked.changed(self)
         was_blocked = self.blocked or any(c.blocked for c in self.consumers)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.contract import EntrySource
 from magnetar.broker.dispatch.waiting import READ_FAILED, READING, Waiting
 from magnetar.broker.flow.loop_budget import READ_PRICE
+from magnetar.invariants import violated
 from magnetar.io.interfaces import Cancellable, Task
 from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.entry_cache import lasting_run
@@ -111,7 +112,12 @@ class ReadingDispatcher(ABC):
 
     def _try_again(self) -> None:
         self._retry = None
-        self.read_more()
+        self._subscription.read_more()
+
+    def _violated(self, what: str, expected: object, found: object) -> NoReturn:
+        subscription = self._subscription
+        name = f"{what} of subscription {subscription.name} of {subscription.topic.full_name}"
+        violated(subscription.fail, name, expected, found)
 
     def _cancel_retry(self) -> None:
         if self._retry is not None:

@@ -104,6 +104,8 @@ class SingleConsumerDispatcher(ReadingDispatcher):
 
     def _serve(self, consumer: AnyConsumer | None) -> None:
         """Serves a consumer from the first unacknowledged message on."""
+        if consumer is not None and consumer not in self.consumers:
+            self._violated("served consumer", "a connected one", consumer.name)
         self._leave_compacted()
         self._served = consumer
         if consumer is not None and consumer.read_compacted:

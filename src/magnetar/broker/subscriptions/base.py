@@ -193,7 +193,16 @@ class BaseSubscription(ABC):
         consumer.last_consumed_flow_ms = self.last_consumed_flow_ms = now
         consumer.permits += permits
         if self.dispatcher is not None:
-            self.dispatcher.flow(consumer)
+            try:
+                self.dispatcher.flow(consumer)
+            except Exception as error:
+                # Entries may be neither sent nor waiting.
+                self.fail(error)
+                raise
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the topic after a mistake in the program; it is loaded again after a pause."""
+        self.topic.fail(error)
 
     def why_not(self) -> Reason:
         """Returns why nothing is sent to its consumers now."""

@@ -19,7 +19,7 @@ from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType, redirect
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
-from magnetar.invariants import must
+from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.cursor import Cursor
@@ -116,6 +116,10 @@ class Subscription(BaseSubscription):
         if self.awaiting_return is not None:
             self.awaiting_return.cancel()
             self.awaiting_return = None
+        known = self.topic.managed_ledger.cursors.get(self.name)
+        if known is not self.cursor and self.durable:
+            what = f"cursor of subscription {self.name} of {self.topic.full_name}"
+            violated(self.fail, what, "that of its topic", "another one" if known is not None else "none")
         self._dispatcher_for(kind).add(consumer)
         events.consumer_came(self.topic.full_name, self.name, kind.name, consumer)
         self.last_active_ms = self.topic.clock.wall_ms()
@@ -141,7 +145,12 @@ class Subscription(BaseSubscription):
 
     def read_more(self) -> None:
         if self.dispatcher is not None and not self.closing:
-            self.dispatcher.read_more()
+            try:
+                self.dispatcher.read_more()
+            except Exception as error:
+                # Entries may be neither sent nor waiting.
+                self.fail(error)
+                raise
 
     def go_on(self) -> None:
         """Continues a dispatcher that was interrupted in an earlier turn of the loop."""

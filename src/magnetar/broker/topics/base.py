@@ -36,6 +36,7 @@ from magnetar.broker.topics.subscribing import Subscriptions
 from magnetar.errors import (
     ServiceNotReady,
 )
+from magnetar.invariants import BrokenInvariant
 from magnetar.io.interfaces import Io
 from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
@@ -311,6 +312,9 @@ class BaseTopic(ABC, Generic[S]):
         self.failure = error
         self.fenced = True
         events.topic_failed(self.full_name, error)
+        if isinstance(error, BrokenInvariant):
+            # Others report their errors themselves; this one may come from a request that answers it.
+            self.loop.call_exception_handler({"message": f"{self.full_name} failed", "exception": error})
         self.producers.wake()
         if self.on_failure is not None:
             self.loop.call_soon(self.on_failure, self)

@@ -83,6 +83,8 @@ class KeyedConsumer(Consumer[S_co]):
         messages = min(messages, held[entry_id] & _MESSAGES)
         held[entry_id] -= messages
         self.unacked -= messages
+        if self.unacked < 0:
+            self._violated("unacknowledged messages", "at least 0", self.unacked)
         return messages
 
     def messages_held(self, ledger_id: int, entry_id: int) -> int:
