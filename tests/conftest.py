@@ -2,10 +2,14 @@
 
 import compileall
 import signal
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from magnetar.invariants import BrokenInvariant
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -22,5 +26,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
     With PYTHONDONTWRITEBYTECODE each of them would compile all that it imports: a broker, for one second.
     """
+    config.addinivalue_line(
+        "markers", "plants: plants violations of invariants; any other test fails with one"
+    )
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(SOURCE, quiet=1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A violation of an invariant in the process of the test fails it, whoever has caught the error."""
+    found: list[BrokenInvariant] = []
+    make = BrokenInvariant.__init__
+
+    def noted(self: BrokenInvariant, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
+        found.append(self)
+
+    BrokenInvariant.__init__ = noted  # type: ignore[method-assign]
+    try:
+        result = yield
+    finally:
+        BrokenInvariant.__init__ = make  # type: ignore[method-assign]
+    if found and item.get_closest_marker("plants") is None:
+        raise found[0]
+    return result

@@ -13,6 +13,8 @@ from magnetar.broker.flow.limits import ConnectionCounts, PartialFrames, Unacked
 from magnetar.invariants import BrokenInvariant
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
+pytestmark = pytest.mark.plants
+
 NON_PERSISTENT = TOPIC.replace("persistent://", "non-persistent://", 1)
 
 

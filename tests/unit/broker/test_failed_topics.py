@@ -17,6 +17,8 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
+pytestmark = pytest.mark.plants
+
 OTHER = TOPIC + "-other"
 NON_PERSISTENT = TOPIC.replace("persistent://", "non-persistent://", 1)
 

@@ -19,6 +19,8 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.invariants import BrokenInvariant
 from magnetar.managed_ledger.hot_ranges import EntryRanges
 
+pytestmark = pytest.mark.plants
+
 
 class Wire:
     """A connection that takes everything."""

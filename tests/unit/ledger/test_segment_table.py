@@ -12,6 +12,8 @@ from magnetar.ledger.embedded.checkpoint import SealedSegment
 from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.segment_table import SegmentState, SegmentTable
 
+pytestmark = pytest.mark.plants
+
 
 def figures(segment_id: int) -> SealedSegment:
     return SealedSegment(segment_id, 0, 1000, 900, 3)

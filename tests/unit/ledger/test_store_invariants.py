@@ -16,6 +16,8 @@ from magnetar.ledger.embedded.segment_table import SegmentState
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import Quorums
 
+pytestmark = pytest.mark.plants
+
 Plant = Callable[[Any], None]
 
 

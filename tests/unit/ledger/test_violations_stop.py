@@ -17,6 +17,8 @@ from magnetar.ledger.embedded.segment_supply import LogSegment
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import Quorums
 
+pytestmark = pytest.mark.plants
+
 ENTRIES = 20
 
 

@@ -11,6 +11,8 @@ from magnetar.invariants import BrokenInvariant
 from magnetar.ledger.bookkeeper.bookie import Bookie
 from magnetar.ledger.interface import LedgerClosed, LedgerState, Quorums
 
+pytestmark = pytest.mark.plants
+
 
 class Defect(Exception):
     """An error that nothing expects."""

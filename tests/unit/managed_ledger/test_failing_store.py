@@ -236,6 +236,7 @@ def test_a_roll_that_fails_by_a_defect_is_reported_and_tried_again(
     assert listener.contexts == [("full", 0, 5), ("later", 0, 1)]
 
 
+@pytest.mark.plants
 def test_an_open_ledger_with_appends_that_wait_for_nothing_is_found(faulty: Faulty) -> None:
     world = faulty.world
     ledger, listener = world.open()

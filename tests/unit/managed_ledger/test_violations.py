@@ -13,6 +13,8 @@ from magnetar.invariants import BrokenInvariant
 from magnetar.managed_ledger.ending import FOLLOWING, State
 from magnetar.managed_ledger.position import EARLIEST
 
+pytestmark = pytest.mark.plants
+
 
 class Told(Listener):
     """Keeps the failure that it is told of."""
