@@ -24,7 +24,7 @@ help:
 	@echo 'make test     all tests that a change must pass, with the time of each suite'
 	@echo 'make check    lint, types, and the unit tests that the change touches (BASE=commit: all since then)'
 	@echo 'make lint     style, types, which package may import which, figures of the source with their bounds, generated code, and the words of the glossary'
-	@echo 'make bench    measures beside Apache Pulsar and writes docs/benchmarks.md (PEERS=redis,nats ARGS="--rounds 5")'
+	@echo 'make bench    measures beside Apache Pulsar and writes docs/measurements/benchmarks.md (PEERS=redis,nats ARGS="--rounds 5")'
 	@echo 'make release  writes wheels with and without compiled modules, source distribution, chart, SBOM and checksums to dist/'
 	@echo 'make instructions  counts instructions of codec, log and dispatch, and records them for this commit'
 	@echo 'make faults   10,000 simulated power cuts instead of 200, 200 kills instead of 20'

@@ -1,1 +1,1 @@
-"""Benchmarks with real peers: ``python -m bench`` measures and writes ``docs/benchmarks.md``."""
+"""Benchmarks with real peers: ``python -m bench`` measures and writes ``docs/measurements/benchmarks.md``."""

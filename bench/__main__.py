@@ -1,10 +1,10 @@
-"""Measures Magnetar and its peers in turn, and writes ``docs/benchmarks.md``.
+"""Measures Magnetar and its peers in turn, and writes ``docs/measurements/benchmarks.md``.
 
     python -m bench [--rounds 3] [--seconds 6] [--only NAME,...] [--servers NAME,...] [--page-only]
 
 The servers run at the same time, and all except the measured one are idle. Each round of a workload measures
 all servers, so that changes of the machine's load affect all of them. The figures of every run are kept in
-``docs/benchmarks/results.json``. ``PEERS=redis,nats`` adds these servers.
+``docs/measurements/benchmarks/results.json``. ``PEERS=redis,nats`` adds these servers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.workloads import WORKLOADS, Bench, Workload
 from magnetar import hot
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "docs" / "benchmarks" / "results.json"
+RESULTS = ROOT / "docs" / "measurements" / "benchmarks" / "results.json"
 
 
 def servers(folder: Path, jars: Path | None) -> list[Server]:
@@ -109,7 +109,7 @@ def main() -> int:
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not arguments.page_only:
         collect(arguments, results)
-    write_page(results, ROOT / "docs")
+    write_page(results, ROOT / "docs" / "measurements")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Load managers on simulated load: ours, and Apache's own classes: ``python -m bench.balance [JARS]``.
 
-Prints the table of docs/scale-of-brokers.md: how even load is before and after, how much was moved
-for it, and what a decision costs here. Both get the same load; a bundle that is moved is there at once.
+Prints the table of docs/measurements/scale-of-brokers.md: how even load is before and after, how much was
+moved for it, and what a decision costs here. Both get the same load; a bundle that is moved is there at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Publishing at a fixed rate, idle and while segments are rewritten all the time.
 
 ``python -m bench.compaction`` prints figures as JSON. A run is void, and says so, when nothing was rewritten
-for part of it. ``docs/ledgers.md`` says what came out.
+for part of it. ``docs/measurements/ledgers.md`` says what came out.
 """
 
 from __future__ import annotations

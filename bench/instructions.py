@@ -3,8 +3,8 @@
     python -m bench.instructions [--record] [PATH ...]
 
 Each path of :mod:`bench.paths` runs twice, with few and with more turns; the difference is what turns cost.
-``--record`` adds a line for this commit to ``docs/benchmarks/instructions.tsv``. Needs valgrind, which has no
-instruction for checksums: about 15 instructions a byte that a real run does not pay.
+``--record`` adds a line for this commit to ``docs/measurements/benchmarks/instructions.tsv``. Needs valgrind,
+which has no instruction for checksums: about 15 instructions a byte that a real run does not pay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.codec import ENTRIES
 from bench.paths import PATHS
 
 ROOT = Path(__file__).parent.parent
-RECORD = ROOT / "docs" / "benchmarks" / "instructions.tsv"
+RECORD = ROOT / "docs" / "measurements" / "benchmarks" / "instructions.tsv"
 _COLLECTED = re.compile(r"Collected : (\d+)")
 _FEW, _MORE = 2, 6
 

@@ -2,7 +2,7 @@
 
 ``--topics 10000 --ledgers 100000 --bytes 200e9``: what the data directory holds, which
 :mod:`bench.ledger_fixture` makes.
-``docs/ledgers.md`` says what came out.
+``docs/measurements/ledgers.md`` says what came out.
 """
 
 from __future__ import annotations

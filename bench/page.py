@@ -1,4 +1,4 @@
-"""The report: ``docs/benchmarks.md`` and its plots, from the kept results."""
+"""The report: ``docs/measurements/benchmarks.md`` and its plots, from the kept results."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ configuration that does best in that row. Ratios are Magnetar's figure divided b
 
 
 def write_page(results: dict[str, Any], docs: Path) -> None:
-    """Writes page and plots below ``docs``; the page ends with ``benchmarks/notes.md``."""
+    """Writes page and plots below ``docs``; the page ends with ``benchmarks/notes.md`` from there."""
     machine, conditions = results["machine"], results["conditions"]
     lines = [_HEAD]
     lines.append("Measured on " + "; ".join(f"{name}: {value}" for name, value in machine.items()) + ".")

@@ -2,8 +2,8 @@
 
     python -m bench.proxy [--seconds 6] [--servers magnetar,pulsar] [--jars JARS]
 
-Prints a table for docs/benchmarks.md. JARS is a folder with Apache Pulsar's jars, those of ``pulsar-proxy``
-among them; without it Maven fetches them.
+Prints a table for docs/measurements/benchmarks.md. JARS is a folder with Apache Pulsar's jars, those of
+``pulsar-proxy`` among them; without it Maven fetches them.
 """
 
 from __future__ import annotations

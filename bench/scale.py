@@ -1,4 +1,4 @@
-"""How Magnetar behaves as topics become many: ``python bench/scale.py`` writes docs/scale.md.
+"""How Magnetar behaves as topics become many: ``python bench/scale.py`` writes docs/measurements/scale.md.
 
 ``--sizes 1000,10000,100000``: numbers of topics on disk, each in a data directory of its own.
 """
@@ -182,7 +182,7 @@ def main() -> int:
     parser.add_argument("--sizes", default="1000,10000,100000", help="topics on disk")
     parser.add_argument("--traffic", type=int, default=10_000, help="topics with traffic")
     parser.add_argument("--rounds", type=int, default=5, help="messages to each of them")
-    parser.add_argument("--docs", type=Path, default=Path(__file__).parent.parent / "docs")
+    parser.add_argument("--docs", type=Path, default=Path(__file__).parent.parent / "docs" / "measurements")
     options = parser.parse_args()
     sizes = sorted(int(text) for text in options.sizes.split(","))
     found: dict[int, Figures] = {}

@@ -1,4 +1,4 @@
-"""Writes docs/scale.md and its curves from the measurements."""
+"""Writes docs/measurements/scale.md and its curves from the measurements."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def bound(found: Mapping[int, Figures]) -> float:
 def write_page(
     docs: Path, found: Mapping[int, Figures], busy_topics: int, busy: Figures, machine: str
 ) -> None:
-    """Writes docs/scale.md and docs/scale/*.svg."""
+    """Writes docs/measurements/scale.md and docs/measurements/scale/*.svg."""
     curves = draw(docs / "scale", found)
     sizes = sorted(found)
     lines = [

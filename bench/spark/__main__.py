@@ -1,9 +1,9 @@
-"""Measures reading and writing with Spark, and writes ``docs/spark-benchmarks.md``.
+"""Measures reading and writing with Spark, and writes ``docs/measurements/spark-benchmarks.md``.
 
     python -m bench.spark [--rounds 3] [--rows 2000000] [--only NAME,...] [--page-only]
 
 Both servers run, each system has one Spark session at a time, and rounds alternate between systems. All runs
-are kept in ``docs/benchmarks/spark.json``.
+are kept in ``docs/measurements/benchmarks/spark.json``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.spark.page import write_page
 from bench.spark.sessions import Session, connector_session, own_session
 from bench.spark.workloads import System, Void, read, read_topic, write
 
-RESULTS = ROOT / "docs" / "benchmarks" / "spark.json"
+RESULTS = ROOT / "docs" / "measurements" / "benchmarks" / "spark.json"
 READS = [("bytes", 100), ("bytes", 1000), ("avro", 100), ("avro", 1000)]
 WRITES = [100, 1000]
 CORES = [1, 2]
@@ -134,7 +134,7 @@ def main() -> int:
             return 3
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    write_page(results, ROOT / "docs")
+    write_page(results, ROOT / "docs" / "measurements")
     return 0
 
 

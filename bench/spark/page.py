@@ -1,4 +1,4 @@
-"""The report: ``docs/spark-benchmarks.md``, from the kept results."""
+"""The report: ``docs/measurements/spark-benchmarks.md``, from the kept results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _ratio(runs: list[dict[str, float]], peer: list[dict[str, float]] | None) ->
 
 
 def write_page(results: dict[str, Any], docs: Path) -> None:
-    """Writes the page, with the notes of ``docs/benchmarks/spark-notes.md`` at its end."""
+    """Writes the page, with the notes of ``docs/measurements/benchmarks/spark-notes.md`` at its end."""
     import pyspark
 
     machine = "; ".join(f"{key}: {value}" for key, value in results["machine"].items())

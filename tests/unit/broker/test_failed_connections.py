@@ -50,9 +50,14 @@ class Two:
         self.sends(self.other)
         assert self.other.count(BaseCommand.SEND_RECEIPT) == 1
         broker = self.brokers.broker
-        for counted in (broker.publish_buffer, broker.partial_frames, broker.unsent, broker.connections):
+        for counted in (
+            broker.limits.publish_buffer,
+            broker.limits.partial_frames,
+            broker.limits.unsent,
+            broker.connections,
+        ):
             counted.check()
-        assert broker.publish_buffer.used == 0
+        assert broker.limits.publish_buffer.used == 0
 
 
 def _entries_of_a_producer(two: Two) -> None:
@@ -66,7 +71,7 @@ def _entries_of_the_connection(two: Two) -> None:
 
 
 def _bytes_of_all(two: Two) -> None:
-    two.brokers.broker.publish_buffer.used = -1
+    two.brokers.broker.limits.publish_buffer.used = -1
     two.sends(two.failing)
 
 
@@ -91,16 +96,16 @@ def _requests(two: Two) -> None:
 
 
 def _unsent(two: Two) -> None:
-    two.brokers.broker.unsent.used = -100
+    two.brokers.broker.limits.unsent.used = -100
     two.failing.send(BaseCommand.PING, "ping")
     with pytest.raises(BrokenInvariant, match="unsent bytes"):
         two.brokers.loop.run_for(0.2)
 
 
 def _partial(two: Two) -> None:
-    two.brokers.broker.partial_frames.used = -1
+    two.brokers.broker.limits.partial_frames.used = -1
     with pytest.raises(BrokenInvariant, match="bytes of partial frames"):
-        two.brokers.broker.partial_frames.gone(two.connection)
+        two.brokers.broker.limits.partial_frames.gone(two.connection)
 
 
 def _task(two: Two) -> None:

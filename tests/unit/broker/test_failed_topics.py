@@ -188,7 +188,7 @@ def test_entries_on_their_way_get_their_receipts(monkeypatch: pytest.MonkeyPatch
     failing.wait()
     assert failing.ended()
     assert failing.producer.connection.pending_publishes == 0
-    assert failing.brokers.broker.publish_buffer.used == 0
+    assert failing.brokers.broker.limits.publish_buffer.used == 0
     failing.wait(1.0)
     again = failing.load()
     assert again.managed_ledger.ledgers.total_entries() == 1

@@ -29,7 +29,16 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(there), f"{target}#{anchor}"
 
 
-def test_the_index_has_every_page() -> None:
-    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("folder", ["docs", "docs/measurements"])
+def test_the_index_of_a_folder_has_each_of_its_pages(folder: str) -> None:
+    index = (ROOT / folder / "README.md").read_text("utf-8")
     listed = set(re.findall(r"\]\((\w[^)/]*\.md)\)", index))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert listed == {page.name for page in (ROOT / folder).glob("*.md")} - {"README.md"}
+
+
+def test_what_was_measured_is_apart_from_how_to_use_it() -> None:
+    titles = [page.read_text("utf-8").partition("\n")[0] for page in (ROOT / "docs").glob("*.md")]
+    assert not [
+        title for title in titles if re.search(r"[Bb]enchmark|[Mm]easurement|[Ff]uzzing|[Ss]imulation", title)
+    ]
+    assert "measurements/README.md" in (ROOT / "docs" / "README.md").read_text("utf-8")

@@ -215,7 +215,7 @@ class Connection:
             if isinstance(error, BrokenInvariant) and error.owner_ends and not self._failed:
                 # A topic ends, and its clients are told. The others of this connection go on.
                 self._report(error)
-                self.broker.readable.add(self)
+                self.broker.limits.readable.add(self)
                 return
             self.fail(error)
             self.close()
