@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from test_topic_policies import Operated
 
+from magnetar.broker.admin import namespaces
 from magnetar.broker.policies.namespaces import divided, new_policies
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
@@ -23,6 +25,8 @@ from magnetar.errors import (
 from magnetar.metadata.interface import MetadataUnavailable
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName
+from magnetar.security.authentication import ANONYMOUS, Principal
+from magnetar.security.authorization import Operation, Target
 
 NAME = TopicName.parse("persistent://mine/n/t")
 
@@ -290,3 +294,65 @@ def test_a_cluster_that_legacy_namespaces_have_in_their_names_stays_allowed() ->
     mine.run(update("mine", {"allowedClusters": ["standalone"]}))
     with pytest.raises(TenantNotFound):
         mine.run(update("nobody", {"allowedClusters": ["standalone"]}))
+
+
+class _Granting:
+    """An authorizer that allows what is named."""
+
+    asks = True
+
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = set(allowed)
+        self.asked: list[str] = []
+
+    async def refusal(self, _principal: Principal, _operation: Operation, target: Target) -> str | None:
+        self.asked.append(str(target))
+        return None if str(target) in self.allowed else "no"
+
+
+def _granted(mine: Mine, namespace: str, *topics: str) -> list[str]:
+    """Creates a namespace with permissions on topics; returns their names."""
+    mine.run(mine.admin.namespaces.create(namespace, {}))
+    names = [f"persistent://{namespace}/{topic}" for topic in topics]
+    for name in names:
+        mine.run(mine.admin.topics.create(name, {}))
+        mine.run(mine.admin.topics.set_permissions(name, "somebody", ["produce"]))
+    return names
+
+
+def _reached(mine: Mine, authorizer: _Granting, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(mine.broker, "authorizer", authorizer)
+    return mine.run(mine.admin.namespaces.reachable(ANONYMOUS))
+
+
+def test_what_a_role_may_see_is_named_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Mine()
+    topics = _granted(mine, "mine/m", "a", "b", "c")
+    found = _reached(mine, _Granting("namespace mine/n", topics[1]), monkeypatch)
+    assert found == {"namespaces": ["mine/n"], "topics": [topics[1]], "complete": True}
+
+
+def test_names_that_a_role_may_see_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Mine()
+    topics = _granted(mine, "mine/m", "a", "b", "c", "d")
+    # At the bound it is complete, and beyond it says that there may be more, also within one namespace.
+    monkeypatch.setattr(namespaces, "_MOST_REACHABLE", 3)
+    found = _reached(mine, _Granting(*topics), monkeypatch)
+    assert found == {"namespaces": [], "topics": topics[:3], "complete": False}
+    monkeypatch.setattr(namespaces, "_MOST_REACHABLE", 5)
+    found = _reached(mine, _Granting(*topics), monkeypatch)
+    assert found == {"namespaces": [], "topics": topics, "complete": True}
+
+
+def test_places_that_are_looked_at_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Mine()
+    topics = _granted(mine, "mine/m", "a", "b", "c", "d")
+    everything = _Granting(topics[3])
+    assert _reached(mine, everything, monkeypatch)["complete"]
+    for most in range(len(everything.asked) + 1):
+        monkeypatch.setattr(namespaces, "_MOST_LOOKED_AT", most)
+        some = _Granting(topics[3])
+        found = _reached(mine, some, monkeypatch)
+        assert some.asked == everything.asked[:most]
+        assert found["complete"] == (most == len(everything.asked))
+        assert found["topics"] == ([topics[3]] if topics[3] in some.asked else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -294,7 +295,8 @@ class NamespaceAdmin:
         """Returns what a client may see: ``namespaces`` whose topics it may list, and, of other namespaces,
         ``topics`` on which it has a permission; ``complete`` is false if there may be more.
 
-        It looks at :data:`_MOST_LOOKED_AT` namespaces at most, and stops at :data:`_MOST_REACHABLE` names.
+        It looks at :data:`_MOST_LOOKED_AT` namespaces and topics at most, and returns at most
+        :data:`_MOST_REACHABLE` names.
         """
         may = self._broker.authorizer.refusal
         namespaces: list[str] = []
@@ -302,20 +304,23 @@ class NamespaceAdmin:
         looked_at, time_slice = 0, Slice(self._broker.io, "requests")
         for tenant in await self._policies.tenants.names():
             for text in await self._records.of_tenant(tenant):
-                if looked_at == _MOST_LOOKED_AT or len(namespaces) + len(topics) >= _MOST_REACHABLE:
-                    return {"namespaces": namespaces, "topics": topics, "complete": False}
-                looked_at += 1
-                await time_slice.rest()
                 name = self._broker.parse_namespace(text)
-                target = Target.of_namespace(name)
-                if await may(principal, NamespaceOperation.GET_TOPICS, target) is None:
-                    namespaces.append(text)
-                    continue
-                grants = (await self._records.get(name)).get("auth_policies") or {}
-                for topic in list(grants.get("destination_auth") or {})[:_MOST_REACHABLE]:
-                    at = Target.of_topic(TopicName.parse(topic))
-                    if await may(principal, TopicOperation.GET_STATS, at) is None:
-                        topics.append(topic)
+                # The namespace itself, and then the topics on which somebody has a permission.
+                places = [Target.of_namespace(name)]
+                for place in places:
+                    if looked_at == _MOST_LOOKED_AT or len(namespaces) + len(topics) == _MOST_REACHABLE:
+                        return {"namespaces": namespaces, "topics": topics, "complete": False}
+                    looked_at += 1
+                    await time_slice.rest()
+                    if place.topic is not None:
+                        if await may(principal, TopicOperation.GET_STATS, place) is None:
+                            topics.append(str(place.topic))
+                    elif await may(principal, NamespaceOperation.GET_TOPICS, place) is None:
+                        namespaces.append(text)
+                    else:
+                        grants = (await self._records.get(name)).get("auth_policies") or {}
+                        granted = islice(grants.get("destination_auth") or {}, _MOST_LOOKED_AT)
+                        places += [Target.of_topic(TopicName.parse(each)) for each in granted]
         return {"namespaces": namespaces, "topics": topics, "complete": True}
 
     async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
