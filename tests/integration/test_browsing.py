@@ -128,6 +128,45 @@ def test_long_contents_are_cut(server: Server, client: Any, topic: str) -> None:
     assert (message["content"], message["truncated"], message["bytes"]) == ("x" * 16_384, True, 100_000)
 
 
+@pytest.mark.parametrize("kind", ["NONE", "LZ4", "ZSTD", "ZLib"])
+def test_contents_above_a_mebibyte_are_not_uncompressed_and_say_so(
+    server: Server, client: Any, topic: str, kind: str
+) -> None:
+    compression = getattr(pulsar.CompressionType, kind)
+    producer = client.create_producer(topic, compression_type=compression, batching_enabled=False)
+    producer.send(b"x" * (1 << 20))
+    producer.send(b"x" * ((1 << 20) + 1))
+    opened, large = browse(server, topic)["messages"]
+    assert (opened["bytes"], opened["content"][:3], "unopened" in opened) == (1 << 20, "xxx", False)
+    if kind == "NONE":
+        assert (large["bytes"], large["content"][:3], "unopened" in large) == ((1 << 20) + 1, "xxx", False)
+        return
+    assert (large["unopened"], large["compression"]) == (True, kind.upper())
+    assert large["uncompressedBytes"] == (1 << 20) + 1
+    assert large["bytes"] < 1 << 16
+    assert "value" not in large
+
+
+def test_a_large_batch_is_not_opened_and_says_how_many_messages_it_has(
+    server: Server, client: Any, topic: str
+) -> None:
+    producer = client.create_producer(
+        topic,
+        schema=pulsar.schema.StringSchema(),
+        compression_type=pulsar.CompressionType.ZSTD,
+        batching_enabled=True,
+        batching_max_allowed_size_in_bytes=4 << 20,
+        batching_max_publish_delay_ms=10_000,
+    )
+    for _ in range(30):
+        producer.send_async("x" * 50_000, lambda _result, _id: None)
+    producer.flush()
+    found = browse(server, topic)["messages"]
+    assert [each.get("unopened") for each in found] == [True], [(each["id"], each["bytes"]) for each in found]
+    assert (found[0]["compression"], found[0]["batchSize"]) == ("ZSTD", 30)
+    assert "value" not in found[0]
+
+
 def test_encrypted_contents_are_not_opened(server: Server, client: Any, topic: str) -> None:
     reader = pulsar.CryptoKeyReader(str(KEYS / "public.pem"), str(KEYS / "private.pem"))
     producer = client.create_producer(topic, encryption_key="k", crypto_key_reader=reader)

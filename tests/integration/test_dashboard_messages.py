@@ -178,6 +178,23 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]
     server.close()
 
 
+def test_large_compressed_contents_are_not_opened_and_the_page_says_so(page: Page, served: Server) -> None:
+    client = pulsar.Client(served.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer("public/default/large", compression_type=pulsar.CompressionType.ZSTD)
+    producer.send(b"x" * (2 << 20))
+    client.close()
+    page.appear(320, "light")
+    page.go("/topic/persistent/public/default/large")
+    page.push("Show messages")
+    page.sees("ZSTD-compressed, 2.1 MB uncompressed")
+    page.element(".message summary").click()
+    page.sees(
+        "The broker does not open contents above 1 MiB",
+        "these are the bytes of this message, compressed with ZSTD; uncompressed they have 2.1 MB",
+    )
+    page.check_fits(320)
+
+
 def _as_admin(server: SecuredServer, method: str, path: str, body: str = "") -> Any:
     headers = {"Authorization": f"Bearer {token(SUPERUSER)}", "Content-Type": "application/json"}
     asked = urllib.request.Request(f"{server.http_url}{path}", body.encode(), headers, method=method)

@@ -19,10 +19,12 @@ from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import ProtocolError
+from magnetar.protocol.pulsar_api_pb2 import CompressionType
 
 if TYPE_CHECKING:
     from magnetar.client.message import Message
     from magnetar.client.readable import DecodeMessage
+    from magnetar.protocol.metadata import Entry
 
 MOST_MESSAGES = 100
 _MOST_ENTRIES = 2000
@@ -94,6 +96,21 @@ def _beginning(ledger: ManagedLedger, last: int | None) -> Position:
     return ledgers.after(ledgers.nth_after(before, skipped) if skipped else before)
 
 
+def _unopened(entry: Entry) -> Mapping[str, object]:
+    """Returns how the bytes of a large entry hold the content; nothing if they are the content.
+
+    ``compression`` is the name of the compression; ``batchSize`` the number of messages, with their own
+    metadata; ``uncompressedBytes`` the size without compression.
+    """
+    metadata = entry.metadata
+    found: dict[str, object] = {}
+    if metadata.compression:
+        found["compression"] = CompressionType.Name(metadata.compression)
+    if entry.batch_size is not None:
+        found["batchSize"] = entry.batch_size
+    return {"unopened": True, **found, "uncompressedBytes": metadata.uncompressed_size} if found else {}
+
+
 def _text(position: Position) -> str:
     return f"{position[0]}:{position[1]}"
 
@@ -126,15 +143,19 @@ class _Browsed:
         return start
 
     async def _take(self, run: EntryRun, index: int) -> None:
-        for message in self._messages(run, index):
+        for message, unopened in self._messages(run, index):
             if self._key is not None and not (
                 message.has_partition_key() and message.partition_key() == self._key
             ):
                 continue
-            self.messages.append(self._shown(message, await self._decoded(message)))
+            decoded = None if unopened else await self._decoded(message)
+            self.messages.append({**self._shown(message, decoded), **unopened})
 
-    def _messages(self, run: EntryRun, index: int) -> Iterator[Message]:
-        """Yields the messages of an entry; an encrypted or very large one as a whole, a marker not at all."""
+    def _messages(self, run: EntryRun, index: int) -> Iterator[tuple[Message, Mapping[str, object]]]:
+        """Yields the messages of an entry; an encrypted or very large one as a whole, a marker not at all.
+
+        With each come the fields that say why its bytes are not the content; none if they are.
+        """
         # Imported when an operator looks, so that a start does without the client.
         from magnetar.client.exceptions import InvalidMessage
         from magnetar.client.message import RawEntry
@@ -150,11 +171,15 @@ class _Browsed:
             return
         partition = self._topic.name.partition_index
         raw = RawEntry(run.ledger_id, entry_id, partition, 0, parsed.batch_size or 0, entry)
-        if raw.is_encrypted or parsed.metadata.uncompressed_size > _LARGE:
-            yield raw.whole(self._topic.full_name)
+        if raw.is_encrypted:
+            yield raw.whole(self._topic.full_name), {}
+            return
+        if parsed.metadata.uncompressed_size > _LARGE:
+            yield raw.whole(self._topic.full_name), _unopened(parsed)
             return
         try:
-            yield from raw.messages(self._topic.full_name)
+            for message in raw.messages(self._topic.full_name):
+                yield message, {}
         except InvalidMessage as error:
             self._add_damaged(run.ledger_id, entry_id, error)
 

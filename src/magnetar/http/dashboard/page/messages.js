@@ -43,9 +43,17 @@ const isLarge = (value) => typeof value === "object" && value !== null;
 function preview(message) {
   if (message.damaged !== undefined) return `damaged: ${message.damaged}`;
   if (message.encrypted) return "encrypted";
+  if (message.unopened) return `${message.compression ? `${message.compression}-compressed` : "large"}, ${bytes(message.uncompressedBytes)} uncompressed`;
   if (message.value !== undefined) return isLarge(message.value) ? JSON.stringify(message.value) : String(message.value);
   if (message.content === null) return "no content: the key is deleted by compaction";
   return message.content === undefined ? `0x${message.hex}` : message.content;
+}
+
+/** What the bytes of a message are that the broker does not open because of its size. */
+function unopened({ compression, batchSize, uncompressedBytes }) {
+  const kind = compression ? `compressed with ${compression}` : "as its producer framed them";
+  const batch = batchSize > 1 ? `a batch of ${exact(batchSize)} messages` : "this message";
+  return `The broker does not open contents above 1 MiB: these are the bytes of ${batch}, ${kind}; uncompressed they have ${bytes(uncompressedBytes)}.`;
 }
 
 function content(message) {
@@ -59,6 +67,7 @@ function content(message) {
     h("pre", { class: "hex", tabindex: "0" }, hexDump(data)),
   );
   return [
+    message.unopened ? h("p", { class: "dim" }, unopened(message)) : null,
     message.encrypted ? h("p", { class: "dim" }, "The content is encrypted by its producer; the broker cannot read it.") : null,
     message.value === undefined ? null : [h("h4", null, `Value, decoded as ${message.schema}`), h("pre", { tabindex: "0" }, JSON.stringify(message.value, null, 2))],
     message.content === undefined || message.encrypted || (message.value !== undefined && !isLarge(message.value)) ? null : [h("h4", null, "Text"), h("pre", { tabindex: "0" }, message.content)],
@@ -209,7 +218,8 @@ export async function sendMessage(full) {
       const message = { payload, properties: propertiesOf(properties), ...(key ? { key } : {}) };
       let told;
       try {
-        told = await ask("POST", name.publish, { ...schema.given, messages: [message] });
+        // A topic without a schema stays without one.
+        told = await ask("POST", `${name.publish}?addSchema=false`, { ...schema.given, messages: [message] });
       } catch (error) {
         throw new Error(refusedFor(error, "Sending needs the permission to produce to this topic or its namespace."));
       }
