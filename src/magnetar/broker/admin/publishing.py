@@ -72,6 +72,8 @@ class Publication:
     """The schema of the contents, or a version of the topic's schema."""
     producer_name: str = ""
     """Empty: a unique generated name."""
+    adds_bytes: bool = True
+    """Whether a topic without a schema gets one of bytes, if :attr:`schema` is that."""
 
 
 _MOST_SECONDS_FOR_RATES = 5.0
@@ -145,7 +147,7 @@ class PublishingAdmin:
         schema = await self._schema(name, wanted.schema)
         encoded = await self._broker.schemas.run(lambda: _encoded(schema, wanted.messages))
         self._check_sizes(encoded)
-        version = await self._version(name, wanted.schema)
+        version = await self._version(name, wanted)
         parts: dict[TopicName, list[int]] = {}
         turn = self._broker.request_turns.take(name, sum(message.key is None for message in encoded))
         for number, message in enumerate(encoded):
@@ -199,12 +201,14 @@ class PublishingAdmin:
             raise NotFound(f"Topic {name} has no schema version {wanted}")
         return stored.data
 
-    async def _version(self, name: TopicName, wanted: SchemaData | int) -> int:
-        """Returns the version of a schema, which is added if it is new; bytes alone add none."""
+    async def _version(self, name: TopicName, publication: Publication) -> int:
+        """Returns the version of the schema, which is added if it is new."""
+        wanted = publication.schema
         if isinstance(wanted, int):
             return wanted
-        if wanted.type is SchemaType.NONE and not await self._broker.schemas.versions(name.schema_path):
-            # As producers of bytes do: what follows would otherwise have to be compatible with no schema.
+        is_bytes = wanted.type is SchemaType.NONE and not publication.adds_bytes
+        if is_bytes and not await self._broker.schemas.versions(name.schema_path):
+            # As producers of bytes do: schemas that follow need not be compatible with bytes.
             return _NO_SCHEMA
         policies = await self._broker.policies.of_topic(name)
         return await self._broker.schemas.put_if_absent(
@@ -326,7 +330,8 @@ class PublishingAdmin:
         path = f"/topics/{name.domain.value}/{name.namespace_name}/{quote(name.local, '')}"
         if place != name:
             path += f"/partitions/{place.partition_index}"
-        answer = await ask(self._broker.beside, owner, "POST", path, body=json.dumps(form).encode())
+        query = {"addSchema": "false"} if version == _NO_SCHEMA else None
+        answer = await ask(self._broker.beside, owner, "POST", path, query, body=json.dumps(form).encode())
         told: Sequence[Json] = answer.json()["messagePublishResults"]
         return told
 

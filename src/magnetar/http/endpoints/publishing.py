@@ -90,6 +90,7 @@ def _row(domain: str, suffix: str, handler: Handler, description: str) -> Endpoi
         handler,
         description,
         TopicOperation.PRODUCE,
+        parameters=(Parameter("addSchema", "truth", "true"),),
         body="ProducerMessages",
         success=200,
         refusals=_REFUSALS,

@@ -68,6 +68,10 @@ _INFO = fields(
 )
 
 
+ADD_SCHEMA = "addSchema"
+"""The query parameter with which a publication of bytes adds no schema; only Magnetar has it."""
+
+
 def publication(request: Request, now_ms: int) -> Publication:
     """:param now_ms: since 1970, the base of delivery delays
 
@@ -81,7 +85,7 @@ def publication(request: Request, now_ms: int) -> Publication:
     ]
     version = given["schemaVersion"]
     schema = _schema(given["keySchema"], given["valueSchema"]) if version == _NO_VERSION else version
-    return Publication(messages, schema, given["producerName"])
+    return Publication(messages, schema, given["producerName"], request.flag(ADD_SCHEMA, default=True))
 
 
 def _message(name: str, given: Mapping[str, object], now_ms: int) -> WrittenMessage:
