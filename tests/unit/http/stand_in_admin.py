@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, cast
 
 from magnetar.broker.admin.all import Admin
@@ -20,6 +21,7 @@ class StandInAdmin:
         self.clusters = Named("standalone")
         self.tenants = Named("public", "sample")
         self.partitions = Partitions()
+        self.topics = Topics()
         self.brokers = Alone()
         self.snapshot = MetricsSnapshot(cluster="standalone", broker="127.0.0.1")
 
@@ -74,3 +76,9 @@ class Partitions:
 
     async def create(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
         self.made.append((topic, partitions))
+
+
+class Topics:
+    async def seconds_unused(self, _topic: str) -> float:
+        """None is deleted."""
+        return inf
