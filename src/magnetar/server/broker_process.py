@@ -132,8 +132,12 @@ class Broker(Protocol):
         """
         ...
 
-    async def stop(self) -> None:
-        """Stops serving, makes everything durable and closes the stores. Also after a failed start."""
+    async def stop(self) -> bool:
+        """Stops serving, makes everything durable and closes the stores. Also after a failed start.
+
+        :returns: False: the metadata did not answer, so that the end of a registration, bundle or topic may
+            not be recorded; nothing acknowledged is lost
+        """
         ...
 
 
@@ -369,9 +373,12 @@ async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int
     try:
         async with asyncio.timeout(timeout_seconds):
             await http.stop(min(_HTTP_GRACE_SECONDS, timeout_seconds))
-            await broker.stop()
+            complete = await broker.stop()
     except TimeoutError:
         log.error("stopping took too long", extra={"seconds": timeout_seconds})
+        return FAILED
+    if not complete:
+        log.error("stopped, but the metadata did not record all of it; the next start makes up for that")
         return FAILED
     return SUCCEEDED
 

@@ -210,30 +210,35 @@ class ClusterBroker(ServingBroker):
         except MetadataError as error:
             log.warning("cannot delete leftover ledgers now", extra={"error": str(error)})
 
-    async def stop(self) -> None:
-        """Stops the broker, also after a failed start."""
+    async def stop(self) -> bool:
+        """Stops the broker, also after a failed start. See
+        :meth:`magnetar.server.broker_process.Broker.stop`."""
         self._tasks.cancel()
         if self._ledgers is not None:
             self._ledgers.deletions.stop()
         if self._load is not None:
             self._load.stop()
-        if self._membership is not None:
-            await self._hand_over(self._membership)
-        await self._stop_serving()
+        complete = self._membership is None or await self._hand_over(self._membership)
+        complete = await self._stop_serving() and complete
         if self._store is not None:
             await self._store.close()
         for metadata in (self._of_bookies, self._metadata):
             if metadata is not None:
                 await metadata.close()
+        return complete
 
-    async def _hand_over(self, membership: Membership) -> None:
-        """Passes the bundles on to other brokers while this broker still redirects clients."""
+    async def _hand_over(self, membership: Membership) -> bool:
+        """Passes the bundles on to other brokers while this broker still redirects clients.
+
+        :returns: whether the registration was withdrawn
+        """
         towards = await membership.destinations()
-        await membership.retire()
+        withdrawn = await membership.retire()
         if self._broker is not None:
             seconds = _HANDING_OVER * self._place.settings.broker_shutdown_timeout_ms / 1000
             await self._broker.topics.unloads.unload_all(seconds, towards)
         membership.stop()
+        return withdrawn
 
 
 class _InBookKeeper:

@@ -135,18 +135,24 @@ class Membership:
                 found[bundle] = chosen
         return found
 
-    async def retire(self) -> None:
-        """Stops acquiring bundles; the broker keeps those that it has."""
+    async def retire(self) -> bool:
+        """Stops acquiring bundles; the broker keeps those that it has.
+
+        :returns: whether its registrations are withdrawn
+        """
+        withdrawn = True
         if self.ownership is not None:
             self.ownership.retire()
         for work in (self._registration.withdraw, *([self.leadership.stop] if self.leadership else [])):
             try:
                 await work()
             except MetadataError as error:
+                withdrawn = False
                 log.warning(
                     "cannot withdraw a registration; it ends with the ZooKeeper session",
                     extra={"error": str(error)},
                 )
+        return withdrawn
 
     def stop(self) -> None:
         self.brokers.stop()

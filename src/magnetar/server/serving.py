@@ -220,14 +220,19 @@ class ServingBroker:
         if not bind.listener:
             self._binary_ports.setdefault(bind.scheme, listener.port)
 
-    async def _stop_serving(self) -> None:
-        """Stops serving, also after a failed start; the stores stay open."""
+    async def _stop_serving(self) -> bool:
+        """Stops serving, also after a failed start; the stores stay open.
+
+        :returns: False: the metadata did not record the end of each topic and bundle
+        """
         if self._collector is not None:
             self._collector.stop()
         if self._websockets is not None:
             await self._websockets.close()
-        if self._broker is not None:
-            await self._broker.stop()
+        if self._broker is None:
+            return True
+        await self._broker.stop()
+        return not self._broker.unloads.unrecorded
 
 
 def _seen_by_http(

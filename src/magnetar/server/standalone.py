@@ -146,20 +146,22 @@ class StandaloneBroker(ServingBroker):
             broker_url_tls=known.service_url_tls,
         )
 
-    async def stop(self) -> None:
-        """Stops the broker, also after a failed start."""
+    async def stop(self) -> bool:
+        """Stops the broker, also after a failed start. See
+        :meth:`magnetar.server.broker_process.Broker.stop`."""
         self._tasks.cancel()
         if self._ledgers is not None:
             self._ledgers.deletions.stop()
         if self._guard is not None:
             self._guard.stop()
-        await self._stop_serving()
+        complete = await self._stop_serving()
         if self._snapshots is not None:
             await self._snapshots.close()
         if self._stores is not None:
             await self._stores.close()
         if self._metadata is not None:
             await self._metadata.close()
+        return complete
 
 
 async def _look_for_orphans(

@@ -16,6 +16,7 @@ from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import InvalidName, NamespaceNotFound, TopicNotFound
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST
+from magnetar.metadata.interface import MetadataUnavailable
 from magnetar.naming.topic_name import TopicName
 
 NAME = TopicName.parse("persistent://public/default/t")
@@ -98,3 +99,23 @@ def test_subscriptions_have_names_that_metadata_can_hold(domain: str, name: str)
     with pytest.raises(InvalidName, match="invalid subscription name"):
         brokers.world.run(topic.subscriptions.subscribe(name, EARLIEST, {}, durable=True, create=True))
     assert not topic.subscriptions
+
+
+def test_topics_whose_end_is_not_recorded_are_counted_when_the_broker_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers = Brokers()
+    topic = brokers.topic(NAME)
+    broker = brokers.broker
+
+    async def silent() -> None:
+        raise MetadataUnavailable("no answer")
+
+    monkeypatch.setattr(topic, "close", silent)
+    brokers.world.run(broker.unload_topics([topic]))
+    # What is unloaded while it serves can be closed later.
+    assert broker.unloads.unrecorded == 0
+    again = brokers.topic(NAME)
+    monkeypatch.setattr(again, "close", silent)
+    brokers.world.run(broker.stop())
+    assert broker.unloads.unrecorded == 1

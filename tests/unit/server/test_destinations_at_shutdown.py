@@ -83,3 +83,15 @@ def test_what_is_not_known_now_is_left_to_whoever_leads_next() -> None:
     assert whole(NamespaceName.parse("pulsar/one:8080")) in (
         leader.ownership.held() if leader.ownership else ()
     )
+
+
+def test_a_registration_that_cannot_be_withdrawn_is_told_of() -> None:
+    world = SeveralSessions()
+    one, two = (joined(world, name) for name in ("one", "two"))
+    assert world.run(one.retire()) is True
+
+    async def silent() -> None:
+        raise MetadataUnavailable("no answer")
+
+    two._registration.withdraw = silent  # type: ignore[assignment, method-assign]
+    assert world.run(two.retire()) is False

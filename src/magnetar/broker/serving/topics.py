@@ -422,6 +422,7 @@ class ServedTopics:
                 await self.unload_topic(topic)
             except (LedgerError, ManagedLedgerError, MetadataError) as error:
                 # Acknowledged messages are durable nevertheless: the next start recovers the topic.
+                self.unloads.unrecorded += self.stopping and isinstance(error, MetadataError)
                 log.error("cannot close the topic", extra={"topic": topic.full_name, "error": str(error)})
 
     async def unload_topic(self, topic: AnyTopic) -> None:
@@ -529,9 +530,8 @@ class ServedTopics:
     async def unload_topics(self, topics: list[AnyTopic]) -> None:
         """Closes topics, several at a time; failures are logged."""
         workers = min(_UNLOADS, len(topics))
-        for worker in [
-            self._tasks.start(self._unload_each(topics), "closing topics") for _ in range(workers)
-        ]:
+        work = [self._tasks.start(self._unload_each(topics), "closing topics") for _ in range(workers)]
+        for worker in work:
             await finished(self.io.loop, worker)
 
     def _start_removing(self, topic: AnyTopic, work: Coroutine[object, None, None]) -> Task[None]:

@@ -50,6 +50,8 @@ class Unloads:
         """Bundles that are given up per second when the broker stops; 0: without a limit."""
         self.patience: Callable[[], float] = lambda: 60.0
         """Seconds within which the topics of a bundle must be closed."""
+        self.unrecorded = 0
+        """Topics and bundles of a stopping broker whose end the metadata did not record."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
         """Returns when other brokers may serve the bundle; at once if this broker does not own it.
@@ -132,6 +134,7 @@ class Unloads:
         try:
             await self.unload(bundle, towards)
         except MetadataError as error:
+            self.unrecorded += 1
             log.warning("cannot release the bundle", extra={"bundle": str(bundle), "error": str(error)})
 
 
