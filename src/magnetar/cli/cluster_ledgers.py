@@ -75,24 +75,12 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
         metavar="FILE",
         help="configuration file of the standalone broker, if it has one",
     )
-    parser.add_argument(
-        "--accept-unhonoured",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="same as for magnetar broker (repeatable)",
-    )
+    _add_accepted(parser)
 
 
 def run_export_ledgers(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 everything was or can be exported, 1 not, 2 wrong usage."""
-    from magnetar.config.settings import ConfigurationError, SettingsContradict
-    from magnetar.errors import BrokerError
     from magnetar.exporting.namespaces import WhichPolicies
-    from magnetar.exporting.stored_topics import NotExported
-    from magnetar.ledger.interface import LedgerError
-    from magnetar.managed_ledger.errors import ManagedLedgerError
-    from magnetar.metadata.interface import MetadataError
     from magnetar.naming.name_rules import InvalidName
     from magnetar.server.export_ledgers import ExportRequest, export_ledgers
     from magnetar.server.logs import configure_logging
@@ -118,22 +106,50 @@ def run_export_ledgers(parsed: argparse.Namespace) -> int:
     except InvalidName as error:
         sys.stderr.write(f"magnetar: {error}\n")
         return MISUSED
-    except ConfigurationError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"magnetar: {problem}\n")
-        return FAILED
-    except (
+    except _failures() as error:
+        return _failed("not exported", error)
+    return SUCCEEDED if went else FAILED
+
+
+def _add_accepted(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accept-unhonoured",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="same as for magnetar broker (repeatable)",
+    )
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Returns the errors with which the work on ledgers of a cluster fails."""
+    from magnetar.config.settings import ConfigurationError, SettingsContradict
+    from magnetar.errors import BrokerError
+    from magnetar.exporting.stored_topics import NotExported
+    from magnetar.ledger.interface import LedgerError
+    from magnetar.managed_ledger.errors import ManagedLedgerError
+    from magnetar.metadata.interface import MetadataError
+
+    return (
         BrokerError,
+        ConfigurationError,
         LedgerError,
         ManagedLedgerError,
         MetadataError,
         NotExported,
         OSError,
         SettingsContradict,
-    ) as error:
-        sys.stderr.write(f"magnetar: not exported: {error}\n")
-        return FAILED
-    return SUCCEEDED if went else FAILED
+    )
+
+
+def _failed(what: str, error: Exception) -> int:
+    """Says what failed, and why; returns the exit code."""
+    from magnetar.config.settings import ConfigurationError
+
+    problems = error.problems if isinstance(error, ConfigurationError) else [f"{what}: {error}"]
+    for problem in problems:
+        sys.stderr.write(f"magnetar: {problem}\n")
+    return FAILED
 
 
 def _place(parsed: argparse.Namespace, path: Path) -> ExportPlace:
@@ -176,13 +192,7 @@ def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentP
         help="minimum age of the ledgers in hours (%(default)s)",
     )
     parser.add_argument("--delete", action="store_true", help="delete the ledgers found")
-    parser.add_argument(
-        "--accept-unhonoured",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="same as for magnetar broker (repeatable)",
-    )
+    _add_accepted(parser)
 
 
 def _hours(text: str) -> int:
@@ -193,12 +203,7 @@ def _hours(text: str) -> int:
 
 def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
     """Returns the exit code: 0 the search is complete, 1 it failed."""
-    from magnetar.config.settings import ConfigurationError, SettingsContradict, load
-    from magnetar.errors import BrokerError
-    from magnetar.exporting.stored_topics import NotExported
-    from magnetar.ledger.interface import LedgerError
-    from magnetar.managed_ledger.errors import ManagedLedgerError
-    from magnetar.metadata.interface import MetadataError
+    from magnetar.config.settings import load
     from magnetar.server.logs import configure_logging
     from magnetar.server.orphaned_ledgers import orphaned_ledgers
 
@@ -213,21 +218,8 @@ def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
             lambda sentence: print(sentence, flush=True),
             delete=parsed.delete,
         )
-    except ConfigurationError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"magnetar: {problem}\n")
-        return FAILED
-    except (
-        BrokerError,
-        LedgerError,
-        ManagedLedgerError,
-        MetadataError,
-        NotExported,
-        OSError,
-        SettingsContradict,
-    ) as error:
-        sys.stderr.write(f"magnetar: cannot look for orphaned ledgers: {error}\n")
-        return FAILED
+    except _failures() as error:
+        return _failed("cannot look for orphaned ledgers", error)
     more = "" if parsed.delete or not count else "; use --delete to delete them"
     sys.stdout.write(f"{count} orphaned ledgers{more}\n")
     return SUCCEEDED
