@@ -55,3 +55,13 @@ def test_the_documents_have_the_same_list() -> None:
     text = _DOCS.read_text()
     for subject in subjects().values():
         assert f"| {subject.reason} |" in text, subject.name
+
+
+@pytest.mark.parametrize("body", ["", "{}", "no JSON", '{"seconds": "many"}'])
+@pytest.mark.parametrize(("method", "name"), [("POST", ""), ("PUT", "/some"), ("DELETE", "/some")])
+def test_a_broker_that_does_not_keep_its_data_itself_says_so_whatever_the_body_is(
+    method: str, name: str, body: str
+) -> None:
+    answer = Served().ask(method, f"/admin/v2/magnetar/snapshots{name}", body)
+    assert answer.status == 501
+    assert b"docs/backup-clusters.md" in answer.body

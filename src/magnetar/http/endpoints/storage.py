@@ -64,12 +64,13 @@ def _held_seconds(request: Request) -> int | None:
 
 
 async def _take(application: Application, request: Request) -> Response:
-    return json_response(await _snapshots(application).take(_held_seconds(request)))
+    snapshots = _snapshots(application)
+    return json_response(await snapshots.take(_held_seconds(request)))
 
 
 async def _prolong(application: Application, request: Request) -> Response:
-    seconds = _held_seconds(request)
-    return json_response(_snapshots(application).prolong(request.variables["snapshot"], seconds))
+    snapshots = _snapshots(application)
+    return json_response(snapshots.prolong(request.variables["snapshot"], _held_seconds(request)))
 
 
 async def _release(application: Application, request: Request) -> Response:
