@@ -29,6 +29,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from magnetar.build_info import COMMIT_FILE
+
 ROOT = Path(__file__).resolve().parent.parent
 CHART = "deploy/helm/magnetar"
 OLDEST = (3, 11)
@@ -75,7 +77,7 @@ def stage(folder: Path, made_from: str) -> None:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
-    (folder / "src" / "magnetar" / "commit.txt").write_text(made_from + "\n", "utf-8")
+    (folder / "src" / "magnetar" / COMMIT_FILE).write_text(made_from + "\n", "utf-8")
 
 
 def interpreters(given: Sequence[str]) -> list[str]:
