@@ -232,7 +232,7 @@ class ServingBroker:
         if self._broker is None:
             return True
         await self._broker.stop()
-        return not self._broker.unloads.unrecorded
+        return not self._broker.topics.unloads.unrecorded
 
 
 def _seen_by_http(
