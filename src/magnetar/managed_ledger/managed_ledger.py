@@ -306,10 +306,6 @@ class ManagedLedger:
 
     def _confirm(self, current: LedgerSummary, last_entry_id: int) -> None:
         """Notes that everything up to an entry of the current ledger is durable."""
-        confirmed = (current.ledger_id, last_entry_id)
-        if confirmed <= self.last_confirmed:
-            what = f"managed ledger {self.name}: last confirmed position"
-            violated(self.fail, what, f"one behind {self.last_confirmed}", confirmed)
         done = self.appends.durable_through(last_entry_id)
         if not done or done[0].first_entry_id != current.entries:
             what = f"managed ledger {self.name}: next durable entry of ledger {current.ledger_id}"
@@ -319,7 +315,7 @@ class ManagedLedger:
             self.entries_added += operation.count
             self.bytes_added += operation.size
         current.entries = last_entry_id + 1
-        self.last_confirmed = confirmed
+        self.last_confirmed = (current.ledger_id, last_entry_id)
         self.cursors.appended(done)
         if self.listener is not None:
             self.listener.on_durable(done)
@@ -414,6 +410,9 @@ class ManagedLedger:
     async def roll(self) -> None:
         """Closes the current ledger and starts a new one."""
         writer = await self.creation.make(self.settings.quorums)
+        if writer.ledger_id <= self.last_confirmed[0]:
+            what = f"managed ledger {self.name}: id of a new ledger"
+            violated(self.fail, what, f"above that of {self.last_confirmed}", writer.ledger_id)
         summary = LedgerSummary(writer.ledger_id)
         gone: LedgerSummary | None = None
         now = self._io.clock.wall_ms()

@@ -65,6 +65,11 @@ def _confirmed_out_of_order(found: Violated) -> None:
     found.ledger.on_durable(found.id, 4)
 
 
+def _ledger_before_the_end(found: Violated) -> None:
+    found.ledger.last_confirmed = (found.id + 100, 0)
+    found.world.run(found.ledger.roll())
+
+
 def _closed_and_open(found: Violated) -> None:
     found.ledger.state = State.CLOSED
     found.ledger.enter(State.OPEN)
@@ -101,7 +106,8 @@ def _mark_beyond(found: Violated) -> None:
 PLANTS: list[tuple[Callable[[Violated], None], str]] = [
     (_append_elsewhere, "first id of entries appended to ledger"),
     (_no_writer, "in state OPEN: expected a writer"),
-    (_confirmed_again, "last confirmed position: expected one behind"),
+    (_confirmed_again, "next durable entry of ledger"),
+    (_ledger_before_the_end, "id of a new ledger: expected above that of"),
     (_confirmed_without_append, "next durable entry of ledger"),
     (_confirmed_out_of_order, "next durable entry of ledger"),
     (_closed_and_open, "in state CLOSED: expected CLOSED, FENCED, found OPEN"),

@@ -325,15 +325,13 @@ class Publishing:
 
     def _settled(self, producer: Producer, count: int, size: int) -> None:
         """Counts publishes that are no longer in flight."""
-        producer.pending -= count
+        producer.pending = of_producer = producer.pending - count
         if producer.held_receipts:
             self._release_receipts(producer, producer.held_receipts)
-        self.pending -= count
-        buffer = self._broker.limits.publish_buffer
-        buffer.shrank(size)
-        if producer.pending < 0 or self.pending < 0 or buffer.used < 0:
+        self.pending = pending = self.pending - count
+        if self._broker.limits.publish_buffer.shrank(size) < 0 or of_producer < 0 or pending < 0:
             self._violated(producer)
-        if self.paused and self.pending <= self._broker.limits.max_pending_publishes // 2:
+        if self.paused and pending <= self._broker.limits.max_pending_publishes // 2:
             self.paused = False
             self._connection.resume_reading()
 

@@ -97,13 +97,15 @@ class PublishBuffer:
             self._paused[connection] = None
             connection.pause_reading()
 
-    def shrank(self, size: int) -> None:
-        self.used -= size
+    def shrank(self, size: int) -> int:
+        """Returns the bytes that are left; the caller ends its connection if they are below 0."""
+        self.used = left = self.used - size
         if self._paused and self.used <= self._max // 2:
             paused = list(self._paused)
             self._paused.clear()
             for connection in paused:
                 connection.resume_reading()
+        return left
 
     def check(self) -> None:
         """:raises BrokenInvariant: more has become durable than was published"""

@@ -189,9 +189,10 @@ class Outgoing:
         self._planned = False
         frames, self._frames = self._frames, []
         size, self._size = self._size, 0
-        self.unsent.used -= size
-        if self.unsent.used < 0:
-            self.unsent.violated(self._fail)
+        of_all = self.unsent
+        of_all.used = left = of_all.used - size
+        if left < 0:
+            of_all.violated(self._fail)
         transport = self._transport
         if not frames or transport is None or transport.is_closing():
             return

@@ -286,8 +286,6 @@ class CommitLog:
         end = commit.segment.end + len(data)
         if end > commit.segment.size:
             violated(self.fail, f"end of log segment {commit.segment.segment_id}", commit.segment.size, end)
-        if len(commit.places) != 3 * len(commit.runs):
-            violated(self.fail, "places of the runs of a commit", 3 * len(commit.runs), len(commit.places))
         self._in_flight = commit
         commit.segment.end = end
         file, offset = commit.segment.file, commit.offset
