@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from magnetar.errors import MetadataFailure
 from magnetar.io.interfaces import Io, Task
-from magnetar.io.tasks import TaskScope, owner_goes_on
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import sleep
 from magnetar.metadata.interface import (
     Change,
@@ -46,7 +46,7 @@ class Follower:
         self._what = what
         self._take = take
         self._pause = pause
-        self._tasks = TaskScope(io.loop, what, owner_goes_on)
+        self._tasks = TaskScope(io.loop, what, self._internal_error)
         self._task: Task[None] | None = None
         self._stale = False
         self._stopped = False
@@ -68,6 +68,9 @@ class Follower:
         self._stale = True
         if self._task is None and not self._stopped:
             self._task = self._tasks.start(self._follow(), "reading what has changed")
+
+    def _internal_error(self, _work: str, _error: BaseException) -> None:
+        self._io.loop.call_later(_RETRY_SECONDS, self._read_anew)
 
     async def _follow(self) -> None:
         try:

@@ -12,7 +12,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from magnetar.io.interfaces import Loop, Task
-from magnetar.io.tasks import TaskScope, owner_goes_on
+from magnetar.io.tasks import TaskScope
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 
@@ -141,7 +141,7 @@ class RegisteredBrokers:
         self._unread: set[str] = set()
         """Names that were logged as unreadable."""
         self._turns = _InTurn()
-        self._tasks = TaskScope(loop, "the list of brokers", owner_goes_on)
+        self._tasks = TaskScope(loop, "the list of brokers", self._internal_error)
         self._reading: Task[None] | None = None
         self._stale = False
         self._open = False
@@ -193,6 +193,9 @@ class RegisteredBrokers:
             self._loop.call_later(_AGAIN_SECONDS, self._read_again)
         finally:
             self._reading = None
+
+    def _internal_error(self, _work: str, _error: BaseException) -> None:
+        self._loop.call_later(_AGAIN_SECONDS, self._read_again)
 
     async def _read(self) -> None:
         found: dict[str, Broker] = {}

@@ -115,3 +115,20 @@ def test_a_namespace_that_goes_while_it_is_read_takes_its_reader_along() -> None
     lived.world.run(policies.of(TOPIC))
     lived.world.wait(60)
     assert (readers.made, readers.closed, told) == (2, 1, [])
+
+
+def test_policies_whose_reader_meets_an_unexpected_error_are_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lived = Lived(EffectivePolicies())
+    reported: list[BaseException] = []
+    loop = lived.world.simulation.loop
+    monkeypatch.setattr(loop, "call_exception_handler", lambda context: reported.append(context["exception"]))
+    readers, told = Readers(lived), list[Any]()
+    policies = _followed(lived, readers, told)
+    lived.topic(EVENTS)
+    lived.world.run(policies.of(TOPIC))
+    fail(readers.ended, KeyError("a defect"))
+    lived.world.wait(10)
+    assert [type(error) for error in reported] == [KeyError]
+    assert (readers.made, told) == (2, [(NAMESPACE, None)])

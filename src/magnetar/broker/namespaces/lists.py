@@ -301,6 +301,10 @@ class TopicLists:
                 extra={"namespace": str(found.namespace), "error": str(error)},
             )
             found.renewing = self._wheel.schedule(_RETRY_SECONDS, self._renew_again, found)
+        except Exception:
+            # Otherwise its watchers would not hear of what they have missed.
+            found.renewing = self._wheel.schedule(_RETRY_SECONDS, self._renew_again, found)
+            raise
 
     def _renew_again(self, found: TopicList) -> None:
         found.renewing = self._tasks.start(self._renew(found), "comparing a list")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from magnetar.broker.ownership.contract import Addresses
 from magnetar.io.interfaces import Io, Task
-from magnetar.io.tasks import TaskScope, owner_goes_on
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import sleep
 from magnetar.lazy_dataclass import dataclass
 from magnetar.metadata.interface import (
@@ -142,7 +142,7 @@ class LiveBrokers:
         self._listeners: list[Callable[[], None]] = []
         self._stale: set[str] = set()
         self._all_stale = True
-        self._tasks = TaskScope(io.loop, "the list of brokers", owner_goes_on)
+        self._tasks = TaskScope(io.loop, "the list of brokers", self._internal_error)
         self._task: Task[None] | None = None
         self._started = False
         self._stopped = False
@@ -215,6 +215,10 @@ class LiveBrokers:
         finally:
             self._task = None
 
+    def _internal_error(self, _work: str, _error: BaseException) -> None:
+        self._all_stale = True
+        self._io.loop.call_later(_RETRY_SECONDS, self._read_anew)
+
     async def _read(self) -> None:
         names, everything = self._stale, self._all_stale
         self._stale, self._all_stale = set(), False
@@ -280,7 +284,7 @@ class Leadership:
         self._leader_id: str | None = None
         self._is_leader = False
         self._listeners: list[Callable[[], None]] = []
-        self._tasks = TaskScope(io.loop, "the election of the leader", owner_goes_on)
+        self._tasks = TaskScope(io.loop, "the election of the leader", self._internal_error)
         self._task: Task[None] | None = None
         self._again = False
         self._running = False
@@ -358,6 +362,9 @@ class Leadership:
                     await sleep(self._io.loop, _RETRY_SECONDS)
         finally:
             self._task = None
+
+    def _internal_error(self, _work: str, _error: BaseException) -> None:
+        self._io.loop.call_later(_RETRY_SECONDS, self._elect_anew)
 
     async def _elect(self) -> None:
         """Finds out who leads, and becomes the leader if there is none."""

@@ -177,6 +177,15 @@ class ClusterTopicPolicies:
     # Following
 
     async def _follow(self, namespace: NamespaceName, state: _Namespace, reader: Reader) -> None:
+        try:
+            await self._take_changes(namespace, state, reader)
+        except Exception:
+            # A record may be applied in part, and the next ones would be unknown.
+            self._read_again(namespace, state)
+            raise
+        self._read_again(namespace, state)
+
+    async def _take_changes(self, namespace: NamespaceName, state: _Namespace, reader: Reader) -> None:
         name = str(change_events_of(namespace))
         while self._known.get(namespace) is state:
             try:
@@ -186,11 +195,13 @@ class ClusterTopicPolicies:
                     "reading topic policies failed; reading them again",
                     extra={"topic": name, "error": str(error)},
                 )
-                break
+                return
             for key in sorted(changed):
                 topic = codec().topic_of(key)
                 await self._told(topic.namespace_name, topic)
             self._wake(state)
+
+    def _read_again(self, namespace: NamespaceName, state: _Namespace) -> None:
         state.following = None
         if self._known.get(namespace) is not state:
             # The namespace was dropped during the first read: its present state belongs to another task.

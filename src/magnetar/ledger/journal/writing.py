@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 
 from magnetar.io.interfaces import Cancellable, Future, Io, Task
-from magnetar.io.tasks import TaskScope, owner_goes_on
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
 from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerWriter, Quorums
@@ -50,7 +50,7 @@ class MetadataJournal:
         """The journal that is being started; both are written until it is complete."""
         self._before: list[int] = []
         """Ledgers of journals that are deleted once the next one is complete."""
-        self._tasks = TaskScope(io.loop, "the metadata journal", owner_goes_on)
+        self._tasks = TaskScope(io.loop, "the metadata journal", lambda _work, error: self._try_later(error))
         self._task: Task[None] | None = None
         self._timer: Cancellable | None = None
         self._stopped = False
@@ -120,7 +120,7 @@ class MetadataJournal:
         finally:
             self._task = None
 
-    def _try_later(self, error: Exception) -> None:
+    def _try_later(self, error: BaseException) -> None:
         if self._stopped:
             return
         log.warning(
