@@ -112,10 +112,10 @@ def test_topics_whose_end_is_not_recorded_are_counted_when_the_broker_stops(
         raise MetadataUnavailable("no answer")
 
     monkeypatch.setattr(topic, "close", silent)
-    brokers.world.run(broker.unload_topics([topic]))
+    brokers.world.run(broker.topics.unload_topics([topic]))
     # What is unloaded while it serves can be closed later.
-    assert broker.unloads.unrecorded == 0
+    assert broker.topics.unloads.unrecorded == 0
     again = brokers.topic(NAME)
     monkeypatch.setattr(again, "close", silent)
     brokers.world.run(broker.stop())
-    assert broker.unloads.unrecorded == 1
+    assert broker.topics.unloads.unrecorded == 1
