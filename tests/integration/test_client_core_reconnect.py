@@ -196,7 +196,8 @@ def test_several_hosts_are_tried_in_turn(broker: Server, topic: str) -> None:
         client = Client(url, connections_per_broker=3)
         producers = [await client.create_producer(topic) for _ in range(6)]
         await asyncio.gather(*(producer.send(b"x") for producer in producers))
-        connections = {id(each._connection): each._connection for each in producers}  # type: ignore[union-attr]
+        attached = [each._attachment.connection for each in producers]  # type: ignore[union-attr]
+        connections = {id(each): each for each in attached}
         assert [len(each.wire.producers) for each in connections.values() if each] == [2, 2, 2]
         await client.close()
 

@@ -75,6 +75,10 @@ class Acknowledgements:
         self._partial[position] = remaining
         return self._gathered()
 
+    def entry(self, position: tuple[int, int]) -> None:
+        """Acknowledges an entry that is not delivered as a message of its own."""
+        self.individual(MessageId(-1, *position))
+
     def known(self, position: tuple[int, int], size: int, ack_set: tuple[int, ...]) -> None:
         """Notes that the broker already knows some messages of a batch as acknowledged."""
         bits = sum((word % _U64) << (64 * index) for index, word in enumerate(ack_set))

@@ -1,10 +1,10 @@
-"""The common part of producers and consumers: attaching to the topic's broker, and reattaching."""
+"""What producers and consumers have in common: their attachment to the topic's broker, and reattaching."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from magnetar.client.connection import Connection
 from magnetar.client.dead_letters import Sending
@@ -21,8 +21,9 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
+from magnetar.client.receiving import Arrivals
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Backoff
-from magnetar.client.wire import Assigned
+from magnetar.client.wire import Assigned, ConsumerEnd, ProducerEnd, Wire
 from magnetar.io.interfaces import ClientIo, Future, Task
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import nobody_waits, sleep
@@ -31,6 +32,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 PARTITIONS_SECONDS = 60.0
 """Between two checks for new partitions, like ``autoUpdatePartitionsInterval`` of Java clients."""
@@ -75,7 +77,7 @@ class Services:
         self.lookup = lookup
         self.operation_timeout = operation_timeout
         """In seconds."""
-        self.attachments: dict[int, Attachment] = {}
+        self.attachments: dict[int, Attached] = {}
         """Open producers and consumers, by id."""
         self.partitions_seconds = partitions_seconds
         self._delays = delays
@@ -127,7 +129,7 @@ def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Fut
     asked.add_done_callback(ended)
 
 
-async def close_all(parts: Iterable[Attachment]) -> None:
+async def close_all(parts: Iterable[Attached]) -> None:
     """:raises PulsarException: a part could not be closed; the others were"""
     failure: PulsarException | None = None
     for part in tuple(parts):
@@ -139,20 +141,56 @@ async def close_all(parts: Iterable[Attachment]) -> None:
         raise failure
 
 
-class Attachment:
-    """Base of producers and consumers."""
+class Attachment(Generic[E]):
+    """Keeps a producer or a consumer attached to the topic's broker: attaches it, and attaches it again."""
 
-    def __init__(self, services: Services, topic: str) -> None:
+    def __init__(
+        self,
+        services: Services,
+        topic: str,
+        end: E,
+        ends: Callable[[Wire], dict[int, E]],
+        *,
+        announce: Callable[[Connection], Awaitable[None]],
+        close_command: Callable[[int], BaseCommand],
+        attached: Callable[[Connection], object],
+        ended: Callable[[PulsarException], object],
+        moved: Callable[[], object] | None = None,
+        before_reattach: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """:param end: receives the events of a connection
+
+        :param ends: returns the producers or consumers of a connection, by id
+        :param announce: announces ``end`` on a connection, with :meth:`introduce`
+        :param close_command: returns the CLOSE command with a request id
+        :param attached: called when it is attached: waiting operations continue
+        :param ended: called when it has failed for good: waiting callers get the error
+        :param moved: called when the topic has migrated to another cluster
+        :param before_reattach: waits for operations that must end before it attaches again
+        """
+        self.topic = topic
+        self.id = services.new_id()
+        self.connection: Connection | None = None
+        """None: not attached."""
+        self.closed = False
+        self.failure: PulsarException | None = None
+        """Why it has failed for good."""
+        self.opened = False
+        """Whether it was attached once."""
         self._services = services
         self._loop = services.io.loop
-        self._topic = topic
-        self._connection: Connection | None = None
-        self._id = services.new_id()
-        self._closed = False
-        self._failure: PulsarException | None = None
+        self._end = end
+        self._ends = ends
+        self._announce = announce
+        self._close_command = close_command
+        self._attached = attached
+        self._ended = ended
+        self._moved = moved
+        self._before_reattach = before_reattach
         self._backoff = services.backoff()
         self._tasks = TaskScope(self._loop, topic, self._internal_error)
         self._reattaching: Task[None] | None = None
+        self._waiters = Arrivals(self._loop)
         self._assigned: Assigned | None = None
         """The topic's new broker, as named by the broker that closed it."""
         self._last: TopicBroker | None = None
@@ -162,12 +200,6 @@ class Attachment:
         self._asked: Future[BaseCommand] | None = None
         """The future of the answer to PRODUCER or SUBSCRIBE; None: not sent yet."""
 
-    def topic(self) -> str:
-        return self._topic
-
-    def is_connected(self) -> bool:
-        return self._connection is not None
-
     async def open(self) -> None:
         """Attaches for the first time, within the operation time-out.
 
@@ -176,55 +208,91 @@ class Attachment:
         try:
             await self._services.retrying(self._attach)
         except PulsarException:
-            self._closed = True
+            self.closed = True
             raise
-        self._services.attachments[self._id] = self
-
-    async def _announce(self, connection: Connection) -> None:
-        """Announces the producer or consumer on a connection."""
-        raise NotImplementedError
-
-    def _attached(self, connection: Connection) -> None:
-        """Called when it is attached: waiting operations continue."""
-        raise NotImplementedError
-
-    def _moved(self) -> None:
-        """Called when the topic has migrated to another cluster."""
-
-    def _ended(self, error: PulsarException) -> None:
-        """Called when it has failed for good: waiting callers get ``error``."""
-        raise NotImplementedError
+        self.opened = True
 
     async def _attach(self) -> None:
         owner = await self._owner()
         connection = await self._services.pool.next(owner.broker, owner.through)
         await self._announce(connection)
-        self._connection = connection
+        self.connection = connection
         self._backoff.reset()
         self._attached(connection)
+        self._waiters.wake()
 
     async def _owner(self) -> TopicBroker:
         """Returns the topic's broker: the one named by the last broker, once, then that of a lookup."""
         assigned, self._assigned = self._assigned, None
         owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None
-        self._last = owner or await self._lookup.owner(self._topic)
+        self._last = owner or await self._lookup.owner(self.topic)
         return self._last
+
+    async def introduce(
+        self, connection: Connection, command: Callable[[int], BaseCommand], *, or_forever: bool = False
+    ) -> BaseCommand:
+        """Sends PRODUCER or SUBSCRIBE, and returns the answer; events of the connection arrive from now on.
+
+        :param command: returns the command with a request id
+        :param or_forever: as in :meth:`Connection.ask`
+        :raises PulsarException: the broker refused, or closed the producer or consumer again
+        """
+        ends, wire = self._ends, connection.wire
+        request_id = wire.new_request_id()
+        ends(wire)[self.id] = self._end
+        seconds = self._services.operation_timeout
+        asked = self._asked = connection.ask(request_id, command(request_id), seconds, or_forever=or_forever)
+        take_back_unanswered(asked, lambda: self._take_back(connection))
+        try:
+            answered = await asked
+        except PulsarException:
+            self.forget(connection)
+            raise
+        if ends(wire).get(self.id) is not self._end:
+            raise NotConnected(f"{self.topic}: closed again by the broker")
+        return answered
+
+    def _take_back(self, connection: Connection) -> Future[BaseCommand]:
+        self.forget(connection)
+        return self.ask(connection, self._close_command)
+
+    def forget(self, connection: Connection) -> None:
+        """Receives no more events of a connection."""
+        self._ends(connection.wire).pop(self.id, None)
+
+    def ask(self, connection: Connection, command: Callable[[int], BaseCommand]) -> Future[BaseCommand]:
+        """Sends a request, and returns a future of the answer: see :meth:`Connection.ask`.
+
+        :param command: returns the command with a request id
+        """
+        request_id = connection.wire.new_request_id()
+        return connection.ask(request_id, command(request_id), self._services.operation_timeout)
 
     def check_open(self) -> None:
         """:raises PulsarException: the producer or consumer is closed, or has failed for good"""
-        if self._failure is not None:
-            raise self._failure
-        if self._closed:
-            raise AlreadyClosed(f"{self._topic}: closed")
+        if self.failure is not None:
+            raise self.failure
+        if self.closed:
+            raise AlreadyClosed(f"{self.topic}: closed")
 
-    def _connected_to(self) -> Connection:
+    def connected_to(self) -> Connection:
+        """:raises PulsarException: it is not attached, or is closed, or has failed for good"""
         self.check_open()
-        if self._connection is None:
-            raise NotConnected(f"{self._topic}: not connected")
-        return self._connection
+        if self.connection is None:
+            raise NotConnected(f"{self.topic}: not connected")
+        return self.connection
 
-    def connection_lost(self, error: PulsarException) -> None:
-        self._detached()
+    async def until_attached(self) -> None:
+        """Waits until it is attached, within the operation time-out.
+
+        :raises PulsarException: it was not attached in time, or is closed, or has failed for good
+        """
+        if self.connection is not None:
+            return
+        self.check_open()
+        end = self._loop.time() + self._services.operation_timeout
+        await self._waiters.wait(end, f"{self.topic}: could not be attached in time")
+        self.check_open()
 
     def migrated(self, there: Assigned) -> None:
         """Uses another cluster from now on, to which the topic has migrated (PIP-188)."""
@@ -232,79 +300,126 @@ class Attachment:
         if found is None:
             log.warning(
                 "%s: the topic has migrated to another cluster, but the broker sent no usable address of it",
-                self._topic,
+                self.topic,
             )
             return
-        log.info("%s: the topic has migrated to %s", self._topic, there.url or there.url_tls)
+        log.info("%s: the topic has migrated to %s", self.topic, there.url or there.url_tls)
         self._lookup, self._last = found, None
-        self._moved()
+        if self._moved is not None:
+            self._moved()
         if self._asked is not None and not self._asked.done():
             # The broker sends no other answer.
-            self._asked.set_exception(NotConnected(f"{self._topic}: it has moved to another cluster"))
+            self._asked.set_exception(NotConnected(f"{self.topic}: it has moved to another cluster"))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
         """:param assigned: the topic's new broker; None: a lookup is necessary"""
         self._assigned = assigned
-        self._detached()
+        self.lost()
 
-    def _detached(self) -> None:
-        if self._connection is None:
+    def lost(self) -> None:
+        """Attaches again, after the connection was lost or the broker closed the producer or consumer."""
+        if self.connection is None:
             # Attaching is in progress, and checks for this at its end.
             return
-        self._connection = None
-        if not self._closed and self._reattaching is None:
+        self.connection = None
+        if not self.closed and self._reattaching is None:
             self._reattaching = self._tasks.start(self._reattach(), "reconnecting")
 
     async def _reattach(self) -> None:
         try:
-            while not self._closed and self._connection is None:
+            while not self.closed and self.connection is None:
                 if self._assigned is None:
                     await sleep(self._loop, self._backoff.next())
-                await self._before_reattach()
-                if self._closed:
+                if self._before_reattach is not None:
+                    await self._before_reattach()
+                if self.closed:
                     return
                 try:
                     await self._attach()
                 except PulsarException as error:
                     if is_fatal(error):
-                        self._fail(error)
+                        self.fail(error)
                         return
-                    log.info("%s: cannot reconnect; trying again: %s", self._topic, error)
+                    log.info("%s: cannot reconnect; trying again: %s", self.topic, error)
                 except Exception as error:
                     # No caller awaits this task: callers waiting for messages or receipts must get the error.
-                    log.exception("%s: reconnecting failed with an internal error", self._topic)
-                    self._fail(UnknownError(f"{self._topic}: {type(error).__name__}: {error}"))
+                    log.exception("%s: reconnecting failed with an internal error", self.topic)
+                    self.fail(UnknownError(f"{self.topic}: {type(error).__name__}: {error}"))
                     return
         finally:
             self._reattaching = None
 
-    async def _before_reattach(self) -> None:
-        """Waits for operations that must end before it attaches again."""
-
     def _internal_error(self, work: str, error: BaseException) -> None:
-        self._fail(UnknownError(f"{self._topic}: {work} failed: {type(error).__name__}: {error}"))
+        self.fail(UnknownError(f"{self.topic}: {work} failed: {type(error).__name__}: {error}"))
 
-    def _fail(self, error: PulsarException) -> None:
-        if self._failure is None and not self._closed:
-            self._failure = error
+    def fail(self, error: PulsarException) -> None:
+        """Fails for good, unless it has failed or is closed."""
+        if self.failure is None and not self.closed:
+            self.failure = error
             self._ended(error)
+            self._waiters.wake()
 
-    async def _goodbye(self, answer: Future[BaseCommand]) -> None:
-        """Waits for the answer to a CLOSE command."""
+    def stop(self) -> None:
+        """Stops attaching."""
+        self._services.attachments.pop(self.id, None)
+        self.closed = True
+        self.connection = None
+        if self._reattaching is not None:
+            self._reattaching.cancel()
+        self._waiters.wake()
+
+    async def say_goodbye(self, connection: Connection | None) -> None:
+        """Sends the CLOSE command and waits for the answer; None, or a closed connection: does nothing."""
+        if connection is None or connection.closed:
+            return
         try:
-            await answer
+            await self.ask(connection, self._close_command)
         except (ConnectError, ReadError) as error:
             # The broker forgets producers and consumers together with their connection.
-            log.debug("%s: closed together with its connection: %s", self._topic, error)
+            log.debug("%s: closed together with its connection: %s", self.topic, error)
+        self.forget(connection)
+
+
+class Attached:
+    """Base of producers and consumers."""
+
+    def __init__(
+        self, services: Services, attachment: Attachment[ProducerEnd] | Attachment[ConsumerEnd]
+    ) -> None:
+        self._services = services
+        self._attachment = attachment
+
+    def topic(self) -> str:
+        return self._attachment.topic
+
+    def is_connected(self) -> bool:
+        return self._attachment.connection is not None
+
+    async def open(self) -> None:
+        """Attaches for the first time, within the operation time-out.
+
+        :raises PulsarException: attaching failed
+        """
+        await self._attachment.open()
+        self._services.attachments[self._attachment.id] = self
+
+    def check_open(self) -> None:
+        """:raises PulsarException: the producer or consumer is closed, or has failed for good"""
+        self._attachment.check_open()
 
     async def close(self) -> None:
         """Closes the producer or consumer in an orderly way."""
         raise NotImplementedError
 
-    def _stop(self) -> None:
-        """Stops attaching."""
-        self._services.attachments.pop(self._id, None)
-        self._closed = True
-        self._connection = None
-        if self._reattaching is not None:
-            self._reattaching.cancel()
+    # Events of the connection
+
+    def connection_lost(self, error: PulsarException) -> None:
+        self._attachment.lost()
+
+    def closed_by_broker(self, assigned: Assigned | None) -> None:
+        """:param assigned: the topic's new broker; None: a lookup is necessary"""
+        self._attachment.closed_by_broker(assigned)
+
+    def migrated(self, there: Assigned) -> None:
+        """Uses another cluster from now on, to which the topic has migrated (PIP-188)."""
+        self._attachment.migrated(there)

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Callable
 
-from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
-from magnetar.client.attachment import Attachment, Services, take_back_unanswered
+from magnetar.client.acknowledging import Acknowledgements
+from magnetar.client.attachment import Attached, Attachment, Services
 from magnetar.client.connection import Connection
-from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
-from magnetar.client.entries import MessageOpening
-from magnetar.client.exceptions import (
-    AlreadyClosed,
-    InvalidConfiguration,
-    InvalidMessage,
-    NotConnected,
-    PulsarException,
-)
-from magnetar.client.message import Acknowledged, Message, RawEntry, entries_of, entry_of, id_of, meant_by
+from magnetar.client.consumer_commands import ConsumerCommands
+from magnetar.client.exceptions import InvalidConfiguration
+from magnetar.client.message import Acknowledged, Message, RawEntry, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
-from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
-from magnetar.client.unpacking import Aside
+from magnetar.client.positions import Positions
+from magnetar.client.receiver_queue import ReceiverQueue
+from magnetar.client.receiving import Taken
+from magnetar.client.redelivery import Redelivery
+from magnetar.client.wire import ConsumerEnd, Wire
 from magnetar.io.interfaces import Future
-from magnetar.io.waiting import finished
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.errors import EntryError
 from magnetar.protocol.hot_client_decode import MessageRun
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAck, CommandMessage
-
-log = logging.getLogger(__name__)
+from magnetar.protocol.pulsar_api_pb2 import CommandMessage
 
 
-class Consumer(Attachment):
+class Consumer(Attached):
     """A consumer; see ``Client.subscribe``.
 
     Use either :meth:`receive` for messages or :meth:`receive_entry` for whole entries: entries are as stored,
@@ -53,64 +43,63 @@ class Consumer(Attachment):
 
         :raises InvalidConfiguration: an option is out of range
         """
-        super().__init__(services, topic)
+        attachment = Attachment[ConsumerEnd](
+            services,
+            topic,
+            self,
+            _consumers,
+            announce=self._announce,
+            close_command=lambda request_id: self._commands.close(request_id),
+            attached=lambda _connection: self._queue.attached(),
+            ended=lambda _error: self._queue.end(),
+            moved=lambda: self._positions.migrated(),
+            before_reattach=lambda: self._positions.until_sought(),
+        )
+        super().__init__(services, attachment)
         options.check()
+        loop = services.io.loop
+        self._loop = loop
         self._options = options
         self._subscription = subscription
         self._name = options.consumer_name or services.io.randomness.token(5).hex()
-        self._partition = TopicName.parse(topic).partition_index
-        self._commands = ConsumerCommands(
-            self._id, topic, subscription, self._name, options, makes_topic=makes_topic
-        )
-        self._queue: deque[RawEntry] = deque()
-        self._ready: deque[Message] = deque()
-        self._arrivals = Arrivals(self._loop)
-        self.on_arrival: Callable[[], object] | None = None
-        """Called when entries have arrived, or when the consumer has ended.
-
-        The callback must take all messages. With a receiver queue of 0, :meth:`take` then requests one.
-        """
-        self._epoch = 0
-        self._permits = Permits(options.receiver_queue_size, self._flow)
-        self._start = options.start_message_id
-        self._place = StartPosition(None, options.start_message_id_inclusive)
-        self._last_taken: MessageId | None = None
-        self._seeking: Future[None] | None = None
-        self._attachments = Arrivals(self._loop)
         self.active = True
         """Whether a Failover subscription delivers to this consumer."""
         self._end_of_topic = False
-        self._taken = Taken(
-            self._loop,
+        self._commands = commands = ConsumerCommands(
+            attachment.id, topic, subscription, self._name, options, makes_topic=makes_topic
+        )
+        self._taken = taken = Taken(
+            loop,
             topic,
             subscription,
             options,
-            shared=self._options.is_shared,
-            ask_again=self._redeliver,
+            shared=options.is_shared,
+            ask_again=lambda positions: self._redelivery.request(positions),
             acknowledge=self.acknowledge_soon,
             open_producer=services.open_producer,
         )
-        self._aside = Aside(self._loop, options.unpacking, self._opened_aside, self._not_opened)
-        self._opening = MessageOpening(
-            services.io,
-            topic,
-            options,
-            used=self._permits.use,
-            acknowledge=self._acknowledge_entry,
-            withheld=self._taken.withheld,
-            open_waiting=self._open_all,
-            aside=self._aside.takes,
-        )
-        self._acks = Acknowledgements(
-            self._loop,
-            self._id,
-            lambda: self._connection,
+        self._acks = acks = Acknowledgements(
+            loop,
+            attachment.id,
+            lambda: attachment.connection,
             options,
             timeout=services.operation_timeout,
-            taken=self._taken,
+            taken=taken,
         )
-        self._nacks = NegativeAcknowledgements(
-            self._loop, options.negative_ack_redelivery_delay_ms / 1000, self._redeliver
+        self._queue = queue = ReceiverQueue(
+            services.io,
+            attachment,
+            options,
+            commands,
+            partition=TopicName.parse(topic).partition_index,
+            taken=taken,
+            acks=acks,
+        )
+        self._redelivery = redelivery = Redelivery(
+            loop, attachment, options, commands, queue=queue, taken=taken, acks=acks
+        )
+        self._positions = Positions(
+            loop, attachment, options, commands, queue=queue, acks=acks, redelivery=redelivery
         )
 
     def subscription_name(self) -> str:
@@ -125,6 +114,18 @@ class Consumer(Attachment):
 
     # Receiving
 
+    @property
+    def on_arrival(self) -> Callable[[], object] | None:
+        """Called when entries have arrived, or when the consumer has ended.
+
+        The callback must take all messages. With a receiver queue of 0, :meth:`take` then requests one.
+        """
+        return self._queue.on_arrival
+
+    @on_arrival.setter
+    def on_arrival(self, called: Callable[[], object] | None) -> None:
+        self._queue.on_arrival = called
+
     async def receive(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
@@ -133,10 +134,10 @@ class Consumer(Attachment):
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
-            message = self.take()
+            message = self._queue.take()
             if message is not None:
                 return message
-            await self._arrival(end)
+            await self._queue.arrival(end)
 
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
         """Returns the next entry as stored; a batch is not split.
@@ -146,121 +147,30 @@ class Consumer(Attachment):
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
-            entry = self.take_entry()
+            entry = self._queue.take_entry()
             if entry is not None:
                 return entry
-            await self._arrival(end)
+            await self._queue.arrival(end)
 
     def take_entry(self) -> RawEntry | None:
         """Returns the next entry if one has arrived, else None; see :meth:`receive_entry`."""
-        self.check_open()
-        while self._queue:
-            entry = self._queue.popleft()
-            self._permits.use(entry.num_messages)
-            if not self._place.skips(entry.message_id()):
-                self._last_taken = entry.message_id()
-                return entry
-        return None
-
-    def widen_queue(self, receiver_queue_size: int) -> None:
-        """Enlarges the receiver queue; a smaller size has no effect."""
-        self._permits.widen(receiver_queue_size)
+        return self._queue.take_entry()
 
     def take(self) -> Message | None:
         """Returns the next message if one has arrived, else None; see :meth:`receive`."""
-        self.check_open()
-        while True:
-            while self._ready:
-                message = self._ready.popleft()
-                self._permits.use(1)
-                message_id = message.message_id()
-                if self._place.matters and self._place.skips(message_id):
-                    continue
-                self._last_taken = message_id
-                if self._taken.matters:
-                    self._taken.add(message)
-                return message
-            if self._aside.entry is not None:
-                return None
-            if not self._queue:
-                if self.on_arrival is not None:
-                    self._permits.ask_for_one()
-                return None
-            self._open_next()
+        return self._queue.take()
 
-    def _open_next(self) -> None:
-        entry = self._queue.popleft()
-        try:
-            skipped = self._place.matters and self._place.skips(entry.message_id())
-            self._ready.extend(self._opening.messages(entry, skipped=skipped))
-        except InvalidMessage as error:
-            self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
-
-    def _open_all(self) -> None:
-        while self._queue and self._aside.entry is None:
-            self._open_next()
-
-    def _opened_aside(self, entry: RawEntry) -> None:
-        try:
-            self._ready.extend(entry.messages(self._topic))
-        except InvalidMessage as error:
-            self._not_opened(entry, error)
-            return
-        self._wake()
-
-    def _not_opened(self, entry: RawEntry, error: PulsarException) -> None:
-        if isinstance(error, InvalidMessage):
-            self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
-            self._wake()
-        else:
-            # The entry is intact, and another consumer may have memory for it.
-            self._fail(error)
-
-    def _acknowledge_entry(self, position: tuple[int, int]) -> None:
-        self._acks.individual(MessageId(self._partition, *position))
-
-    async def _arrival(self, end: float | None) -> None:
-        self._permits.ask_for_one()
-        await self._arrivals.wait(end, f"{self._topic}: no message arrived in time")
-
-    def _wake(self) -> None:
-        self._arrivals.wake()
-        if self.on_arrival is not None:
-            self.on_arrival()
-
-    def _flow(self, permits: int) -> None:
-        if self._connection is not None:
-            self._connection.wire.send(self._commands.flow(permits))
+    def widen_queue(self, receiver_queue_size: int) -> None:
+        """Enlarges the receiver queue; a smaller size has no effect."""
+        self._queue.permits.widen(receiver_queue_size)
 
     # Events of the connection
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
-        self._permits.arrived()
-        if run.epoch < self._epoch and self._epoch:
-            self._permits.use(run.total_messages)
-            return
-        self._queue.extend(entries_of(buffer, run, self._partition))
-        self._wake()
+        self._queue.run_arrived(buffer, run)
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
-        message_id = id_of(command, self._partition)
-        self._permits.arrived()
-        if not intact:
-            self._discard(message_id, "its checksum is wrong", CommandAck.ChecksumMismatch)
-            return
-        try:
-            arrived = entry_of(command, entry, self._partition)
-        except EntryError as error:
-            self._discard(message_id, error, CommandAck.BatchDeSerializeError)
-            return
-        epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
-        if epoch < self._epoch and self._epoch:
-            self._permits.use(arrived.num_messages)
-            return
-        if arrived.ack_set:
-            self._acks.known(message_id.position, arrived.batch_size, arrived.ack_set)
-        self._queue.append(arrived)
-        self._wake()
+        self._queue.entry_arrived(command, entry, intact)
 
     def active_changed(self, active: bool) -> None:
         self.active = active
@@ -275,19 +185,19 @@ class Consumer(Attachment):
 
         :raises PulsarException: the broker refused, or the consumer is closed
         """
-        self.check_open()
+        self._attachment.check_open()
         answer = self._individual(meant_by(message))
         if answer is not None:
             await answer
 
     def _individual(self, message_id: MessageId) -> Future[None] | None:
-        for position in self._opening.chunks.acknowledged(message_id.position):
-            self._acknowledge_entry(position)
+        for position in self._queue.chunks.acknowledged(message_id.position):
+            self._acks.entry(position)
         return self._acks.individual(message_id)
 
     def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`acknowledge`, without waiting for an answer."""
-        self.check_open()
+        self._attachment.check_open()
         self._individual(meant_by(message))
 
     @property
@@ -300,61 +210,29 @@ class Consumer(Attachment):
 
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
         """
-        self.check_open()
+        self._attachment.check_open()
         if self._options.is_shared:
             raise InvalidConfiguration("cumulative acknowledgement is not possible on a shared subscription")
         message_id = meant_by(message)
-        self._opening.chunks.acknowledged_until(message_id.position)
+        self._queue.chunks.acknowledged_until(message_id.position)
         answer = self._acks.cumulative(message_id)
         if answer is not None:
             await answer
-
-    def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
-        self.check_open()
-        position = meant_by(message).position
-        self._taken.refused(position)
-        self._nacks.add(position)
 
     def flush_acknowledgements(self) -> None:
         """Sends collected acknowledgements now."""
         self._acks.flush()
 
+    # Redelivery
+
+    def negative_acknowledge(self, message: Acknowledged) -> None:
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
+        self._attachment.check_open()
+        self._redelivery.refused(meant_by(message).position)
+
     def redeliver_unacknowledged_messages(self) -> None:
         """Requests redelivery of all unacknowledged messages of this consumer."""
-        self.check_open()
-        if self._connection is not None:
-            self._acks.flush()
-            cleared = self._forget_messages()
-            self._taken.forget()
-            if not self._options.is_shared:
-                # Messages that were in transit before the broker rewound have a lower number.
-                self._epoch += 1
-            self._connection.wire.send(self._commands.redeliver([], self._epoch))
-            # Only after the request, or the broker would continue from its old position.
-            self._permits.use(cleared)
-
-    def _redeliver(self, positions: list[tuple[int, int]]) -> None:
-        if self._closed or self._failure is not None:
-            return
-        if not self._options.is_shared:
-            # Exclusive and Failover subscriptions rewind as a whole.
-            self.redeliver_unacknowledged_messages()
-        else:
-            self._ask_again(self._taken.without_dead(positions, self._ask_again))
-
-    def _ask_again(self, positions: list[tuple[int, int]]) -> None:
-        if positions and self._connection is not None:
-            whole = self._opening.chunks.all_of(positions)
-            self._connection.wire.send(self._commands.redeliver(whole, 0))
-
-    def _discard(
-        self, message_id: MessageId, reason: object, why: CommandAck.ValidationError, messages: int = 1
-    ) -> None:
-        log.warning("%s: discarding message %s: %s", self._topic, message_id, reason)
-        self._permits.use(messages)
-        if self._connection is not None:
-            self._connection.wire.send(self._commands.discard(message_id, why))
+        self._redelivery.request_all()
 
     # Positions
 
@@ -363,157 +241,55 @@ class Consumer(Attachment):
 
         :raises PulsarException: the broker refused, or the consumer is not connected
         """
-        connection = self._connected_to()
-        while self._seeking is not None:
-            await finished(self._loop, self._seeking)
-        self._seeking = self._loop.create_future()
-        request_id = connection.wire.new_request_id()
-        try:
-            command = self._commands.seek(request_id, target)
-            await connection.ask(request_id, command, self._services.operation_timeout)
-            cleared = self._forget_messages()
-            if self._connection is connection:
-                # A non-persistent topic has no positions, so its broker does not close the consumer.
-                self._permits.use(cleared)
-            self._acks.forget()
-            self._nacks.forget()
-            self._taken.forget()
-            self._last_taken = None
-            self._start = target if isinstance(target, MessageId) else None
-            self._place = StartPosition(self._start, self._options.start_message_id_inclusive)
-        finally:
-            self._seeking.set_result(None)
-            self._seeking = None
-        await self._until_attached()
-
-    async def _before_reattach(self) -> None:
-        if self._seeking is not None:
-            await finished(self._loop, self._seeking)
-
-    async def _until_attached(self) -> None:
-        if self._connection is not None:
-            return
-        self.check_open()
-        end = self._loop.time() + self._services.operation_timeout
-        await self._attachments.wait(end, f"{self._topic}: could not be attached in time")
-        self.check_open()
+        await self._positions.seek(target)
 
     async def get_last_message_id(self) -> MessageId:
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
-        return (await self._last_message_id())[0]
-
-    async def _last_message_id(self) -> tuple[MessageId, tuple[int, int] | None]:
-        """Also returns the mark-delete position, if the broker sends it."""
-        connection = self._connected_to()
-        request_id = connection.wire.new_request_id()
-        command = self._commands.last_message_id(request_id)
-        answered: BaseCommand = await connection.ask(request_id, command, self._services.operation_timeout)
-        return last_message_of(answered.getLastMessageIdResponse)
+        return (await self._positions.last_message())[0]
 
     async def has_message_available(self) -> bool:
         """Whether the topic has a message after the last received one."""
-        self.check_open()
-        if self._queue or self._ready or self._aside.entry is not None:
-            return True
-        last, mark = await self._last_message_id()
-        if last.entry_id() < 0:
-            return False
-        if self._last_taken is not None:
-            return last > self._last_taken
-        behind = StartPosition(self._start, self._place.inclusive).is_before(last)
-        if behind is not None:
-            return behind
-        return mark is None or last.position > mark
+        return await self._positions.has_message_available()
 
     # Life
 
     async def _announce(self, connection: Connection) -> None:
-        self._forget_messages()
+        self._queue.forget()
         self._acks.forget()
         self._taken.forget()
-        if not self._options.durable:
-            inclusive = self._place.inclusive and self._last_taken is None
-            self._start = self._last_taken or self._start
-            self._place = StartPosition(self._start, inclusive)
-        wire = connection.wire
-        request_id = wire.new_request_id()
-        wire.consumers[self._id] = self
-        command = self._commands.subscribe(request_id, self._start, self._epoch)
-        asked = self._asked = connection.ask(request_id, command, self._services.operation_timeout)
-        take_back_unanswered(asked, lambda: self._take_back(connection))
-        try:
-            await asked
-        except PulsarException:
-            wire.consumers.pop(self._id, None)
-            raise
-        if wire.consumers.get(self._id) is not self:
-            raise NotConnected(f"{self._topic}: closed again by the broker")
-
-    def _moved(self) -> None:
-        opened = self._id in self._services.attachments
-        if not self._options.durable and (opened or self._start != MessageId.latest):
-            # Message ids are not valid in the other cluster; all messages of this one were received.
-            self._last_taken, self._start = None, MessageId.earliest
-
-    def _attached(self, connection: Connection) -> None:
-        self._permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))
-        self._attachments.wake()
-
-    def _forget_messages(self) -> int:
-        """Drops messages that were not received yet; returns their number of permits."""
-        cleared = sum(entry.num_messages for entry in self._queue) + len(self._ready)
-        cleared += self._aside.forget()
-        self._queue.clear()
-        self._ready.clear()
-        self._opening.chunks.forget()
-        return cleared
-
-    def _ended(self, error: PulsarException) -> None:
-        self._forget_messages()
-        self._wake()
-        self._attachments.wake()
-
-    def _ask_close(self, connection: Connection) -> Future[BaseCommand]:
-        request_id = connection.wire.new_request_id()
-        return connection.ask(request_id, self._commands.close(request_id), self._services.operation_timeout)
-
-    def _take_back(self, connection: Connection) -> Future[BaseCommand]:
-        connection.wire.consumers.pop(self._id, None)
-        return self._ask_close(connection)
+        start, epoch = self._positions.subscribing(), self._queue.epoch
+        await self._attachment.introduce(
+            connection, lambda request_id: self._commands.subscribe(request_id, start, epoch)
+        )
 
     async def unsubscribe(self) -> None:
         """Deletes the subscription, and closes.
 
         :raises PulsarException: the broker refused; the consumer stays open
         """
-        connection = self._connected_to()
+        connection = self._attachment.connected_to()
         self._acks.flush()
-        request_id = connection.wire.new_request_id()
-        command = self._commands.unsubscribe(request_id)
-        await connection.ask(request_id, command, self._services.operation_timeout)
-        connection.wire.consumers.pop(self._id, None)
+        await self._attachment.ask(connection, self._commands.unsubscribe)
+        self._attachment.forget(connection)
         self._end()
 
     async def close(self) -> None:
         """Sends collected acknowledgements, and closes. Idempotent."""
-        if self._closed:
+        if self._attachment.closed:
             return
-        connection = self._connection
+        connection = self._attachment.connection
         self._acks.close()
         self._end()
         try:
             await self._taken.close()
         finally:
-            if connection is not None and not connection.closed:
-                await self._goodbye(self._ask_close(connection))
-                connection.wire.consumers.pop(self._id, None)
+            await self._attachment.say_goodbye(connection)
 
     def _end(self) -> None:
-        self._stop()
-        self._nacks.forget()
-        self._taken.forget()
-        self._forget_messages()
-        if self._failure is None:
-            self._failure = AlreadyClosed(f"{self._topic}: closed")
-        self._wake()
-        self._attachments.wake()
+        self._attachment.stop()
+        self._redelivery.forget()
+        self._queue.end()
+
+
+def _consumers(wire: Wire) -> dict[int, ConsumerEnd]:
+    return wire.consumers

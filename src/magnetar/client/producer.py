@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from magnetar.client.attachment import Attachment, Services, take_back_unanswered
+from magnetar.client.attachment import Attached, Attachment, Services
 from magnetar.client.chunks import SharedOutcome
 from magnetar.client.connection import Connection
 from magnetar.client.entries import Closing
@@ -19,7 +19,6 @@ from magnetar.client.exceptions import (
     InvalidMessage,
     MessageTooBig,
     NotAllowedError,
-    NotConnected,
     ProducerQueueIsFull,
     PulsarException,
     Result,
@@ -36,6 +35,7 @@ from magnetar.client.outgoing_message import (
     compressed,
 )
 from magnetar.client.timing import within
+from magnetar.client.wire import ProducerEnd, Wire
 from magnetar.io.interfaces import Cancellable, Future
 from magnetar.io.waiting import settle
 from magnetar.naming.topic_name import TopicName
@@ -51,7 +51,7 @@ _SEQUENCE_IDS = 2**63 - 1
 SendCallback = Callable[[Result, MessageId | None], object]
 
 
-class Producer(Attachment):
+class Producer(Attached):
     """A producer; see ``Client.create_producer``."""
 
     def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
@@ -59,10 +59,21 @@ class Producer(Attachment):
 
         :raises CryptoError: the key for encryption cannot be read, or is not a key
         """
-        super().__init__(services, topic)
+        attachment = Attachment[ProducerEnd](
+            services,
+            topic,
+            self,
+            _producers,
+            announce=self._announce,
+            close_command=self._close_command,
+            attached=self._send_again,
+            ended=self._fail_pending,
+        )
+        super().__init__(services, attachment)
         options.check()
+        self._loop = services.io.loop
         self._options = options
-        self._closing = Closing(self._id, services, options)
+        self._closing = Closing(attachment.id, services, options)
         self._name = options.producer_name or ""
         self._partition = TopicName.parse(topic).partition_index
         self._epoch = 0
@@ -116,7 +127,7 @@ class Producer(Attachment):
 
         wanted = self.message_options(options)
         if self._options.block_if_queue_full and (self._queued or self._is_full):
-            self.check_open()
+            self._attachment.check_open()
             self._queued.append((content, done, sequence_id, wanted))
         else:
             self.enqueue(content, done, sequence_id, wanted)
@@ -152,10 +163,12 @@ class Producer(Attachment):
         :raises PulsarException: as :meth:`send`, for errors that are known immediately; then ``done`` is not
             called
         """
-        self.check_open()
+        self._attachment.check_open()
         settings = self._options
         if self._pending_messages >= settings.max_pending_messages:
-            raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
+            raise ProducerQueueIsFull(
+                f"{self._attachment.topic}: {self._pending_messages} messages are pending"
+            )
         limit = self.max_message_size
         may_be_smaller = settings.compression_type != CompressionType.NONE
         if len(content) > limit and not (may_be_smaller or settings.chunking_enabled):
@@ -165,7 +178,7 @@ class Producer(Attachment):
             self._next_sequence_id = sequence_id + 1
         elif not 0 <= sequence_id < _SEQUENCE_IDS:
             raise InvalidMessage(
-                f"{self._topic}: the sequence id must be from 0 to 2^63-2, not {sequence_id}"
+                f"{self._attachment.topic}: the sequence id must be from 0 to 2^63-2, not {sequence_id}"
             )
         elif sequence_id >= (self._next_sequence_id or 0):
             self._next_sequence_id = sequence_id + 1
@@ -180,7 +193,7 @@ class Producer(Attachment):
         except (TypeError, ValueError) as error:
             # A value has the wrong type, or is out of range: the message is not pending.
             self._pending_messages -= 1
-            raise InvalidMessage(f"{self._topic}: {error}") from error
+            raise InvalidMessage(f"{self._attachment.topic}: {error}") from error
 
     def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
         """Publishes a prepared entry, after everything that was enqueued before.
@@ -190,9 +203,11 @@ class Producer(Attachment):
 
         :raises PulsarException: the producer is closed or has failed for good, or too many are pending
         """
-        self.check_open()
+        self._attachment.check_open()
         if self._is_full:
-            raise ProducerQueueIsFull(f"{self._topic}: {self._pending_messages} messages are pending")
+            raise ProducerQueueIsFull(
+                f"{self._attachment.topic}: {self._pending_messages} messages are pending"
+            )
         self._send_batch()
         self._pending_messages += 1
         self._next_sequence_id = max(self._next_sequence_id or 0, entry.highest_sequence_id + 1)
@@ -206,7 +221,7 @@ class Producer(Attachment):
     @property
     def max_message_size(self) -> int:
         """Largest payload that the broker accepts, in bytes; the default without a connection."""
-        connection = self._connection
+        connection = self._attachment.connection
         return connection.wire.max_message_size if connection is not None else DEFAULT_MAX_MESSAGE_SIZE
 
     def _send_single(
@@ -301,8 +316,8 @@ class Producer(Attachment):
             self._refuse(done, error)
             return
         self._pending.append(Pending(sequence_id, max(highest, sequence_id), frame, done, batched, now))
-        if self._connection is not None:
-            self._connection.send(frame)
+        if self._attachment.connection is not None:
+            self._attachment.connection.send(frame)
         if self._send_timer is None and self._options.send_timeout_millis > 0:
             delay = self._options.send_timeout_millis / 1000
             self._send_timer = self._loop.call_later(delay, self._send_due)
@@ -323,7 +338,7 @@ class Producer(Attachment):
         if left > 0.0002:
             self._send_timer = self._loop.call_later(left, self._send_due)
         else:
-            self._fail_pending(Timeout(f"{self._topic}: no receipt within {seconds:g} s"))
+            self._fail_pending(Timeout(f"{self._attachment.topic}: no receipt within {seconds:g} s"))
 
     async def flush(self) -> None:
         """Sends the open batch and waits until no message is pending; callbacks get failures."""
@@ -365,7 +380,7 @@ class Producer(Attachment):
                     self._moved_on()
                     break
             return
-        connection = self._connection
+        connection = self._attachment.connection
         if connection is not None:
             # Pending messages are sent again, in order, on a new connection.
             connection.abort(error)
@@ -397,21 +412,8 @@ class Producer(Attachment):
     # Life
 
     async def _announce(self, connection: Connection) -> None:
-        wire = connection.wire
-        request_id = wire.new_request_id()
-        command = self._command(request_id)
-        wire.producers[self._id] = self
         waits = self._options.access_mode == ProducerAccessMode.WaitForExclusive
-        seconds = self._services.operation_timeout
-        asked = self._asked = connection.ask(request_id, command, seconds, or_forever=waits)
-        take_back_unanswered(asked, lambda: self._take_back(connection))
-        try:
-            answered: BaseCommand = await asked
-        except PulsarException:
-            wire.producers.pop(self._id, None)
-            raise
-        if wire.producers.get(self._id) is not self:
-            raise NotConnected(f"{self._topic}: closed again by the broker")
+        answered = await self._attachment.introduce(connection, self._open_command, or_forever=waits)
         success = answered.producer_success
         if not self._name or success.producer_name != self._name:
             self._name = success.producer_name
@@ -423,11 +425,11 @@ class Producer(Attachment):
         if success.HasField("topic_epoch"):
             self._topic_epoch = success.topic_epoch
 
-    def _command(self, request_id: int) -> BaseCommand:
+    def _open_command(self, request_id: int) -> BaseCommand:
         command = BaseCommand(type=BaseCommand.PRODUCER)
         producer = command.producer
-        producer.topic = self._topic
-        producer.producer_id = self._id
+        producer.topic = self._attachment.topic
+        producer.producer_id = self._attachment.id
         producer.request_id = request_id
         producer.epoch = self._epoch
         self._epoch += 1
@@ -444,43 +446,38 @@ class Producer(Attachment):
             producer.topic_epoch = self._topic_epoch
         return command
 
-    def _attached(self, connection: Connection) -> None:
+    def _close_command(self, request_id: int) -> BaseCommand:
+        command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+        command.close_producer.producer_id = self._attachment.id
+        command.close_producer.request_id = request_id
+        return command
+
+    def _send_again(self, connection: Connection) -> None:
         for each in self._pending:
             connection.send(each.frame)
 
-    def _ended(self, error: PulsarException) -> None:
-        self._fail_pending(error)
-
-    def _tell_closed(self, connection: Connection) -> Future[BaseCommand]:
-        request_id = connection.wire.new_request_id()
-        command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
-        command.close_producer.producer_id = self._id
-        command.close_producer.request_id = request_id
-        return connection.ask(request_id, command, self._services.operation_timeout)
-
-    def _take_back(self, connection: Connection) -> Future[BaseCommand]:
-        connection.wire.producers.pop(self._id, None)
-        return self._tell_closed(connection)
-
     async def close(self) -> None:
         """Publishes pending messages, within the operation time-out, then closes. Idempotent."""
-        if self._closed:
+        attachment = self._attachment
+        if attachment.closed:
             return
-        if self._failure is None and self._connection is not None:
+        if attachment.failure is None and attachment.connection is not None:
             seconds = self._services.operation_timeout
             try:
-                await within(self._loop, seconds, self.flush(), f"{self._topic}: flush")
+                await within(self._loop, seconds, self.flush(), f"{self._attachment.topic}: flush")
             except Timeout as error:
                 log.warning("%s; discarding pending messages", error)
-        connection = self._connection
-        self._stop()
+        connection = attachment.connection
+        attachment.stop()
         for timer in (self._batch_timer, self._send_timer):
             if timer is not None:
                 timer.cancel()
         try:
-            if connection is not None and not connection.closed:
-                await self._goodbye(self._tell_closed(connection))
-                connection.wire.producers.pop(self._id, None)
+            await attachment.say_goodbye(connection)
         finally:
             # Nothing else ends the wait of their senders, whatever the broker answers.
-            self._fail_pending(AlreadyClosed(f"{self._topic}: closed"))
+            self._fail_pending(AlreadyClosed(f"{self._attachment.topic}: closed"))
+
+
+def _producers(wire: Wire) -> dict[int, ProducerEnd]:
+    return wire.producers

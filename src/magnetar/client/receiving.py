@@ -176,7 +176,8 @@ class Permits:
         self._threshold = max(1, queue_size // 2)
         self._give = give
         self._used = 0
-        self._one_is_asked_for = False
+        self.one_is_asked_for = False
+        """With a queue of size 0: whether one message was requested that has not arrived."""
 
     def use(self, messages: int) -> None:
         """Counts received messages; permits for as many are sent once per half a queue."""
@@ -189,13 +190,9 @@ class Permits:
 
     def ask_for_one(self) -> None:
         """Requests one message, with a queue of size 0."""
-        if self._queue_size == 0 and not self._one_is_asked_for:
-            self._one_is_asked_for = True
+        if self._queue_size == 0 and not self.one_is_asked_for:
+            self.one_is_asked_for = True
             self._give(1)
-
-    def arrived(self) -> None:
-        """Notes an arrival: the next message needs another :meth:`ask_for_one`."""
-        self._one_is_asked_for = False
 
     def widen(self, queue_size: int) -> None:
         """Enlarges the queue; a smaller size has no effect."""
@@ -212,8 +209,8 @@ class Permits:
         :param waited: whether the program waits for a message
         """
         self._used = 0
-        self._one_is_asked_for = self._queue_size == 0 and (waited or (listened and self._one_is_asked_for))
-        permits = 1 if self._one_is_asked_for else self._queue_size
+        self.one_is_asked_for = self._queue_size == 0 and (waited or (listened and self.one_is_asked_for))
+        permits = 1 if self.one_is_asked_for else self._queue_size
         if permits:
             self._give(permits)
 

@@ -66,7 +66,7 @@ class Consuming:
         services = Client("pulsar://broker", io=io).services
         known = ConsumerOptions(consumer_type=ConsumerType.Shared, ack_group_time_ms=0, **options)
         self.consumer = Consumer(services, _TOPIC, "s", known)
-        self.consumer._connection = outside
+        self.consumer._attachment.connection = outside
         self._entries = count()
 
     def comes(self, uuid: str, chunk: int, published_seconds_ago: float = 0.0) -> None:
@@ -195,10 +195,10 @@ def test_who_has_ended_acknowledges_nothing_any_more() -> None:
     consuming.comes("a", 0)
     assert consuming.take() is None
     consuming.consumer._end()
-    consuming.consumer._connection = None
+    consuming.consumer._attachment.connection = None
     consuming.wait(2 * _MINUTE)
     assert consuming.outside.acknowledged == []
-    assert not consuming.consumer._opening.chunks._open
+    assert not consuming.consumer._queue.chunks._open
 
 
 def test_readers_are_told_as_consumers_are() -> None:

@@ -7,13 +7,14 @@ from typing import Any, cast
 import pytest
 from simulated_io import Simulation, simulated_io
 
-from magnetar.client.attachment import Attachment, Services
+from magnetar.client.attachment import Attached, Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import ConnectError, PulsarException
 from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.security import Address
-from magnetar.client.wire import Assigned
+from magnetar.client.wire import Assigned, ProducerEnd
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 FIRST, SECOND, THIRD, PROXY = (Address(name, 6650) for name in ("first", "second", "third", "proxy"))
 
@@ -43,12 +44,24 @@ class LookedUp(Lookup):
         return self.found
 
 
-class Attached(Attachment):
-    async def _announce(self, connection: Connection) -> None:
-        """It is known at once."""
+class Introduced(Attached):
+    """It is known at once, and nothing waits for it."""
 
-    def _attached(self, connection: Connection) -> None:
-        """Nothing waits."""
+    def __init__(self, services: Services) -> None:
+        attachment = Attachment[ProducerEnd](
+            services,
+            "t",
+            cast(ProducerEnd, self),
+            lambda wire: wire.producers,
+            announce=self._announce,
+            close_command=lambda _request_id: BaseCommand(),
+            attached=lambda _connection: None,
+            ended=self._ended,
+        )
+        super().__init__(services, attachment)
+
+    async def _announce(self, connection: Connection) -> None:
+        """The broker does not need to be asked."""
 
     def _ended(self, error: PulsarException) -> None:
         raise AssertionError(error)
@@ -67,7 +80,7 @@ class Case:
             operation_timeout=10,
             open_producer=cast(Any, None),
         )
-        self.attached = Attached(services, "t")
+        self.attached = Introduced(services)
         self.simulation.loop.run_until(self.attached.open())
 
     def closed(self, assigned: Assigned | None, seconds: float = 0.001) -> None:

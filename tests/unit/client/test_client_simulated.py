@@ -205,7 +205,7 @@ def test_permits_of_what_is_thrown_away_go_behind_the_request_for_it() -> None:
         client.services, "persistent://public/default/t", "s", ConsumerOptions(receiver_queue_size=4)
     )
     connection: Any = Noted()
-    consumer._connection = connection
+    consumer._attachment.connection = connection
     entry = build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"content")
     for number in range(3):
         command = CommandMessage(consumer_id=1, message_id=MessageIdData(ledgerId=1, entryId=number))
@@ -253,7 +253,7 @@ def test_closing_a_producer_ends_though_its_broker_does_not_answer() -> None:
     # A connection that takes everything and says nothing.
     connection: Any = Noted()
     connection.closed = True
-    producer._connection = connection
+    producer._attachment.connection = connection
     producer._send_batch = lambda: None  # type: ignore[method-assign]
     loop.run_until(producer.close())
     assert [type(error) for error in ends] == [AlreadyClosed]

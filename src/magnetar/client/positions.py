@@ -1,0 +1,110 @@
+"""Where a consumer is in its topic: the start position, seeking, and whether messages follow."""
+
+from __future__ import annotations
+
+from magnetar.client.acknowledging import Acknowledgements
+from magnetar.client.attachment import Attachment
+from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
+from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions
+from magnetar.client.receiver_queue import ReceiverQueue
+from magnetar.client.receiving import StartPosition
+from magnetar.client.redelivery import Redelivery
+from magnetar.client.wire import ConsumerEnd
+from magnetar.io.interfaces import Future, Loop
+from magnetar.io.waiting import finished
+
+
+class Positions:
+    """The positions of one consumer."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        attachment: Attachment[ConsumerEnd],
+        options: ConsumerOptions,
+        commands: ConsumerCommands,
+        *,
+        queue: ReceiverQueue,
+        acks: Acknowledgements,
+        redelivery: Redelivery,
+    ) -> None:
+        self._loop = loop
+        self._attachment = attachment
+        self._durable = options.durable
+        self._inclusive = options.start_message_id_inclusive
+        self._commands = commands
+        self._queue = queue
+        self._acks = acks
+        self._redelivery = redelivery
+        self._start = options.start_message_id
+        """Start position of a non-durable subscription; None: the broker knows it."""
+        self._seeking: Future[None] | None = None
+
+    async def seek(self, target: MessageId | int) -> None:
+        """As :meth:`Consumer.seek`."""
+        attachment, queue = self._attachment, self._queue
+        connection = attachment.connected_to()
+        while self._seeking is not None:
+            await finished(self._loop, self._seeking)
+        self._seeking = self._loop.create_future()
+        try:
+            await attachment.ask(connection, lambda request_id: self._commands.seek(request_id, target))
+            cleared = queue.forget()
+            if attachment.connection is connection:
+                # A non-persistent topic has no positions, so its broker does not close the consumer.
+                queue.permits.use(cleared)
+            self._acks.forget()
+            self._redelivery.forget()
+            queue.last_taken = None
+            self._start = target if isinstance(target, MessageId) else None
+            queue.start = StartPosition(self._start, self._inclusive)
+        finally:
+            self._seeking.set_result(None)
+            self._seeking = None
+        await attachment.until_attached()
+
+    async def until_sought(self) -> None:
+        """Waits for the answer to a seek in progress."""
+        if self._seeking is not None:
+            await finished(self._loop, self._seeking)
+
+    async def last_message(self) -> tuple[MessageId, tuple[int, int] | None]:
+        """Returns the topic's last message, and the mark-delete position, if the broker sends it.
+
+        :raises PulsarException: the broker refused, or the consumer is not connected
+        """
+        answered = await self._attachment.ask(self._attachment.connected_to(), self._commands.last_message_id)
+        return last_message_of(answered.getLastMessageIdResponse)
+
+    async def has_message_available(self) -> bool:
+        """As :meth:`Consumer.has_message_available`."""
+        self._attachment.check_open()
+        queue = self._queue
+        if queue:
+            return True
+        last, mark = await self.last_message()
+        if last.entry_id() < 0:
+            return False
+        if queue.last_taken is not None:
+            return last > queue.last_taken
+        behind = StartPosition(self._start, queue.start.inclusive).is_before(last)
+        if behind is not None:
+            return behind
+        return mark is None or last.position > mark
+
+    def subscribing(self) -> MessageId | None:
+        """Returns the start position for SUBSCRIBE. A non-durable subscription starts after the last message
+        that was received."""
+        queue = self._queue
+        if not self._durable:
+            inclusive = queue.start.inclusive and queue.last_taken is None
+            self._start = queue.last_taken or self._start
+            queue.start = StartPosition(self._start, inclusive)
+        return self._start
+
+    def migrated(self) -> None:
+        """Continues at the beginning of another cluster's topic: message ids of this one are not valid there,
+        and all its messages were received."""
+        if not self._durable and (self._attachment.opened or self._start != MessageId.latest):
+            self._queue.last_taken, self._start = None, MessageId.earliest

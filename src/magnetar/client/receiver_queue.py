@@ -1,0 +1,231 @@
+"""The receiver queue of a consumer: entries that have arrived, their messages, and permits."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from magnetar.client.acknowledging import Acknowledgements
+from magnetar.client.attachment import Attachment
+from magnetar.client.consumer_commands import ConsumerCommands
+from magnetar.client.entries import MessageOpening
+from magnetar.client.exceptions import InvalidMessage, PulsarException
+from magnetar.client.message import Message, RawEntry, entries_of, entry_of, id_of
+from magnetar.client.message_id import MessageId
+from magnetar.client.options import ConsumerOptions
+from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
+from magnetar.client.unpacking import Aside
+from magnetar.client.wire import ConsumerEnd
+from magnetar.io.interfaces import ClientIo
+from magnetar.protocol.errors import EntryError
+from magnetar.protocol.hot_client_decode import MessageRun
+from magnetar.protocol.pulsar_api_pb2 import CommandAck, CommandMessage
+
+log = logging.getLogger(__name__)
+
+
+class ReceiverQueue:
+    """Entries of one consumer that the program has not received, and the messages in them."""
+
+    def __init__(
+        self,
+        io: ClientIo,
+        attachment: Attachment[ConsumerEnd],
+        options: ConsumerOptions,
+        commands: ConsumerCommands,
+        *,
+        partition: int,
+        taken: Taken,
+        acks: Acknowledgements,
+    ) -> None:
+        """:param partition: number of the topic's partition; -1: not partitioned
+
+        :param taken: notes the messages that the program receives
+        :param acks: acknowledges what is not delivered
+        """
+        self._attachment = attachment
+        self._commands = commands
+        self._partition = partition
+        self._taken = taken
+        self._acks = acks
+        self._entries: deque[RawEntry] = deque()
+        self._ready: deque[Message] = deque()
+        self._arrivals = Arrivals(io.loop)
+        self.on_arrival: Callable[[], object] | None = None
+        """Called when entries have arrived, or when the consumer has ended."""
+        self.epoch = 0
+        """Number of requests to deliver all messages again; entries with a lower one are dropped."""
+        self.start = StartPosition(None, options.start_message_id_inclusive)
+        """Where the messages begin; earlier ones are dropped."""
+        self.last_taken: MessageId | None = None
+        """The last message, or the last entry, that the program received."""
+        self.permits = Permits(options.receiver_queue_size, self._flow)
+        self._aside = Aside(io.loop, options.unpacking, self._opened_aside, self._not_opened)
+        self._opening = MessageOpening(
+            io,
+            attachment.topic,
+            options,
+            used=self.permits.use,
+            acknowledge=acks.entry,
+            withheld=taken.withheld,
+            open_waiting=self._open_all,
+            aside=self._aside.takes,
+        )
+        self.chunks = self._opening.chunks
+
+    def __bool__(self) -> bool:
+        """Whether anything has arrived that the program has not received."""
+        return bool(self._entries or self._ready) or self._aside.entry is not None
+
+    # Arrivals
+
+    def run_arrived(self, buffer: bytes, run: MessageRun) -> None:
+        """As :meth:`ConsumerEnd.messages`."""
+        self.permits.one_is_asked_for = False
+        if run.epoch < self.epoch and self.epoch:
+            self.permits.use(run.total_messages)
+            return
+        self._entries.extend(entries_of(buffer, run, self._partition))
+        self._wake()
+
+    def entry_arrived(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
+        """As :meth:`ConsumerEnd.message`."""
+        message_id = id_of(command, self._partition)
+        self.permits.one_is_asked_for = False
+        if not intact:
+            self._discard(message_id, "its checksum is wrong", CommandAck.ChecksumMismatch)
+            return
+        try:
+            arrived = entry_of(command, entry, self._partition)
+        except EntryError as error:
+            self._discard(message_id, error, CommandAck.BatchDeSerializeError)
+            return
+        epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
+        if epoch < self.epoch and self.epoch:
+            self.permits.use(arrived.num_messages)
+            return
+        if arrived.ack_set:
+            self._acks.known(message_id.position, arrived.batch_size, arrived.ack_set)
+        self._entries.append(arrived)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._arrivals.wake()
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    async def arrival(self, end: float | None) -> None:
+        """Waits until entries have arrived, or the consumer has ended.
+
+        :param end: time of the loop; None: without limit
+        :raises Timeout: nothing arrived in time
+        """
+        self.permits.ask_for_one()
+        await self._arrivals.wait(end, f"{self._attachment.topic}: no message arrived in time")
+
+    # What the program receives
+
+    def take_entry(self) -> RawEntry | None:
+        """Returns the next entry; None: none has arrived.
+
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        self._attachment.check_open()
+        while self._entries:
+            entry = self._entries.popleft()
+            self.permits.use(entry.num_messages)
+            if not self.start.skips(entry.message_id()):
+                self.last_taken = entry.message_id()
+                return entry
+        return None
+
+    def take(self) -> Message | None:
+        """Returns the next message; None: none has arrived.
+
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        attachment = self._attachment
+        # A call of check_open for each message would cost more than this.
+        if attachment.closed or attachment.failure is not None:
+            attachment.check_open()
+        while True:
+            while self._ready:
+                message = self._ready.popleft()
+                self.permits.use(1)
+                message_id = message.message_id()
+                if self.start.matters and self.start.skips(message_id):
+                    continue
+                self.last_taken = message_id
+                if self._taken.matters:
+                    self._taken.add(message)
+                return message
+            if self._aside.entry is not None:
+                return None
+            if not self._entries:
+                if self.on_arrival is not None:
+                    self.permits.ask_for_one()
+                return None
+            self._open_next()
+
+    def _open_next(self) -> None:
+        entry = self._entries.popleft()
+        try:
+            skipped = self.start.matters and self.start.skips(entry.message_id())
+            self._ready.extend(self._opening.messages(entry, skipped=skipped))
+        except InvalidMessage as error:
+            self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
+
+    def _open_all(self) -> None:
+        while self._entries and self._aside.entry is None:
+            self._open_next()
+
+    def _opened_aside(self, entry: RawEntry) -> None:
+        try:
+            self._ready.extend(entry.messages(self._attachment.topic))
+        except InvalidMessage as error:
+            self._not_opened(entry, error)
+            return
+        self._wake()
+
+    def _not_opened(self, entry: RawEntry, error: PulsarException) -> None:
+        if isinstance(error, InvalidMessage):
+            self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
+            self._wake()
+        else:
+            # The entry is intact, and another consumer may have memory for it.
+            self._attachment.fail(error)
+
+    def _discard(
+        self, message_id: MessageId, reason: object, why: CommandAck.ValidationError, messages: int = 1
+    ) -> None:
+        log.warning("%s: discarding message %s: %s", self._attachment.topic, message_id, reason)
+        self.permits.use(messages)
+        connection = self._attachment.connection
+        if connection is not None:
+            connection.wire.send(self._commands.discard(message_id, why))
+
+    # The broker's side
+
+    def _flow(self, permits: int) -> None:
+        connection = self._attachment.connection
+        if connection is not None:
+            connection.wire.send(self._commands.flow(permits))
+
+    def attached(self) -> None:
+        """Sends permits on a new connection."""
+        self.permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))
+
+    def forget(self) -> int:
+        """Drops messages that were not received yet; returns their number of permits."""
+        cleared = sum(entry.num_messages for entry in self._entries) + len(self._ready)
+        cleared += self._aside.forget()
+        self._entries.clear()
+        self._ready.clear()
+        self.chunks.forget()
+        return cleared
+
+    def end(self) -> None:
+        """Drops everything; waiting callers get the error of the consumer."""
+        self.forget()
+        self._wake()

@@ -1,0 +1,80 @@
+"""The requests of a consumer for redelivery."""
+
+from __future__ import annotations
+
+from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
+from magnetar.client.attachment import Attachment
+from magnetar.client.consumer_commands import ConsumerCommands
+from magnetar.client.options import ConsumerOptions
+from magnetar.client.receiver_queue import ReceiverQueue
+from magnetar.client.receiving import Position, Taken
+from magnetar.client.wire import ConsumerEnd
+from magnetar.io.interfaces import Loop
+
+
+class Redelivery:
+    """Requests redelivery of the messages of one consumer."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        attachment: Attachment[ConsumerEnd],
+        options: ConsumerOptions,
+        commands: ConsumerCommands,
+        *,
+        queue: ReceiverQueue,
+        taken: Taken,
+        acks: Acknowledgements,
+    ) -> None:
+        self._attachment = attachment
+        self._shared = options.is_shared
+        self._commands = commands
+        self._queue = queue
+        self._taken = taken
+        self._acks = acks
+        self._nacks = NegativeAcknowledgements(
+            loop, options.negative_ack_redelivery_delay_ms / 1000, self.request
+        )
+
+    def refused(self, position: Position) -> None:
+        """Requests redelivery of an entry after the delay of negative acknowledgements."""
+        self._taken.refused(position)
+        self._nacks.add(position)
+
+    def request_all(self) -> None:
+        """Requests redelivery of all unacknowledged messages.
+
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        self._attachment.check_open()
+        connection = self._attachment.connection
+        if connection is not None:
+            self._acks.flush()
+            cleared = self._queue.forget()
+            self._taken.forget()
+            if not self._shared:
+                # Messages that were in transit before the broker rewound have a lower number.
+                self._queue.epoch += 1
+            connection.wire.send(self._commands.redeliver([], self._queue.epoch))
+            # Only after the request, or the broker would continue from its old position.
+            self._queue.permits.use(cleared)
+
+    def request(self, positions: list[Position]) -> None:
+        """Requests redelivery of entries, but for those that go to the dead letter topic."""
+        if self._attachment.closed or self._attachment.failure is not None:
+            return
+        if not self._shared:
+            # Exclusive and Failover subscriptions rewind as a whole.
+            self.request_all()
+        else:
+            self._send(self._taken.without_dead(positions, self._send))
+
+    def _send(self, positions: list[Position]) -> None:
+        connection = self._attachment.connection
+        if positions and connection is not None:
+            connection.wire.send(self._commands.redeliver(self._queue.chunks.all_of(positions), 0))
+
+    def forget(self) -> None:
+        """Requests nothing of what is waiting."""
+        self._nacks.forget()
+        self._taken.forget()
