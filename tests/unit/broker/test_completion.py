@@ -110,9 +110,9 @@ def test_what_comes_while_a_client_waits_to_be_read_on_stays_behind_what_it_sent
 def test_one_that_goes_while_it_waits_to_be_read_on_is_left_alone() -> None:
     brokers = Brokers()
     peer = another_publisher(brokers, "p")
-    peer.connection.pause_reading()
+    peer.connection.input.pause()
     peer.connection.data_received(frame(BaseCommand.PING, "ping"))
-    peer.connection.resume_reading()
+    peer.connection.input.resume()
     peer.connection.connection_lost(None)
     brokers.one_turn()
     assert not peer.count(BaseCommand.PONG)
@@ -121,15 +121,15 @@ def test_one_that_goes_while_it_waits_to_be_read_on_is_left_alone() -> None:
 def test_one_that_is_stopped_again_while_it_waits_to_be_read_on_waits() -> None:
     brokers = Brokers()
     peer = another_publisher(brokers, "p")
-    peer.connection.pause_reading()
+    peer.connection.input.pause()
     peer.connection.data_received(frame(BaseCommand.PING, "ping"))
-    peer.connection.resume_reading()
-    peer.connection.pause_reading()
+    peer.connection.input.resume()
+    peer.connection.input.pause()
     brokers.one_turn()
     brokers.one_turn()
     assert not peer.count(BaseCommand.PONG)
     assert not peer.reading
-    peer.connection.resume_reading()
+    peer.connection.input.resume()
     brokers.one_turn()
     brokers.one_turn()
     assert peer.count(BaseCommand.PONG) == 1
@@ -141,15 +141,15 @@ def test_one_call_of_the_loop_serves_all_that_may_be_read_on(monkeypatch: pytest
     peers = [another_publisher(brokers, f"p{n}") for n in range(10)]
     calls: list[Any] = []
     for peer in peers:
-        peer.connection.pause_reading()
+        peer.connection.input.pause()
     monkeypatch.setattr(
         brokers.broker.limits.readable, "_loop", type("Loop", (), {"call_soon": calls.append})
     )
     for peer in peers:
         for _ in range(3):
-            peer.connection.resume_reading()
-            peer.connection.pause_reading()
-        peer.connection.resume_reading()
+            peer.connection.input.resume()
+            peer.connection.input.pause()
+        peer.connection.input.resume()
     assert len(calls) == 1
     assert not any(peer.reading for peer in peers)
     calls[0]()

@@ -77,12 +77,12 @@ def _bytes_of_all(two: Two) -> None:
 
 def _pauses(two: Two) -> None:
     with pytest.raises(BrokenInvariant, match="pauses of reading"):
-        two.connection.resume_reading()
+        two.connection.input.resume()
 
 
 def _pauses_of_a_turn(two: Two) -> None:
     with pytest.raises(BrokenInvariant, match="pauses of reading"):
-        two.connection.go_on()
+        two.connection.input.go_on()
 
 
 def _slowed(two: Two) -> None:
@@ -119,7 +119,7 @@ def _handler(two: Two) -> None:
     def defective(_connection: Connection, _command: BaseCommand) -> None:
         raise BrokenInvariant("a handler")
 
-    two.connection._handle = defective
+    two.connection.input._handle_command = defective
     two.failing.send(BaseCommand.PING, "ping")
 
 
@@ -160,7 +160,7 @@ def test_the_log_has_what_was_expected_and_found(
 ) -> None:
     two = Two(monkeypatch)
     with pytest.raises(BrokenInvariant):
-        two.connection.resume_reading()
+        two.connection.input.resume()
     record = next(each for each in caplog.records if "internal error" in each.message)
     assert (record.__dict__["expected"], record.__dict__["found"]) == ("at least 0", "-1")
     assert record.__dict__["error"] == "pauses of reading from 127.0.0.1:1"

@@ -206,10 +206,13 @@ class Bounded:
 
     host, pending_publishes = "h", 0
 
-    def pause_reading(self) -> None:
+    def __init__(self) -> None:
+        self.input = self
+
+    def pause(self) -> None:
         """Waits."""
 
-    def resume_reading(self) -> None:
+    def resume(self) -> None:
         """Goes on."""
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ class Watched:
         self.closed = False
         self.held_back = False
         self.throttled = False
+        self.session = self
         self.greeted = True
         self.pings = 0
         self.aborted = False

@@ -212,7 +212,7 @@ class Requests:
         self.bytes += size
         if not self.paused and (self.count >= MOST or self.bytes >= MOST_BYTES):
             self.paused = True
-            self._connection.pause_reading()
+            self._connection.input.pause()
 
     def ended(self, size: int) -> None:
         """:param size: the same as for :meth:`began`"""
@@ -223,7 +223,7 @@ class Requests:
             violated(self._connection.fail, what, "at least 0", (self.count, self.bytes))
         if self.paused and self.count <= MOST // 2 and self.bytes <= MOST_BYTES // 2:
             self.paused = False
-            self._connection.resume_reading()
+            self._connection.input.resume()
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""One client connection as the event loop sees it: combines reading, session, publishing and writing.
+"""One client connection as the event loop sees it: combines its input, session, publishing and writing.
 
 Reading stops (and nothing else does) when the client or all clients together have too many publishes in
 flight, when the broker holds too many partial frames, or during authentication. Outgoing frames are gathered
@@ -22,7 +22,6 @@ from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.flow.connection import Assigned, KeepAlive
 from magnetar.broker.flow.loop_budget import FRAMES_PRICE, REQUEST_PRICE
 from magnetar.broker.flow.outgoing import Outgoing
-from magnetar.broker.namespaces.lists import TopicList
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.service import BrokerService
 from magnetar.errors import BrokerError
@@ -33,15 +32,160 @@ from magnetar.naming.namespace_name import NamespaceName
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
-from magnetar.security.authentication import PeerCertificate
 
 log = logging.getLogger(__name__)
 
 _OPEN = SessionState.OPEN
 _ACTIVE_CONSUMER_VERSION = 12
-_MIGRATION_VERSION = 20
 _FRAMES_UNASKED = 32
 """Runs of frames that are handled before the loop budget is checked."""
+
+
+class Input:
+    """What the client of one connection sends: handles it in order, and pauses reading."""
+
+    __slots__ = ("_broker", "_connection", "_halted", "_handle_command", "_pauses", "_session", "reader")
+
+    def __init__(
+        self,
+        connection: Connection,
+        broker: BrokerService,
+        session: Session,
+        handle_command: Callable[[Connection, BaseCommand], None],
+    ) -> None:
+        """:param handle_command: handles the commands that are not per message"""
+        self._connection = connection
+        self._broker = broker
+        self._session = session
+        self._handle_command = handle_command
+        self.reader = Reader(broker.limits.max_frame, broker.send_run, broker.ack_run)
+        self._pauses = 0
+        self._halted = False
+        """Whether parsing has stopped: from the first pause until reading resumes."""
+
+    def handle(self) -> None:
+        """Handles what was read, until the client has to wait or only the beginning of a frame is left."""
+        reader, publishing, session = self.reader, self._connection.publishing, self._session
+        unasked = _FRAMES_UNASKED
+        try:
+            while reader.position < reader.limit and not self._halted:
+                room = self._broker.limits.max_pending_publishes - publishing.pending
+                found = reader.next(room if room > 0 else 1)
+                if found == SENDS and session.state is _OPEN:
+                    publishing.publish(reader.buffer, reader.sends)
+                elif not self._take(found):
+                    break
+                unasked -= 1
+                if not unasked:
+                    unasked = _FRAMES_UNASKED
+                    self._broker.budget.spend(FRAMES_PRICE)
+                    if reader.position < reader.limit and not self._halted:
+                        self._wait_for_turn()
+            if reader.position >= reader.limit:
+                # Entries hold references to the parts that they need.
+                reader.buffer = b""
+        except FrameError as error:
+            log.warning(
+                "closing the connection: the client violated the protocol",
+                extra={"peer": session.address, "reason": str(error)},
+            )
+            self._connection.close()
+        except Exception as error:  # noqa: BLE001 - reported
+            connection = self._connection
+            if isinstance(error, BrokenInvariant) and error.owner_ends and not connection.failed:
+                # A topic ends, and its clients are told. The others of this connection go on.
+                _report(connection, error)
+                self._broker.limits.readable.add(self)
+                return
+            connection.fail(error)
+            connection.close()
+
+    def _take(self, found: int) -> bool:
+        """Handles anything but a run of SENDs in an open session; returns False if it has to wait."""
+        session, reader = self._session, self.reader
+        if found == NOTHING:
+            self._broker.limits.partial_frames.grew(self._connection, reader.partial)
+            return False
+        if session.state is not _OPEN and reader.kind != BaseCommand.CONNECT:
+            raise FrameError(f"the first command is {reader.kind}, not CONNECT")
+        if found == ACKS:
+            consumer = session.consumers.get(reader.acks.consumer_id)
+            if consumer is not None:
+                consumer.subscription.acknowledge_run(consumer, reader.acks)
+        elif found == FLOW:
+            consumer_id, permits = reader.flow
+            consumer = session.consumers.get(consumer_id)
+            if consumer is not None:
+                consumer.subscription.flow(consumer, permits)
+        elif found == BAD_SEND:
+            self._connection.publishing.refuse_damaged(reader.sends)
+        elif self._wait_for_turn():
+            return False
+        else:
+            self._take_command()
+        return True
+
+    def _take_command(self) -> None:
+        self._broker.budget.spend(REQUEST_PRICE)
+        command = self.reader.command()
+        if self._session.state is not _OPEN and command.type != BaseCommand.CONNECT:
+            # If a command has two types the last one counts.
+            raise FrameError(f"the first command is {command.type}, not CONNECT")
+        self._handle_command(self._connection, command)
+
+    def _wait_for_turn(self) -> bool:
+        """Whether the rest of what was read has to wait for another turn of the loop."""
+        if self._broker.budget.admits(self):
+            return False
+        self.pause()
+        return True
+
+    def go_on(self) -> None:
+        """Called in another turn of the loop; what is handled now is counted there."""
+        self._pauses -= 1
+        if self._pauses < 0:
+            self._violated_pauses()
+        self.read_on()
+
+    def overfull(self, stop: bool) -> None:
+        """Pauses, or takes the pause back, because of what the client does not read."""
+        if stop:
+            self.pause()
+        else:
+            self.resume()
+
+    def pause(self) -> None:
+        """Stops reading until :meth:`resume` has been called as many times."""
+        self._pauses += 1
+        self._halted = True
+        transport = self._connection.transport
+        if self._pauses == 1 and transport is not None and not transport.is_closing():
+            transport.pause_reading()
+
+    def resume(self) -> None:
+        """Takes back one pause; after the last one reading resumes, in the next turn at the earliest."""
+        self._pauses -= 1
+        if self._pauses < 0:
+            self._violated_pauses()
+        if not self._pauses and not self._session.ended:
+            self._broker.limits.readable.add(self)
+
+    def read_on(self) -> None:
+        """Handles what was read already, then reads on."""
+        if self._pauses or self._session.ended:
+            return
+        self._halted = False
+        if self.reader.position < self.reader.limit:
+            self.handle()
+        transport = self._connection.transport
+        if not self._halted and transport is not None and not transport.is_closing():
+            transport.resume_reading()
+
+    def _violated_pauses(self) -> NoReturn:
+        found, self._pauses = self._pauses, 0
+        violated(
+            self._connection.fail, f"pauses of reading from {self._session.address}", "at least 0", found
+        )
 
 
 class Connection:
@@ -59,25 +203,25 @@ class Connection:
         """
         self.broker = broker
         self.listener = listener
-        self._handle = handle
         self.transport: Transport | None = None
         # A client may have ten thousand producers and consumers: closing all of them takes the loop 0.2 s.
         self.session = Session(partial(start_each, broker.io, "departures"))
         self.non_persistent_pending = 0
         """Publishes in flight on non-persistent topics."""
-        self._reader = Reader(broker.limits.max_frame, broker.send_run, broker.ack_run)
-        self._pauses = 0
-        self._halted = False
-        """Whether parsing has stopped: from the first pause until reading resumes."""
-        self._failed = False
+        self.input = Input(self, broker, self.session, handle)
+        self.failed = False
+        """Whether :meth:`fail` was called."""
         self.outgoing = Outgoing(
-            broker.io.loop, self._dispatch_more, self._overfull, broker.limits.unsent, self.fail
+            broker.io.loop, self.session.read_more, self.input.overfull, broker.limits.unsent, self.fail
         )
         self.publishing = Publishing(self, broker, self.session, self.outgoing)
-        # Topics call these on the object itself, without a detour through the connection.
+        # Topics call these for every entry: methods of this class would cost one more call.
         self.on_durable = self.publishing.on_durable
+        """See :meth:`ProducerConnection.on_durable`."""
         self.on_passed = self.publishing.on_passed
+        """See :meth:`ProducerConnection.on_passed`."""
         self.on_failed = self.publishing.on_failed
+        """See :meth:`ProducerConnection.on_failed`."""
         self.requests = Requests(self, broker.io.loop)
         self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.limits.keep_alive)
 
@@ -100,15 +244,6 @@ class Connection:
         return self.session.supports_partial_producer
 
     @property
-    def topic_watchers(self) -> dict[int, TopicList]:
-        return self.session.topic_watchers
-
-    @property
-    def entry(self) -> bytes:
-        """What follows the command while a SEND is handled that is not per message."""
-        return self._reader.entry
-
-    @property
     def pending_publishes(self) -> int:
         return self.publishing.pending
 
@@ -116,6 +251,18 @@ class Connection:
     def closed(self) -> bool:
         """Whether the connection is closed or closing, so that nothing from its client counts."""
         return self.session.ended
+
+    @property
+    def throttled(self) -> bool:
+        """Whether reading is paused because the client exceeds a publish rate."""
+        return self.publishing.slowed > 0
+
+    @property
+    def held_back(self) -> bool:
+        """Whether reading is paused because the broker is still processing earlier input."""
+        if self.publishing.paused or self.throttled or self.broker.limits.publish_buffer.holds(self):
+            return True
+        return self.requests.paused and not self.outgoing.paused
 
     # Called by the transport
 
@@ -145,9 +292,10 @@ class Connection:
 
     def _let_go(self) -> None:
         """Releases what the broker holds for the connection besides its producers and consumers."""
-        if self._reader.partial:
+        reader = self.input.reader
+        if reader.partial:
             self.broker.limits.partial_frames.gone(self)
-        self._reader.drop()
+        reader.drop()
         self.broker.topic_lists.close_all(self)
 
     def eof_received(self) -> bool:
@@ -159,163 +307,18 @@ class Connection:
     def resume_writing(self) -> None:
         self.outgoing.resume()
 
-    def _dispatch_more(self) -> None:
-        for consumer in list(self.session.consumers.values()):
-            consumer.subscription.read_more()
-
-    def _overfull(self, stop: bool) -> None:
-        if stop:
-            self.pause_reading()
-        else:
-            self.resume_reading()
-
     def data_received(self, data: bytes) -> None:
         if self.session.state is not _OPEN and self.session.ended:
             return
         self.keep_alive.heard()
-        reader = self._reader
+        reader = self.input.reader
         partial = reader.partial
         if not reader.feed(data):
             self.broker.limits.partial_frames.grew(self, len(data))
             return
         if partial:
             self.broker.limits.partial_frames.gone(self)
-        self._take_apart()
-
-    # Reading
-
-    def _take_apart(self) -> None:
-        """Handles what was read, until the client has to wait or only the beginning of a frame is left."""
-        reader, publishing, session = self._reader, self.publishing, self.session
-        unasked = _FRAMES_UNASKED
-        try:
-            while reader.position < reader.limit and not self._halted:
-                room = self.broker.limits.max_pending_publishes - publishing.pending
-                found = reader.next(room if room > 0 else 1)
-                if found == SENDS and session.state is _OPEN:
-                    publishing.publish(reader.buffer, reader.sends)
-                elif not self._take(found):
-                    break
-                unasked -= 1
-                if not unasked:
-                    unasked = _FRAMES_UNASKED
-                    self.broker.budget.spend(FRAMES_PRICE)
-                    if reader.position < reader.limit and not self._halted:
-                        self._wait_for_turn()
-            if reader.position >= reader.limit:
-                # Entries hold references to the parts that they need.
-                reader.buffer = b""
-        except FrameError as error:
-            log.warning(
-                "closing the connection: the client violated the protocol",
-                extra={"peer": self.address, "reason": str(error)},
-            )
-            self.close()
-        except Exception as error:  # noqa: BLE001 - reported
-            if isinstance(error, BrokenInvariant) and error.owner_ends and not self._failed:
-                # A topic ends, and its clients are told. The others of this connection go on.
-                self._report(error)
-                self.broker.limits.readable.add(self)
-                return
-            self.fail(error)
-            self.close()
-
-    def _take(self, found: int) -> bool:
-        """Handles anything but a run of SENDs in an open session; returns False if it has to wait."""
-        session, reader = self.session, self._reader
-        if found == NOTHING:
-            self.broker.limits.partial_frames.grew(self, reader.partial)
-            return False
-        if session.state is not _OPEN and reader.kind != BaseCommand.CONNECT:
-            raise FrameError(f"the first command is {reader.kind}, not CONNECT")
-        if found == ACKS:
-            consumer = session.consumers.get(reader.acks.consumer_id)
-            if consumer is not None:
-                consumer.subscription.acknowledge_run(consumer, reader.acks)
-        elif found == FLOW:
-            consumer_id, permits = reader.flow
-            consumer = session.consumers.get(consumer_id)
-            if consumer is not None:
-                consumer.subscription.flow(consumer, permits)
-        elif found == BAD_SEND:
-            self.publishing.refuse_damaged(reader.sends)
-        elif self._wait_for_turn():
-            return False
-        else:
-            self._take_command()
-        return True
-
-    def _take_command(self) -> None:
-        self.broker.budget.spend(REQUEST_PRICE)
-        command = self._reader.command()
-        if self.session.state is not _OPEN and command.type != BaseCommand.CONNECT:
-            # If a command has two types the last one counts.
-            raise FrameError(f"the first command is {command.type}, not CONNECT")
-        self._handle(self, command)
-
-    def _wait_for_turn(self) -> bool:
-        """Whether the rest of what was read has to wait for another turn of the loop."""
-        if self.broker.budget.admits(self):
-            return False
-        self.pause_reading()
-        return True
-
-    def go_on(self) -> None:
-        """Called in another turn of the loop; what is handled now is counted there."""
-        self._pauses -= 1
-        if self._pauses < 0:
-            self._violated_pauses()
-        self.read_on()
-
-    def pause_reading(self) -> None:
-        """Stops reading until :meth:`resume_reading` has been called as many times."""
-        self._pauses += 1
-        self._halted = True
-        if self._pauses == 1 and self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Takes back one pause; after the last one reading resumes, in the next turn at the earliest."""
-        self._pauses -= 1
-        if self._pauses < 0:
-            self._violated_pauses()
-        if not self._pauses and not self.session.ended:
-            self.broker.limits.readable.add(self)
-
-    def read_on(self) -> None:
-        """Handles what was read already, then reads on."""
-        if self._pauses or self.session.ended:
-            return
-        self._halted = False
-        if self._reader.position < self._reader.limit:
-            self._take_apart()
-        if not self._halted and self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
-
-    @property
-    def peer_certificate(self) -> PeerCertificate | None:
-        """The client's certificate according to TLS."""
-        found: PeerCertificate | None = self.transport.get_extra_info("peercert") if self.transport else None
-        return found
-
-    @property
-    def greeted(self) -> bool:
-        """Whether the client is authenticated."""
-        return (
-            self.session.state is not SessionState.NEW and self.session.state is not SessionState.CONNECTING
-        )
-
-    @property
-    def throttled(self) -> bool:
-        """Whether reading is paused because the client exceeds a publish rate."""
-        return self.publishing.slowed > 0
-
-    @property
-    def held_back(self) -> bool:
-        """Whether reading is paused because the broker is still processing earlier input."""
-        if self.publishing.paused or self.throttled or self.broker.limits.publish_buffer.holds(self):
-            return True
-        return self.requests.paused and not self.outgoing.paused
+        self.input.handle()
 
     # Writing
 
@@ -355,10 +358,6 @@ class Connection:
         if not self.closed:
             await ask_again(self, self.broker.authorizer, touched)
 
-    def stop_watching(self, watcher_id: int) -> None:
-        """Stops the updates of a watched list of topics."""
-        self.broker.topic_lists.close(self, watcher_id)
-
     # Closing by the broker
 
     async def is_alive(self) -> bool:
@@ -396,16 +395,11 @@ class Connection:
     def send_end_of_topic(self, consumer: AnyConsumer) -> None:
         self.send(answers.end_of_topic(consumer.consumer_id))
 
-    @property
-    def follows_topics(self) -> bool:
-        """Whether the client supports migration of a topic to another cluster."""
-        return self.session.protocol_version >= _MIGRATION_VERSION
-
     def send_migrated(self, consumer: AnyConsumer, there: Assigned) -> bool:
         """Tells a client that its consumer's topic has moved to another cluster; False: unsupported."""
-        if self.follows_topics:
+        if self.session.follows_topics:
             self.send(answers.consumer_migrated(consumer.consumer_id, there.url, there.url_tls))
-        return self.follows_topics
+        return self.session.follows_topics
 
     def send_active_consumer_change(self, consumer: AnyConsumer, active: bool) -> None:
         """Tells a Failover consumer whether it is the active one; old clients do not support this."""
@@ -415,22 +409,14 @@ class Connection:
     def fail(self, error: BaseException) -> None:
         """Closes the connection in a later turn of the loop, after a mistake in the program; the others go
         on. Later calls have no effect."""
-        if self._failed:
+        if self.failed:
             return
-        self._failed = True
+        self.failed = True
         log.error(
             "closing the connection after an internal error", extra={"peer": self.address, **told(error)}
         )
-        self._report(error)
+        _report(self, error)
         self.broker.io.loop.call_soon(self.close)
-
-    def _report(self, error: BaseException) -> None:
-        message = f"a command on the connection of {self.address} met an internal error"
-        self.broker.io.loop.call_exception_handler({"message": message, "exception": error})
-
-    def _violated_pauses(self) -> NoReturn:
-        found, self._pauses = self._pauses, 0
-        violated(self.fail, f"pauses of reading from {self.address}", "at least 0", found)
 
     def start(self, work: Coroutine[object, None, None], name: str) -> Task[None]:
         """Starts a task whose client waits for its answer, so that an unexpected failure closes the
@@ -463,3 +449,8 @@ class Connection:
         if not self.session.ended:
             self.session.closing()
             self._let_go()
+
+
+def _report(connection: Connection, error: BaseException) -> None:
+    message = f"a command on the connection of {connection.address} met an internal error"
+    connection.broker.io.loop.call_exception_handler({"message": message, "exception": error})

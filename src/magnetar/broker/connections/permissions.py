@@ -185,7 +185,7 @@ async def ask_again(connection: Connection, authorizer: Authorizer, touched: Tou
         reason = await authorizer.refusal(session.principal, NamespaceOperation.GET_TOPICS, target)
         if reason is not None:
             _tell(connection, "topic list", reason)
-            connection.stop_watching(watcher_id)
+            connection.broker.topic_lists.close(connection, watcher_id)
 
 
 async def guard(authorizer: Authorizer, principal: Principal, producer: Producer) -> str | None:

@@ -205,7 +205,7 @@ class Publishing:
         broker = self._broker
         if not self.paused and self.pending >= broker.limits.max_pending_publishes:
             self.paused = True
-            self._connection.pause_reading()
+            self._connection.input.pause()
         broker.limits.publish_buffer.grew(self._connection, size)
         if producer.topic.publish_limiter is not None:
             self._slow_down(producer.topic.publish_limiter, publish.messages, size)
@@ -220,14 +220,14 @@ class Publishing:
         wait = limiter.take(messages, size, self._broker.io.clock.monotonic())
         if wait > 0:
             self.slowed += 1
-            self._connection.pause_reading()
+            self._connection.input.pause()
             self._broker.wheel.schedule(wait, self._go_on)
 
     def _go_on(self) -> None:
         self.slowed -= 1
         if self.slowed < 0:
             violated(self._connection.fail, "rate limits that pause reading", "at least 0", self.slowed)
-        self._connection.resume_reading()
+        self._connection.input.resume()
 
     def close_in_order(self, producer: Producer) -> None:
         """Accepts no more SENDs of a producer, and closes it once all earlier ones have receipts."""
@@ -333,7 +333,7 @@ class Publishing:
             self._violated(producer)
         if self.paused and pending <= self._broker.limits.max_pending_publishes // 2:
             self.paused = False
-            self._connection.resume_reading()
+            self._connection.input.resume()
 
     def _violated(self, producer: Producer) -> None:
         """Ends the connection after an outcome that nothing waited for. Raises nothing: other connections get

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from magnetar.broker.connections.handlers.session import Authenticating
 
 _CLOSED_IDS_KEPT = 1000
+_MIGRATION_VERSION = 20
 
 
 class SessionState(Enum):
@@ -105,6 +106,16 @@ class Session:
         """Whether commands of the client are no longer accepted, and nothing is queued for it."""
         return self.state is SessionState.CLOSING or self.state is SessionState.CLOSED
 
+    @property
+    def greeted(self) -> bool:
+        """Whether the client is authenticated."""
+        return self.state is not SessionState.NEW and self.state is not SessionState.CONNECTING
+
+    @property
+    def follows_topics(self) -> bool:
+        """Whether the client supports migration of a topic to another cluster."""
+        return self.protocol_version >= _MIGRATION_VERSION
+
     def _move(self, state: SessionState) -> None:
         if state not in _FOLLOWING[self.state]:
             raise RuntimeError(f"a session that is {self.state.name} cannot be {state.name}")
@@ -122,6 +133,11 @@ class Session:
         self._move(SessionState.OPEN)
         self.principal = principal
         self.authenticating = authenticating
+
+    def read_more(self) -> None:
+        """Sends the consumers more, after the client has read what was sent."""
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.read_more()
 
     def closing(self) -> None:
         """Ends the session for the broker: its producers and consumers send and receive nothing more."""

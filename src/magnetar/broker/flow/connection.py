@@ -113,7 +113,7 @@ class KeepAlive:
             # The connection was closed an interval ago, and its client has not read what was still unsent.
             connection.abort()
             return
-        if not connection.greeted:
+        if not connection.session.greeted:
             log.info("closing the connection: the client sent no CONNECT", extra={"peer": connection.address})
             connection.abort()
             return

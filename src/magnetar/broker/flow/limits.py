@@ -12,7 +12,7 @@ from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import report
 
 if TYPE_CHECKING:
-    from magnetar.broker.connections.connection import Connection
+    from magnetar.broker.connections.connection import Connection, Input
 
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class PublishBuffer:
         self.used += size
         if self.used > self._max and connection not in self._paused:
             self._paused[connection] = None
-            connection.pause_reading()
+            connection.input.pause()
 
     def shrank(self, size: int) -> int:
         """Returns the bytes that are left; the caller ends its connection if they are below 0."""
@@ -104,7 +104,7 @@ class PublishBuffer:
             paused = list(self._paused)
             self._paused.clear()
             for connection in paused:
-                connection.resume_reading()
+                connection.input.resume()
         return left
 
     def check(self) -> None:
@@ -142,7 +142,7 @@ class PartialFrames:
             held += kept
             if oldest not in self._paused and len(self._paused) + 1 < len(self._sizes):
                 self._paused[oldest] = None
-                oldest.pause_reading()
+                oldest.input.pause()
 
     def _close_oldest(self, growing: Connection) -> None:
         for oldest in list(self._sizes):
@@ -159,11 +159,11 @@ class PartialFrames:
             violated(connection.fail, "bytes of partial frames", "at least 0", found)
         if connection in self._paused:
             del self._paused[connection]
-            connection.resume_reading()
+            connection.input.resume()
         while self._paused and self.used <= self._max:
             oldest = next(iter(self._paused))
             del self._paused[oldest]
-            oldest.resume_reading()
+            oldest.input.resume()
 
     def check(self) -> None:
         """:raises BrokenInvariant: the total is not the sum over the connections"""
@@ -186,9 +186,9 @@ class Readable:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._row: dict[Connection, None] = {}
+        self._row: dict[Input, None] = {}
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: Input) -> None:
         """Resumes a connection in the next turn; repeated calls have no effect."""
         if not self._row:
             self._loop.call_soon(self._serve)

@@ -165,20 +165,20 @@ class TopicLists:
         """
         if connection.closed:
             return None
-        found = connection.topic_watchers.get(watcher_id)
+        found = connection.session.topic_watchers.get(watcher_id)
         if found is None:
             found = self._list(namespace, pattern)
             found.users += 1
             self.held += _WATCHER_PRICE
-            connection.topic_watchers[watcher_id] = found
+            connection.session.topic_watchers[watcher_id] = found
         try:
             if found.loading is not None:
                 await outcome(self._io.loop, found.loading)
         except BaseException:
-            if connection.topic_watchers.get(watcher_id) is found:
+            if connection.session.topic_watchers.get(watcher_id) is found:
                 self.close(connection, watcher_id)
             raise
-        if connection.topic_watchers.get(watcher_id) is not found:
+        if connection.session.topic_watchers.get(watcher_id) is not found:
             return None
         # The present watchers are first told what the new one gets with the list.
         found.flush()
@@ -240,7 +240,7 @@ class TopicLists:
 
     def close(self, connection: Connection, watcher_id: int) -> None:
         """Removes a watcher; does nothing for an unknown one."""
-        found = connection.topic_watchers.pop(watcher_id, None)
+        found = connection.session.topic_watchers.pop(watcher_id, None)
         if found is None:
             return
         found.watchers.pop((connection, watcher_id), None)
@@ -263,7 +263,7 @@ class TopicLists:
 
     def close_all(self, connection: Connection) -> None:
         """Called when the connection is closed."""
-        for watcher_id in list(connection.topic_watchers):
+        for watcher_id in list(connection.session.topic_watchers):
             self.close(connection, watcher_id)
 
     # Changes of topics

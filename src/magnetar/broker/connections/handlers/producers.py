@@ -39,7 +39,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
     try:
         await _open(connection, request, opening)
     except TopicMigrated as moved:
-        if not connection.follows_topics:
+        if not connection.session.follows_topics:
             raise
         # TOPIC_MIGRATED replaces the response; the request itself gets none (PIP-188).
         connection.send(answers.producer_migrated(producer_id, moved.url, moved.url_tls))
@@ -174,14 +174,16 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
     if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
         error = NotAllowed("Transactions are not supported by this broker yet")
     elif send.marker and producer.remote_cluster is not None and not send.HasField("message_id"):
-        connection.publishing.publish_marker(producer, signed(send.sequence_id), connection.entry)
+        connection.publishing.publish_marker(
+            producer, signed(send.sequence_id), connection.input.reader.entry
+        )
         return
     elif send.marker:
         error = NotAllowed("Only brokers may send markers")
     elif send.HasField("message_id"):
         if isinstance(producer.topic, ShadowTopic) and not producer.guarded:
             position = signed(send.message_id.ledgerId), signed(send.message_id.entryId)
-            connection.publishing.publish_placed(producer, send, position, connection.entry)
+            connection.publishing.publish_placed(producer, send, position, connection.input.reader.entry)
             return
         error = (
             AuthorizationFailure(producer.guarded)

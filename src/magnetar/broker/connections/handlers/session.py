@@ -16,7 +16,7 @@ from magnetar.errors import AuthenticationFailure, BrokerError, InternalError
 from magnetar.io.interfaces import Cancellable, Task
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAuthResponse, CommandConnect
-from magnetar.security.authentication import ANONYMOUS, Claim, Credentials, Principal
+from magnetar.security.authentication import ANONYMOUS, Claim, Credentials, PeerCertificate, Principal
 from magnetar.security.chain import renewed
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def connect(connection: Connection, command: BaseCommand) -> None:
     session.supports_partial_producer = request.feature_flags.supports_partial_producer
     session.supports_entry_metadata = request.feature_flags.supports_broker_entry_metadata
     session.supports_source_positions = request.feature_flags.supports_repl_dedup_by_lid_and_eid
-    connection.pause_reading()
+    connection.input.pause()
     session.handshake = connection.start(_authenticate(connection, request), "the authentication of a client")
 
 
@@ -72,7 +72,7 @@ async def _authenticate(connection: Connection, request: CommandConnect) -> None
     connection.send(answer)
     if authenticating is not None:
         authenticating.authenticated(principal)
-    connection.resume_reading()
+    connection.input.resume()
 
 
 def _refuse(connection: Connection, error: Exception) -> None:
@@ -252,10 +252,17 @@ class Authenticating:
 
 def _claim_of(connection: Connection, request: CommandConnect) -> Claim:
     own = Credentials(
-        request.auth_method_name, request.auth_data, connection.address, connection.peer_certificate
+        request.auth_method_name, request.auth_data, connection.address, _peer_certificate(connection)
     )
     original = None
     if request.HasField("original_auth_data") or request.original_auth_method:
         data = request.original_auth_data.encode()
         original = Credentials(request.original_auth_method, data, connection.address)
     return Claim((own,), request.original_principal, original)
+
+
+def _peer_certificate(connection: Connection) -> PeerCertificate | None:
+    """Returns the client's certificate according to TLS."""
+    transport = connection.transport
+    found: PeerCertificate | None = transport.get_extra_info("peercert") if transport is not None else None
+    return found
