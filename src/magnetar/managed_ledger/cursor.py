@@ -142,7 +142,7 @@ class Cursor:
             self._changed()
         if self.read_position == position:
             self.read_position = (ledger_id, end)
-            self._owner.read_position_moved(self)
+            self._owner.cursors.read_position_moved(self)
         return True
 
     def _read(self, run: EntryRun) -> None:
@@ -150,7 +150,7 @@ class Cursor:
         self.read_position = (run.ledger_id, run.first_entry_id + run.count)
         if self.read_position <= before:
             self._violated("read position", f"one behind {before}", self.read_position)
-        self._owner.read_position_moved(self)
+        self._owner.cursors.read_position_moved(self)
 
     def wanted_from(self) -> Position:
         """Returns the first position that is read soon."""
@@ -168,7 +168,7 @@ class Cursor:
             self.read_position = self._owner.ledgers.first_at_or_after(position)
             if self.read_position < before:
                 self._violated("read position", f"one behind {before}", self.read_position)
-            self._owner.read_position_moved(self)
+            self._owner.cursors.read_position_moved(self)
 
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
         """Returns the index ranges [first, end) of a run that are not consumed."""
@@ -344,7 +344,7 @@ class Cursor:
             self.read_position = self._owner.ledgers.after(marked)
             if self.read_position <= marked:
                 self._violated("read position", f"one behind {marked}", self.read_position)
-        self._owner.mark_delete_moved(self)
+        self._owner.cursors.mark_delete_moved(self)
 
     def _violated(self, what: str, expected: object, found: object) -> NoReturn:
         name = f"cursor {self.name} of managed ledger {self._owner.name}: {what}"

@@ -100,9 +100,6 @@ class ManagedLedger:
             lambda: own.fenced(),
             lambda error: own.fail(error),
         )
-        # Cursors call these on the object itself.
-        self.read_position_moved = self.cursors.read_position_moved
-        self.mark_delete_moved = self.cursors.mark_delete_moved
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
         """Returns properties to merge into the record whenever a new ledger is started."""
