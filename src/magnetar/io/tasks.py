@@ -35,9 +35,9 @@ class TaskScope:
     Each task is started in one of three ways, which say what its failure means:
 
     - :meth:`start`: the failure is a defect. It is reported to the loop, which logs it (a simulation ends
-    with it), and the owner's handler is called: it ends the owner, or it is :func:`owner_goes_on`. -
-    :meth:`start` with ``may_fail``: the owner goes on. The failure is logged as a warning. - :meth:`answer`:
-    others await the task, and get its result or its error.
+      with it), and the owner's handler is called: it ends the owner, or it is :func:`owner_goes_on`.
+    - :meth:`start` with ``may_fail``: the owner goes on. The failure is logged as a warning.
+    - :meth:`answer`: others await the task, and get its result or its error.
 
     A cancelled task has not failed.
     """
