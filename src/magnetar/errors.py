@@ -218,7 +218,7 @@ class InvalidTransactionStatus(BrokerError):
 
 
 class TransactionConflict(BrokerError):
-    """Another transaction holds what this one wants to acknowledge."""
+    """Another transaction has already acknowledged the message that this one wants to acknowledge."""
 
 
 class TransactionNotFound(BrokerError):
@@ -230,11 +230,11 @@ class NotAllowed(BrokerError):
 
 
 class AlreadyExists(BrokerError):
-    """What is to be made is there already."""
+    """The object to be created exists already."""
 
 
 class InUse(BrokerError):
-    """What is to be deleted has producers, consumers, subscriptions or children."""
+    """The object to be deleted has producers, consumers, subscriptions or children."""
 
 
 class HasChildren(BrokerError):

@@ -38,7 +38,10 @@ later turn of the loop. Later calls have no effect."""
 
 
 def told(error: BaseException) -> dict[str, object]:
-    """Returns an error as fields of a log line; a broken invariant has ``expected`` and ``found`` besides."""
+    """Returns the fields of a log line about an error.
+
+    The field ``error`` is its text; a broken invariant with values adds ``expected`` and ``found``.
+    """
     if isinstance(error, BrokenInvariant) and error.expected is not None:
         return {"error": error.what, "expected": str(error.expected), "found": str(error.found)}
     return {"error": str(error) or type(error).__name__}

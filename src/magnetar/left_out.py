@@ -33,7 +33,7 @@ class Subject:
     reason: str
     """One or two sentences, the last without a full stop."""
     commands: dict[str, str] = field(default_factory=dict)
-    """Of ``pulsar-admin``, by group and name: what each would do."""
+    """The commands of ``pulsar-admin``, by group and name, with what each would do."""
     rows: list[Row] = field(default_factory=list)
 
 

@@ -135,7 +135,7 @@ def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The effect of a setting."""
+    """The result of judging a setting: its effective value, and what is wrong with the configured one."""
 
     value: Value
     """The effective value."""

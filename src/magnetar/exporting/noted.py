@@ -168,7 +168,10 @@ class NotedLedgers:
         self.copies[old] = ledger
 
     async def is_there(self, ledger: NotedLedger) -> bool:
-        """Whether a ledger exists as it was recorded."""
+        """Returns whether the copy of a ledger exists with the recorded number of entries and size.
+
+        A ledger that was recorded as gone needs no copy, so the answer is true.
+        """
         if ledger.gone:
             return True
         if ledger.contents is None:

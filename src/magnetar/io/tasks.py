@@ -19,7 +19,7 @@ OnFailure = Callable[[str, BaseException], object]
 """Called with the name of a task that failed, and its error."""
 
 _NO_TASKS: dict[Task[object], None] = {}
-"""Of all scopes without a task, as a topic has several of them; never changed."""
+"""The empty tasks of all scopes without a task, shared because a topic has several scopes; never changed."""
 
 log = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ class TlsRules:
     """The rules for both sides of a connection."""
 
     protocols: Sequence[str] = ()
-    """Of ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
+    """The accepted versions, from ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
     ciphers: Sequence[str] = ()
     """In OpenSSL's or Java's names; empty: OpenSSL's default."""
 

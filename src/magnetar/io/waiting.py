@@ -165,7 +165,7 @@ async def together(
 
 
 class SharedRuns:
-    """Of each kind of work, one run is in progress, and at most one waits for it.
+    """Runs each kind of work once at a time: one run is in progress, and at most one more waits for it.
 
     A caller that comes during a run shares the next one, because the present run may already have passed what
     the caller needs.

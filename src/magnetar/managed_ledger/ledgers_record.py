@@ -30,7 +30,7 @@ from magnetar.metadata.interface import (
 
 log = logging.getLogger(__name__)
 _MOST_BYTES = MAX_STEPS_BYTES // 2
-"""Of cursors in one request; the other half is for long root paths of the store."""
+"""The maximum size of the cursors in one request; the other half is for long root paths of the store."""
 
 
 class LedgersRecord:

@@ -29,7 +29,10 @@ Written = Callable[[], None] | None
 
 
 def perhaps_written(error: BaseException) -> bool:
-    """Whether a put that ended in ``error`` may have taken effect: the record may name what it named."""
+    """Returns whether a put that failed with ``error`` may have taken effect nevertheless.
+
+    If so, the stored record may refer to the ledgers of that put, which must not be deleted.
+    """
     return isinstance(error, ManagedLedgerOvertaken) or may_have_happened(error)
 
 

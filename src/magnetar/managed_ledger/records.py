@@ -87,7 +87,7 @@ class LedgerSummary:
 
     ledger_id: int
     entries: int = 0
-    """Of a closed ledger; for the open one the durable entries."""
+    """The number of entries of a closed ledger; for the open ledger the number of durable entries."""
     size: int = 0
     closed_ms: int = 0
     """When it was closed; 0 while it is open."""

@@ -82,7 +82,7 @@ class SqliteNodes:
         self.edits: list[Edit] = []
         """Changes of persistent nodes, until the caller takes them."""
         self.tally = Tally()
-        """Of all persistent nodes."""
+        """The tally of all persistent nodes."""
 
     def format(self) -> int:
         """Format of the database; 0: it is new."""

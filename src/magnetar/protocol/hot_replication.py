@@ -54,7 +54,7 @@ class ReplicationRun:
         """The remote versions by local versions of the topic's schema."""
         self.local_version = b""
         self.remote_version = b""
-        """Of the last encoded entry."""
+        """The schema version of the last encoded entry, as the remote cluster numbers it."""
         self.kinds = array("i", bytes(4 * capacity))
         self.sequence_ids = array("q", bytes(8 * capacity))
         self._kinds = self.kinds

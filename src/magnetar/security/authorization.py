@@ -47,7 +47,7 @@ class EverybodyMay:
         return None
 
     def listen(self, changed: Changed) -> None:
-        """Does nothing: nothing changes."""
+        """Does nothing, because these permissions never change."""
 
 
 async def check(authorizer: Authorizer, principal: Principal, operation: Operation, target: Target) -> None:

@@ -193,7 +193,7 @@ def _named(key: str, given: str, known: Mapping[str, object]) -> str:
 
 
 def _weights(settings: ClusterSettings) -> Weights:
-    """Of the two names of a weight, the new one counts unless it has its default."""
+    """Returns the weights. For a weight with two names, the new one counts unless it has its default."""
     weight_in, weight_out = (
         settings.load_balancer_bandwidth_in_resource_weight,
         settings.load_balancer_bandwidth_out_resource_weight,

@@ -46,7 +46,7 @@ class RestoreRequest:
     source: Path
     data_dir: Path
     number: int | None
-    """Of the backup; None: the last one."""
+    """The number of the backup; None: the last one."""
     bytes_per_second: int
     """0: no limit."""
     dry_run: bool

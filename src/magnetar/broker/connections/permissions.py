@@ -73,7 +73,7 @@ class Rule(Generic[M_contra]):
 
 
 class Standing(Generic[M_contra]):
-    """The permissions of a request that waits for other things after they were checked."""
+    """The permission check of a request that is carried out in several steps, repeated before each step."""
 
     def __init__(self, connection: Connection, rule: Rule[M_contra], message: M_contra) -> None:
         self._connection = connection

@@ -33,7 +33,7 @@ class NonPersistentRun:
         self.messages = sum(sizes[:count])
 
     def only(self, chosen: Sequence[int]) -> NonPersistentRun:
-        """Returns a run with some of its entries."""
+        """Returns a run of only those entries whose indexes are ``chosen``."""
         return NonPersistentRun(
             self.buffer,
             array("q", [self.starts[index] for index in chosen]),

@@ -236,7 +236,10 @@ class DelayTracker:
         return self._heap[0] if self._heap else None
 
     def next_due_ms(self) -> int | None:
-        """When the first waiting entry is due, in ms since 1970; None: none waits, or none in memory."""
+        """Returns when the first waiting entry in memory is due, in ms since 1970.
+
+        None: no entry waits, or all waiting entries are in the index on disk.
+        """
         first = self._first()
         return None if first is None else time_of(first)
 

@@ -52,7 +52,7 @@ class DispatchSettings:
     throttle_caught_up: bool = True
     """Dispatch rates also limit subscriptions that are near the end of their topic."""
     delays: DelaySettings = field(default_factory=DelaySettings)
-    """Of Shared and Key_Shared subscriptions; others do not delay messages."""
+    """Delayed delivery on Shared and Key_Shared subscriptions; other types do not delay messages."""
 
 
 def filter_verdict(

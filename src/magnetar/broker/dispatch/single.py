@@ -269,7 +269,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
         self.redeliver_all(consumer)
 
     def rewound(self) -> None:
-        """Discards everything that was read, after the cursor was moved."""
+        """Discards the entries that were read but not sent, because the cursor has moved."""
         self._left = None
         if self._compacted is not None:
             self._compacted.rewind()

@@ -189,10 +189,10 @@ class HostSample:
     """The present counters of a machine."""
 
     processor_seconds: float
-    """Of all cores, for any work, from an arbitrary start."""
+    """The time that all cores have spent on any work, in seconds from an arbitrary start."""
     cores: float
     resident_bytes: int
-    """Of this process."""
+    """The resident memory of this process."""
     memory_bytes: int
     """The most that the process may use."""
     received_bytes: int = 0

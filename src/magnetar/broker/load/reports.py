@@ -211,7 +211,7 @@ class BrokerReport:
     updated_ms: int = 0
     """Wall clock of the broker that wrote the report."""
     total: BundleStats = field(default_factory=BundleStats)
-    """Of all bundles together."""
+    """The statistics of all bundles together."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> BrokerReport:

@@ -38,7 +38,7 @@ class ShedderSettings:
     min_unload_throughput: float = 1048576.0
     """Bytes per second (minUnloadMessageThroughput)."""
     max_unload_share: float = 0.2
-    """Of the difference between two brokers (maxUnloadPercentage)."""
+    """The maximum share to unload of the difference between two brokers (maxUnloadPercentage)."""
     max_bundles: int = -1
     """For UniformLoadShedder, per round; -1: no limit (maxUnloadBundleNumPerShedding)."""
     low: float = 15.0
@@ -56,7 +56,7 @@ class SplitSettings:
     unload: bool = True
     """Whether the parts may be unloaded at once (loadBalancerAutoUnloadSplitBundlesEnabled)."""
     max_topics: int = 1000
-    """Of a bundle (loadBalancerNamespaceBundleMaxTopics)."""
+    """The maximum number of topics of a bundle (loadBalancerNamespaceBundleMaxTopics)."""
     max_sessions: int = 1000
     """Producers and consumers of a bundle; 0 or less: no limit."""
     max_rate: float = 30_000.0
@@ -64,7 +64,7 @@ class SplitSettings:
     max_throughput: float = 100.0 * 1024 * 1024
     """Bytes per second, in and out."""
     max_bundles: int = 128
-    """Of a namespace (loadBalancerNamespaceMaximumBundles)."""
+    """The maximum number of bundles of a namespace (loadBalancerNamespaceMaximumBundles)."""
     algorithm: str = DEFAULT_DIVISION
     """If a request names none (defaultNamespaceBundleSplitAlgorithm)."""
     supported: tuple[str, ...] = tuple(DIVISIONS)
@@ -85,7 +85,8 @@ class ReportSettings:
     quota_seconds: float = 900.0
     """Interval of writing averages by the leader (loadBalancerResourceQuotaUpdateIntervalMinutes)."""
     nic_gbps: float | None = None
-    """Of all cards together; None: as reported by the host (loadBalancerOverrideBrokerNicSpeedGbps)."""
+    """The speed of all network cards together, in Gbit/s; None: as reported by the host
+    (loadBalancerOverrideBrokerNicSpeedGbps)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class LoadSettings:
     spread_namespaces: bool = True
     """Spread each namespace's bundles evenly (loadBalancerDistributeBundlesEvenlyEnabled)."""
     max_topics: int = 50_000
-    """Of a broker (loadBalancerBrokerMaxTopics)."""
+    """The maximum number of topics of a broker (loadBalancerBrokerMaxTopics)."""
     average_difference: float = 0.10
     """loadBalancerAverageResourceUsageDifferenceThresholdPercentage, as a share."""
     unload_seconds: float = 60.0

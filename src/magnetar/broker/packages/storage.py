@@ -218,7 +218,7 @@ class PackageRecord:
     length: int
     """Bytes of all entries together."""
     sha256: str
-    """Of all bytes, in hexadecimal digits."""
+    """The SHA-256 of all bytes, in hexadecimal digits."""
     metadata: PackageMetadata
 
 

@@ -94,7 +94,7 @@ class EffectivePolicies:
     allowed_clusters: tuple[str, ...] = ()
     """Clusters that may serve the namespace's topics besides its replication clusters (PIP-321)."""
     max_topics: int = 0
-    """Of the namespace."""
+    """The maximum number of topics of the namespace."""
     shadow_topics: tuple[str, ...] = ()
     """Full names of this topic's shadow topics, as they were set."""
 

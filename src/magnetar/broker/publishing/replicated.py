@@ -126,10 +126,12 @@ class ReplicatedRun:
         self._all = read_origins(buffer, starts, ends, 0, count, self.ledger_ids, self.entry_ids, self.marks)
 
     def judge_positions(self) -> list[JudgedPart] | None:
-        """Decides on entries by their source positions; None: all are stored unchanged.
+        """Decides by the source position of each entry whether it is stored.
 
-        Entries that are to be stored count as pending, as for :meth:`Admission.judge`. If the last part holds
-        back what follows it, the parts end before the last entry.
+        Entries to be stored count as pending from now on, as for :meth:`Admission.judge`.
+
+        :returns: the parts of the run, each with its decision; they end early, after a decision that holds
+            back the entries behind it. None: all entries are stored unchanged
         """
         topic, name = self.producer.topic, self.producer.name
         checks = topic.admission

@@ -100,7 +100,7 @@ class Replication:
         self._again: set[AnyTopic] = set()
         self._subscriptions: dict[Topic, ReplicatedSubscriptions] = {}
         self.snapshots = SnapshotFigures()
-        """Of replicated subscriptions."""
+        """The figures of the snapshots of replicated subscriptions."""
         self._asking: KeyedTasks[tuple[str, TopicName], int] = KeyedTasks(tasks)
         """Requests for the number of a topic's partitions in another cluster."""
 

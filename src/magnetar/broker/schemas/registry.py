@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_KNOWN_BYTES = 16 * 1024 * 1024
-"""Of cached definitions."""
+"""The maximum size of all cached definitions."""
 _TRIES = 5
 
 

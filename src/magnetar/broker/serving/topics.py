@@ -136,7 +136,7 @@ class ServedTopics:
         self._tasks = TaskScope(io.loop, "the topics of the broker", owner_goes_on)
         self._loading: dict[str, Task[AnyTopic]] = {}
         self._tenures: dict[str, Tenure] = {}
-        """Of topics that are being loaded, or deleted without being loaded."""
+        """The tenures of topics that are being loaded, or deleted without being loaded."""
         self._unloading: dict[str, Task[None]] = {}
 
     @property
@@ -509,7 +509,7 @@ class ServedTopics:
         ]
 
     def _tenures_within(self, bundle: Bundle | None) -> list[Tenure]:
-        """Of topics that are not loaded yet."""
+        """Returns the tenures of topics that are not loaded yet."""
         return [
             tenure
             for name, tenure in self._tenures.items()

@@ -1,4 +1,7 @@
-"""Statistics of a topic that are not in memory alone (times of messages, ledgers of schemas, partitions)."""
+"""Statistics of a topic that need reads from the stores, or other brokers.
+
+Examples are the times of messages, the ledgers of schemas and the figures of partitions.
+"""
 
 from __future__ import annotations
 

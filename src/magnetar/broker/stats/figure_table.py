@@ -52,7 +52,7 @@ class FigureRow:
     """Returns the value of an object."""
     prometheus: str
     level: str
-    """Of a topic's figure: ``topic``, ``namespace`` or ``both``."""
+    """The level at which a topic's figure is reported: ``topic``, ``namespace`` or ``both``."""
     sum: str
     otlp: str
     instrument: str

@@ -111,7 +111,7 @@ class CompactionMetrics:
     succeeded: int = 0
     failed: int = 0
     duration_ms: int = 0
-    """Of the last compaction."""
+    """The duration of the last compaction."""
     read_throughput: float = 0.0
     """Bytes per second during compactions, like ``write_throughput``."""
     write_throughput: float = 0.0
@@ -135,7 +135,7 @@ class ReplicationMetrics:
     remote: str
     """The cluster, or the full name of the shadow topic."""
     rate_in: float = 0.0
-    """Of what that cluster replicates to this one."""
+    """The rate of messages that the other cluster replicates to this one, per second."""
     throughput_in: float = 0.0
     rate_out: float = 0.0
     throughput_out: float = 0.0
@@ -418,7 +418,7 @@ class MetricsSnapshot:
     load: LoadMetrics | None = None
     """None: the broker is standalone."""
     snapshots: SnapshotMetrics | None = None
-    """Of replicated subscriptions; None: nothing is replicated to other clusters."""
+    """The figures of replicated subscriptions; None: nothing is replicated to other clusters."""
     authentication_counts: Sequence[AuthenticationCounts] = ()
     """Authentications of clients."""
     metadata: Sequence[MetadataMetrics] = ()

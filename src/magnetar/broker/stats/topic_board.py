@@ -37,10 +37,10 @@ NAMES_SECONDS = 30.0
 LINGER_SECONDS = 5.0
 """How long the data is kept after the last client has left: a page that is reloaded comes back."""
 MOST_NAMES = 200_000
-"""Of topics that are not loaded; further ones are left out."""
+"""The maximum number of names of topics that are not loaded; further ones are left out."""
 MOST_WATCHERS = 64
 MOST_LINES = 100
-"""Of a page."""
+"""The maximum number of lines of a page."""
 LEAST_SECONDS = 1.0
 """The shortest time between two readings that a rate is computed from."""
 
@@ -85,7 +85,7 @@ class TopicBoard:
         self._watchers = 0
         self._waiting: list[Future[None]] = []
         self._timer: Cancellable | None = None
-        """Of the next tick; None: no client watches."""
+        """The timer of the next tick; None: no client watches."""
         self._ending: Cancellable | None = None
         """The timer that drops the data after the last client has left."""
         self._scope = TaskScope(self._io.loop, "the topic board", owner_goes_on)

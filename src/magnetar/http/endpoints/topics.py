@@ -465,7 +465,7 @@ _BUNDLE = Endpoint(
     N.GET_BUNDLE,
     refusals={412: "the bundle does not exist"},
 )
-"""Of topics that exist only in the memory of the broker that serves them."""
+"""Serves topics that exist only in the memory of their broker."""
 
 
 def _rows(domain: str) -> Sequence[Endpoint]:

@@ -1,1 +1,1 @@
-"""The description of the HTTP interface, served by itself."""
+"""The OpenAPI description of the HTTP interface, which the interface itself serves."""

@@ -102,7 +102,7 @@ def choice(*choices: str) -> Check:
 
 
 _MOST_ITEMS = 20_000
-"""Of a list or an object; checking the items blocks the event loop."""
+"""The maximum number of items of a list or an object; checking the items blocks the event loop."""
 
 
 def _check_count(name: str, items: Sized) -> None:

@@ -57,7 +57,7 @@ class LedgerRecord:
     segments: tuple[Segment, ...]
     state: LedgerState = LedgerState.OPEN
     last_entry_id: int = -1
-    """Of a closed ledger; else -1."""
+    """The id of the last entry of a closed ledger; -1: the ledger is not closed, or has no entries."""
     length: int = 0
     digest: DigestType = DigestType.CRC32C
     password: bytes = b""

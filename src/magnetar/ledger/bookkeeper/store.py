@@ -41,9 +41,9 @@ class BookKeeperSettings(NamedTuple):
     root: str = "/ledgers"
     """The path of the metadata of ledgers and bookies in the metadata store."""
     digest: DigestType = DigestType.CRC32C
-    """Of new ledgers (managedLedgerDigestType)."""
+    """The digest type of new ledgers (managedLedgerDigestType)."""
     password: bytes = b""
-    """Of all ledgers (managedLedgerPassword)."""
+    """The password of all ledgers (managedLedgerPassword)."""
     bookies: BookiesSettings = BookiesSettings()
     reading: ReadSettings = ReadSettings()
     placement: PlacementSettings | None = None
@@ -73,7 +73,7 @@ class ClientFigures(NamedTuple):
     writers: int
     """Open ledgers with a writer in this process."""
     pending_bytes: int
-    """Of unanswered adds, over all bookies."""
+    """The bytes of unanswered adds, over all bookies."""
     replaced: int
     """Bookies that were replaced in ensembles, since the store was opened like the figures below."""
     fenced: int

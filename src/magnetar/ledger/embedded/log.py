@@ -115,7 +115,7 @@ class CommitLog:
         self.segment = supply.first()
         self.segment.first_sequence = sequence
         self.sequence = sequence
-        """Of the next group."""
+        """The sequence number of the next group."""
         failure.before_stopping(self._fail_what_waits)
         self._io = io
         self._worker = worker

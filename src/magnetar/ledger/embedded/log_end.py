@@ -35,7 +35,7 @@ class LogEnd(NamedTuple):
 
     segment_id: int
     sequence: int
-    """Of a group there."""
+    """The sequence number of the group at this position."""
 
     def check(self, next_sequence: int, path: str) -> None:
         """Checks the end of a replay against this position.

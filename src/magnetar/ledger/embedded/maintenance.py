@@ -43,7 +43,7 @@ class LogStart(NamedTuple):
 
     segment_id: int
     sequence: int
-    """Of its first group."""
+    """The sequence number of the first group of that segment."""
 
 
 class Maintenance:

@@ -28,7 +28,7 @@ class RunDamaged(DataDamaged):
 
     def __init__(self, run: LiveRun) -> None:
         self.path = run.source.path
-        """Of the segment."""
+        """The path of the segment."""
         super().__init__(
             f"{self.path} at offset {run.body_at}: entries {run.first_entry_id} to "
             f"{run.first_entry_id + run.entries - 1} of ledger {run.ledger_id} are damaged"

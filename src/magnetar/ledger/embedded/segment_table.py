@@ -51,7 +51,7 @@ class Segment:
     log: LogSegment | None = None
     """Set while its index is in memory."""
     next_sequence: int = 0
-    """Of the first group behind it, once it is full."""
+    """The sequence number of the first group behind it, once the segment is full."""
     sealed: SealedSegment | None = None
     """Its row in checkpoints, once it has an index file."""
     damaged: bool = False

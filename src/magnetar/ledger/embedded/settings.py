@@ -13,9 +13,9 @@ class EmbeddedSettings:
     """All sizes in bytes."""
 
     segment_bytes: int = 64 << 20
-    """Of a segment file; a larger entry gets its own segment."""
+    """The size of a segment file; a larger entry gets its own segment."""
     first_segment_bytes: int = 1 << 20
-    """Of the first segment after a start, which must be ready before the store serves."""
+    """The size of the first segment after a start, which must be ready before the store serves."""
     segment_runs: int = 100_000
     """A segment is sealed after this many runs even if there is room: this limits the time of a replay, and
     the memory of the index that is not yet on disk."""
@@ -47,7 +47,7 @@ class EmbeddedSettings:
     entry_free_bytes: int = 0
     """A segment for entries leaves at least this much of the device free."""
     full_share: float = 1.0
-    """Of the device's bytes: a segment for entries never takes the device's use above this."""
+    """The share of the device's bytes above which no new segment for entries may take the device's use."""
     gc_wait_seconds: float = 0.0
     """The shortest time between two searches for segments to rewrite."""
     minor_compaction_threshold: float = 0.2

@@ -43,9 +43,9 @@ class SpaceUse(NamedTuple):
     """The space that a store's files take, in bytes, and how it is reclaimed."""
 
     stored_bytes: int
-    """Of all segments: including deleted data, and room that is filled ahead."""
+    """The size of all segments, including deleted data and room that is filled ahead."""
     wanted_bytes: int
-    """Of entries that may still be read, as they are stored."""
+    """The stored size of the entries that may still be read."""
     ahead_bytes: int
     """The rest of the segment that is being written, the prepared one, and those kept for reuse."""
     segments: int

@@ -32,7 +32,7 @@ class Journal:
     whole: bool
     """Whether its first ledger exists. Otherwise the journal only shows how far the metadata had come."""
     last: Header | None = None
-    """Of its last entry; None: it has no entries."""
+    """The header of its last entry; None: it has no entries."""
 
     def ends_at(self, generation: int, tally: Tally) -> bool:
         """Whether it holds all metadata as of this generation, so that it can be continued."""

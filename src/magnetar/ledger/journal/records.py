@@ -50,15 +50,15 @@ class Header(NamedTuple):
     metadata_id: bytes
     generation: int
     tally: Tally
-    """Of all persistent nodes at this generation."""
+    """The tally of all persistent nodes at this generation."""
 
 
 class Record(NamedTuple):
     header: Header
     after: str
-    """Of a part: its range begins behind this path."""
+    """The path behind which the range of a part begins."""
     upto: str
-    """Of a part: the last path of its range; empty for a range without an end."""
+    """The last path of the range of a part; empty for a range without an end."""
     edits: list[Edit]
 
 

@@ -200,7 +200,7 @@ class _Target:
     def __init__(self, io: Io, writer: LedgerWriter, failed: Callable[[_Target, LedgerError], None]) -> None:
         self.writer = writer
         self.ledgers: list[int] = []
-        """Of the journal, this one last."""
+        """The ids of the ledgers of the journal, this one last."""
         self.complete = False
         self._io = io
         self._failed = failed

@@ -354,9 +354,9 @@ class OperationResult:
     error: int = OK
     """OK also for operations before the one that failed."""
     path: str = ""
-    """Of CREATE2; includes the number of a sequential node."""
+    """The path that CREATE2 created, with the number of a sequential node."""
     stat: Stat | None = None
-    """Of CREATE2 and SET_DATA."""
+    """The new state of the node, after CREATE2 and SET_DATA only."""
 
 
 def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:

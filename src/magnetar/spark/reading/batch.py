@@ -93,7 +93,7 @@ class BatchReader(DataSourceReader):
 
 @dataclass
 class Pushed:
-    """The result of the pushed filters."""
+    """The conditions that Spark has pushed down and the source applies while it reads."""
 
     times_from: int = 0
     times_to: int = _MAX_MS
