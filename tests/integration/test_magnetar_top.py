@@ -182,7 +182,7 @@ def test_a_broker_that_is_gone_is_told_of_and_seen_again(start_server: Callable[
     with at_terminal(server) as terminal:
         terminal.sees("0 topics")
         server.kill()
-        terminal.sees("Outdated: cannot ask", "retrying")
+        terminal.sees("Outdated: cannot reach", "retrying")
         server.start()
         terminal.sees("by in: 0 topics", without="retrying")
         terminal.type("q")
@@ -223,4 +223,4 @@ def test_what_cannot_be_seen_is_said(server: Server, start_server: Callable[...,
     without.stop()
     ended = piped(without)
     assert ended.returncode == 1
-    assert "cannot ask" in ended.stderr
+    assert "cannot reach" in ended.stderr

@@ -54,7 +54,7 @@ class EventStream:
             # Reading a file that another thread closed raises ValueError.
             if self._closed:
                 return b""
-            raise CannotConnect(f"cannot ask {self._asked}: {error}") from error
+            raise CannotConnect(f"cannot reach {self._asked}: {error}") from error
         if len(line) > MOST_LINE:
             raise AdminError(f"{self._asked} sent a line of more than {MOST_LINE} bytes")
         return line

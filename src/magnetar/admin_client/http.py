@@ -186,7 +186,7 @@ class AdminHttp:
             _taken(response, take)
             return response.status, found, b""
         except (OSError, HTTPException) as error:
-            raise CannotConnect(f"cannot ask {asked}: {error}") from error
+            raise CannotConnect(f"cannot reach {asked}: {error}") from error
         finally:
             connection.close()
 
@@ -202,7 +202,7 @@ class AdminHttp:
                 return EventStream(asked, connection, opened, response)
             refused = response.read(_MOST_REFUSAL).decode("utf-8", "replace")
         except (OSError, HTTPException) as error:
-            raise CannotConnect(f"cannot ask {asked}: {error}") from error
+            raise CannotConnect(f"cannot reach {asked}: {error}") from error
         finally:
             if not going_on:
                 connection.close()
@@ -218,7 +218,7 @@ class AdminHttp:
         try:
             connection.connect()
         except OSError as error:
-            raise _NotReached(f"cannot ask {asked}: {error}") from error
+            raise _NotReached(f"cannot reach {asked}: {error}") from error
         return connection, asked
 
     def _connection(self, parts: SplitResult) -> HTTPConnection:

@@ -51,7 +51,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         *("-mscp", "--metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="file with properties of ZooKeeper's own client, for TLS",
+        help="properties file of ZooKeeper's Java client, with its TLS settings",
     )
     parser.add_argument(
         *("-cmscp", "--configuration-metadata-store-config-path"),

@@ -233,7 +233,10 @@ def _private_key(text: str, algorithm: str) -> object:
         raise UnusableKey("the private key is neither DER nor PEM, or it is encrypted") from error
     wanted = EllipticCurvePrivateKey if algorithm in _CURVES else RSAPrivateKey
     if not isinstance(key, wanted):
-        raise UnusableKey(f"this kind of key cannot be used with {algorithm}")
+        raise UnusableKey(
+            f"this kind of key cannot be used with {algorithm}; "
+            f"use {'an EC' if algorithm in _CURVES else 'an RSA'} key"
+        )
     return key
 
 

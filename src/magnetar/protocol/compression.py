@@ -43,7 +43,10 @@ def decompress(
     _check_announced(codec, data, uncompressed_size, max_size)
     result = _functions(codec)[1](data, uncompressed_size)
     if len(result) != uncompressed_size:
-        raise CompressionError(f"{len(result)} bytes after decompression, {uncompressed_size} were announced")
+        raise CompressionError(
+            f"the payload has {len(result)} bytes after decompression, "
+            f"but its metadata announces {uncompressed_size}"
+        )
     return result
 
 
@@ -67,7 +70,8 @@ def decompress_in_pieces(codec: int, data: bytes, uncompressed_size: int, max_si
             size += len(piece)
             if size > uncompressed_size:
                 raise CompressionError(
-                    f"more bytes after decompression than the {uncompressed_size} announced"
+                    f"the payload has more bytes after decompression "
+                    f"than the {uncompressed_size} of its metadata"
                 )
             if not piece and not data and not stream.eof:
                 raise CompressionError("truncated ZLIB data")
@@ -75,13 +79,18 @@ def decompress_in_pieces(codec: int, data: bytes, uncompressed_size: int, max_si
     except zlib.error as error:
         raise CompressionError(f"damaged ZLIB data: {error}") from error
     if size != uncompressed_size:
-        raise CompressionError(f"{size} bytes after decompression, {uncompressed_size} were announced")
+        raise CompressionError(
+            f"the payload has {size} bytes after decompression, "
+            f"but its metadata announces {uncompressed_size}"
+        )
     return pieces
 
 
 def _check_announced(codec: int, data: bytes, uncompressed_size: int, max_size: int) -> None:
     if not 0 <= uncompressed_size <= max_size:
-        raise CompressionError(f"a payload of {uncompressed_size} bytes, at most {max_size} are accepted")
+        raise CompressionError(
+            f"the metadata announces a payload of {uncompressed_size} bytes; at most {max_size} are accepted"
+        )
     ratio = _LARGEST_RATIOS.get(codec, 0)
     if ratio and uncompressed_size > (len(data) + 64) * ratio:
         # Some codecs allocate all of that memory before they read the data.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from magnetar.client.enums import CompressionType
 from magnetar.io.tls import ClientTls, TlsFiles
@@ -51,6 +51,7 @@ _NAMES = {
 }
 CLIENT, PRODUCER, READER = "client", "producer", "reader"
 _Parse = Callable[[str], object]
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,9 @@ def _truth(given: Mapping[str, tuple[str, str]], kind: str, default: bool) -> bo
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("use a whole number above 0")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
@@ -150,11 +150,17 @@ def _seconds(text: str) -> float:
 
 
 def _passed_truth(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
+    return _one_of({"true": True, "false": False}, text.lower())
 
 
 def _compression(text: str) -> CompressionType:
-    return {each.name.upper(): each for each in CompressionType}[text.upper()]
+    return _one_of({each.name.upper(): each for each in CompressionType}, text.upper())
+
+
+def _one_of(values: Mapping[str, _Value], text: str) -> _Value:
+    if text not in values:
+        raise ValueError(f"use one of {', '.join(values)}")
+    return values[text]
 
 
 _PASSED_NAMES: dict[str, dict[str, tuple[str, _Parse]]] = {
@@ -201,7 +207,7 @@ def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
         argument, parse = found
         try:
             into[kind][argument] = parse(text)
-        except (ValueError, KeyError) as error:
-            raise InvalidOption(f"{name!r} cannot be {text!r}") from error
+        except ValueError as error:
+            raise InvalidOption(f"{name!r} cannot be {text!r}; {error}") from error
         return True
     return False

@@ -183,14 +183,14 @@ def copied(found: Copied) -> list[Buffer]:
 def opened_counts(answer: bytes, expected: int) -> list[int]:
     """:raises Nonsense: the number of counts is not ``expected``"""
     if len(answer) != expected * _COUNT.size:
-        raise Nonsense(f"{len(answer)} bytes in place of {expected} numbers")
+        raise Nonsense(f"the answer has {len(answer)} bytes, not {expected} numbers of {_COUNT.size} bytes")
     return [each for (each,) in _COUNT.iter_unpack(answer)]
 
 
 def opened_staying(answer: bytes, expected: int) -> bytes:
     """:raises Nonsense: the answer does not have one byte per range"""
     if len(answer) != expected or answer.strip(b"\0\1"):
-        raise Nonsense(f"{len(answer)} bytes in place of {expected} yes or no")
+        raise Nonsense(f"the answer has {len(answer)} bytes, not {expected} bytes of value 0 or 1")
     return answer
 
 
@@ -200,7 +200,9 @@ def opened_copied(answer: bytes, at_most: int) -> Copied:
     :raises Nonsense: there are more entries, or one is not an entry of a compacted ledger
     """
     if len(answer) < _COPIED.size:
-        raise Nonsense(f"{len(answer)} bytes in place of entries")
+        raise Nonsense(
+            f"the answer has {len(answer)} bytes, fewer than the {_COPIED.size} before its entries"
+        )
     read_bytes, count = _COPIED.unpack_from(answer)
     start = _COPIED.size + 8 * count
     if count > at_most or start > len(answer):

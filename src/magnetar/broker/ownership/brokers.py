@@ -90,7 +90,7 @@ def listeners_of(value: object) -> Mapping[str, Addresses]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
-        raise ValueError("advertisedListeners is not an object of objects")
+        raise ValueError(f"advertisedListeners must be a JSON object whose values are objects, not {value!r}")
     return {
         str(name): Addresses(
             _text(told, "brokerServiceUrl"),

@@ -84,7 +84,10 @@ def public_key(encoded: bytes, algorithm: str = "RS256") -> TokenKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UnusableKey("the public key is neither DER nor PEM") from error
     if not isinstance(found, wanted):
-        raise UnusableKey(f"this kind of key cannot be used with {algorithm}")
+        raise UnusableKey(
+            f"this kind of key cannot be used with {algorithm}; "
+            f"use {'an EC' if wanted is EllipticCurvePublicKey else 'an RSA'} key"
+        )
     assert isinstance(found, (RSAPublicKey, EllipticCurvePublicKey))
     return key_of(found)
 
