@@ -1,4 +1,4 @@
-"""Load managers on simulated load: ours, and Apache's own classes: ``python -m bench.balance [JARS]``.
+"""Compares load managers on simulated load, ours and Apache's classes: ``python -m bench.balance [JARS]``.
 
 Prints the table of docs/measurements/scale-of-brokers.md: how even load is before and after, how much was
 moved for it, and what a decision costs here. Both get the same load; a bundle that is moved is there at once.

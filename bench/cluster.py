@@ -1,8 +1,8 @@
-"""A broker on ZooKeeper and three bookies, beside Apache Pulsar's on the like: 3/3/2, journals synced.
+"""Measures a broker on ZooKeeper and three bookies, and Apache Pulsar's on the same (3/3/2, synced journals).
 
-``python -m bench.cluster`` prints figures as JSON, those of each run: the broker's and the bookies' processor
-time a message, throughput, messages in an entry, latencies at 1,000 a second, reading a backlog, memory,
-start. Each broker has servers of its own, one after the other.
+``python -m bench.cluster`` prints figures as JSON, those of each run: the CPU time per message of the broker
+and of the bookies, throughput, messages per entry, latencies at 1,000 messages a second, reading of a
+backlog, memory and start. The brokers are measured in turn, each with its own ZooKeeper and bookies.
 """
 
 from __future__ import annotations

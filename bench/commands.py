@@ -1,10 +1,10 @@
-"""How long commands take, as a shell sees it, beside Apache Pulsar's own: both against one Magnetar broker.
+"""Measures how long commands take, and Apache Pulsar's own commands against the same Magnetar broker.
 
     python -m bench.commands [--rounds 7] [--jars JARS]
 
 Prints JSON: medians of wall and processor seconds of whole processes. JARS is a folder with Apache Pulsar's
-jars, those of ``pulsar-client-tools`` among them; without it Maven fetches them. Both take turns, and the
-first round does not count: files are in memory then.
+jars, those of ``pulsar-client-tools`` among them; without it Maven fetches them. Both take turns. The first
+round only brings the files into memory, and does not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Publishing at a fixed rate, idle and while segments are rewritten all the time.
+"""Measures publishing at a fixed rate, without and with constant rewriting of segments.
 
-``python -m bench.compaction`` prints figures as JSON. A run is void, and says so, when nothing was rewritten
-for part of it. ``docs/measurements/ledgers.md`` says what came out.
+``python -m bench.compaction`` prints figures as JSON. A run is reported as void if nothing was rewritten
+during a part of it. ``docs/measurements/ledgers.md`` has the results.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Publishing at a fixed rate beside compaction by key: alone, beside one, beside one after the other.
+"""Measures publishing at a fixed rate: alone, during one compaction by key, and during continuous compaction.
 
-``python -m bench.compaction_beside_publishing`` prints figures as JSON. The three take turns, each for as
-long as one compaction takes, so that whatever else the machine and its device do meets all of them alike: a
-device that stands still now and then does so in a long window more often than in a short one. Figures are
-those of the messages of all rounds together. ``docs/compaction.md`` says what came out.
+``python -m bench.compaction_beside_publishing`` prints figures as JSON. The three cases take turns, each for
+as long as one compaction takes, so that other load on the machine and stalls of its device affect all of them
+alike. The figures cover the messages of all rounds. ``docs/compaction.md`` has the results.
 """
 
 from __future__ import annotations

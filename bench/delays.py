@@ -1,6 +1,6 @@
-"""Messages with a delivery time: what publishing them costs, what waiting takes, and how a restart goes on.
+"""Measures delayed messages: the cost of publishing them, the memory while they wait, and a restart.
 
-``python -m bench.delays`` prints figures as JSON; docs/delayed-delivery.md says what came out.
+``python -m bench.delays`` prints figures as JSON; docs/delayed-delivery.md has the results.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A broker of three is killed: how long until the last of its topics takes messages again.
+"""Kills one broker of three, and measures how long its topics accept no messages.
 
-``python -m bench.failover`` prints JSON, figures of each run: Magnetar's brokers, then Apache Pulsar's,
-three each on a ZooKeeper and three bookies of their own. Each topic has a producer; when the broker is gone
-each of them publishes one message. Seconds count from when the broker's record in ZooKeeper went, which is
-when its session has expired, to receipts of the topics that it had served. Clients try again after at most
+``python -m bench.failover`` prints JSON, figures of each run: Magnetar's brokers, then Apache Pulsar's, three
+of each on their own ZooKeeper and three bookies. Each topic has a producer, which publishes one message after
+the broker was killed. The time runs from the removal of the broker's record in ZooKeeper, when its session
+has expired, until the topics that it served have answered with receipts. Clients retry after at most
 ``--back-off`` seconds.
 """
 

@@ -1,10 +1,11 @@
-"""Counts the processor's instructions an entry, under callgrind: a busy machine does not change them.
+"""Counts the processor's instructions per entry under callgrind, which other load does not change.
 
     python -m bench.instructions [--record] [PATH ...]
 
-Each path of :mod:`bench.paths` runs twice, with few and with more turns; the difference is what turns cost.
-``--record`` adds a line for this commit to ``docs/measurements/benchmarks/instructions.tsv``. Needs valgrind,
-which has no instruction for checksums: about 15 instructions a byte that a real run does not pay.
+Each path of :mod:`bench.paths` runs twice, with few and with more turns; the difference is the cost of a
+turn. ``--record`` adds a line for this commit to ``docs/measurements/benchmarks/instructions.tsv``. Valgrind
+is required. It has no instruction for checksums, which adds about 15 instructions per byte to those of a real
+run.
 """
 
 from __future__ import annotations

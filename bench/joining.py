@@ -1,9 +1,9 @@
-"""A third broker joins two that share the load: how soon it has its part, and how many bundles moved.
+"""Adds a third broker to two, and measures how soon it carries its share and how many bundles move.
 
 ``python -m bench.joining`` prints JSON, figures of each run: Magnetar's brokers, then Apache Pulsar's. Each
 of 48 topics in 24 bundles is published to at the same rate; load is shed once a minute by
-``UniformLoadShedder``. Who has which bundle is read from ZooKeeper. Imbalance: the topics of the fullest
-broker, as a multiple of the average.
+``UniformLoadShedder``. The owners of bundles are read from ZooKeeper. The imbalance is the number of topics
+of the fullest broker, as a multiple of the average.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Delayed messages, published and delivered, beside Apache Pulsar: CPU a message, and how late they come.
+"""Compares delayed messages with Apache Pulsar: CPU per message, and how late they are delivered.
 
-``python -m bench.late_delivery`` prints figures as JSON. The official Python client does both ends. A message
-that comes before its time, twice or not at all makes a run void; Apache Pulsar may be a tick early as it is
-shipped, and is told to be strict here.
+``python -m bench.late_delivery`` prints figures as JSON. The official Python client publishes and consumes. A
+run is void if a message comes early, twice or not at all. Apache Pulsar, which by default may deliver a tick
+early, is configured to be strict.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What the system takes to carry entries over loopback, where nobody looks at them: a bound for any broker.
+"""Measures what the system needs to carry entries over loopback unread: a lower bound for any broker.
 
-``python -m bench.loopback`` prints how much processor time a process needs that receives entries on one
-connection and sends each on four: to three who answer as bookies do, and to one who acknowledges as a
-consumer does; it tells the sender when it has all answers. It knows the sizes, wakes when an entry is there
-whole, has one buffer for all of them and reads and writes each in one call: little but system calls is left.
+``python -m bench.loopback`` prints the processor time of a process that receives entries on one connection
+and sends each on four: to three peers that answer like bookies, and to one that acknowledges like a consumer.
+It answers the sender when it has all four answers. The process knows the sizes, wakes when an entry is
+complete, has one buffer for all entries, and reads and writes each in one call, so it does little but system
+calls.
 """
 
 from __future__ import annotations

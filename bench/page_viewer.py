@@ -1,7 +1,7 @@
-"""What a page that watches costs the broker: its processor time with and without viewers, with many topics.
+"""Measures the broker's processor time with and without viewers of the page, with many topics.
 
-Each of the topics that are on a page gets a message a second, so that all its lines change all the time.
-``python -m bench.page_viewer [--topics N] [--seconds S] [--rounds R]`` prints JSON.
+Each topic on the page gets a message a second, so that all lines of the page change all the time. ``python -m
+bench.page_viewer [--topics N] [--seconds S] [--rounds R]`` prints JSON.
 """
 
 from __future__ import annotations

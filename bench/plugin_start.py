@@ -1,4 +1,4 @@
-"""What a broker of the pytest plugin costs: its start and its end, an advance, a life after a kill.
+"""Measures a broker of the pytest plugin: its start and end, an advance of time, a restart after a kill.
 
 ``python -m bench.plugin_start`` prints JSON: seconds, of each the median and the worst of 20.
 """

@@ -1,4 +1,4 @@
-"""What a proxy costs: the same load on a broker without one, through Magnetar's, and through Apache's.
+"""Measures what a proxy costs: the same load without a proxy, through Magnetar's and through Apache's.
 
     python -m bench.proxy [--seconds 6] [--servers magnetar,pulsar] [--jars JARS]
 

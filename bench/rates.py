@@ -1,8 +1,8 @@
-"""How exactly dispatch rates are kept, and what a bounded topic costs.
+"""Measures how exactly dispatch rates are kept, and what a topic with a limit costs.
 
-``python -m bench.rates`` prints figures as JSON: for each rate a topic with a backlog of single messages, a
-consumer that takes all it gets, and what the broker sent over a minute after a warm-up of two periods.
-``docs/rates.md`` says what came out.
+``python -m bench.rates`` prints figures as JSON: for each rate, what the broker sends in a minute from a
+backlog of single messages to a consumer without a limit, after a warm-up of two periods. ``docs/rates.md``
+has the results.
 """
 
 from __future__ import annotations

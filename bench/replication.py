@@ -1,4 +1,4 @@
-"""Replication between two clusters of one broker each, Magnetar's and Apache Pulsar's in turn.
+"""Measures replication between two clusters of one broker each, of Magnetar and of Apache Pulsar in turn.
 
     python -m bench.replication [--rounds 3] [--only NAME,...] [--servers NAME,...] [--jars JARS] [--out FILE]
 

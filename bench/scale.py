@@ -1,4 +1,4 @@
-"""How Magnetar behaves as topics become many: ``python bench/scale.py`` writes docs/measurements/scale.md.
+"""Measures Magnetar with many topics: ``python bench/scale.py`` writes docs/measurements/scale.md.
 
 ``--sizes 1000,10000,100000``: numbers of topics on disk, each in a data directory of its own.
 """

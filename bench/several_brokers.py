@@ -1,9 +1,9 @@
-"""One, two and three brokers on the same three bookies: throughput, and what a message costs them.
+"""Measures one, two and three brokers on the same three bookies: throughput, and CPU per message.
 
 ``python -m bench.several_brokers`` prints JSON, figures of each run: six topics spread over the brokers,
 messages of 100 bytes one by one, published, delivered and acknowledged as fast as it goes; Magnetar's
-brokers, then Apache Pulsar's. All of it, load generator and bookies included, shares the machine's cores:
-where those are few, throughput is bounded by them, and what tells is the processor time a message.
+brokers, then Apache Pulsar's. All of it, load generator and bookies included, shares the machine's cores.
+With few cores these limit the throughput, and the CPU time per message is the figure to compare.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What sending figures to an OpenTelemetry collector costs a broker with many topics.
+"""Measures what a broker with many topics spends on sending figures to an OpenTelemetry collector.
 
-``python -m bench.telemetry [--topics N] [--seconds S]`` prints JSON: processor time, bytes, and how late the
-event loop was at most, without and with it.
+``python -m bench.telemetry [--topics N] [--seconds S]`` prints JSON: processor time, bytes, and the longest
+delay of the event loop, without and with the collector.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compacting a topic by key, beside Apache Pulsar: time, CPU and memory, and publishing meanwhile.
+"""Compares compaction of a topic by key with Apache Pulsar: time, CPU, memory, and publishing meanwhile.
 
-``python -m bench.topic_compaction`` prints figures as JSON. A run is void, and says so, unless whoever reads
-compacted gets one message of each key afterwards, the newest.
+``python -m bench.topic_compaction`` prints figures as JSON. A run is reported as void unless a compacted
+reader gets exactly the newest message of each key afterwards.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What messages over WebSocket cost beside Apache Pulsar's: served by a broker, and by a process before one.
+"""Compares messages over WebSocket with Apache Pulsar: served by a broker, and by a separate process.
 
     python -m bench.websocket [--rate 1000] [--seconds 20] [--rounds 3] [--jars JARS]
 
 Prints JSON; ``docs/websocket.md`` has the figures. JARS is a folder with Apache Pulsar's jars, those of
 ``pulsar-websocket`` among them; without it Maven fetches them. One producer publishes at a fixed rate, one
-consumer acknowledges each message. Processor time is that of broker and WebSockets together, or of the
-process before a broker alone; both such processes are before Magnetar's broker: only they differ. JVMs get a
-round that does not count.
+consumer acknowledges each message. Processor time is that of the broker with its WebSockets, or of the
+separate process alone. Both separate processes use Magnetar's broker, so that only they differ. The first
+round of a JVM is a warm-up and does not count.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What runs in Spark's tasks and in its driver, alone in a process: ``python -m bench.spark.tasks``.
+"""Measures the code of Spark's tasks and driver, without Spark: ``python -m bench.spark.tasks``.
 
     python -m bench.spark.tasks [--rows 2000000] [--rounds 3] [--sizes 100,1000] [--kinds bytes,avro]
 
 *read* goes from the socket to Arrow, *stage* from Arrow to a staged file, *publish* from there to receipts.
-Prints a JSON object a line: rows a second by the clock and of CPU. A run whose number of rows is not what was
-published is void.
+Prints one JSON object per line, with rows per second of elapsed time and of CPU time. A run whose number of
+rows is not what was published is void.
 """
 
 from __future__ import annotations
