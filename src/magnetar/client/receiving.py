@@ -249,7 +249,7 @@ class StartPosition:
         return found.batch_index() <= start.batch_index()
 
     def is_before(self, last: MessageId) -> bool | None:
-        """Whether ``last`` is delivered with this start; None if the start is not a message."""
+        """Returns whether a consumer that starts here receives ``last``; None: the start is not a message."""
         start = self._start
         if start is None:
             return None

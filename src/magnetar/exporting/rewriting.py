@@ -49,7 +49,10 @@ async def ledgers_in_compacted(reader: LedgerReader) -> set[int]:
 
 
 def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
-    """:raises NotExported: the entry is not a message of the topic"""
+    """Returns an entry of a compacted ledger with the ledger id of its message at the target.
+
+    :raises NotExported: the message is from a ledger that was not moved
+    """
     message_id, end = _split(entry)
     place = moved.exactly((message_id.ledgerId, message_id.entryId))
     if place is None:

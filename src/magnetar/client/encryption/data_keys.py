@@ -96,10 +96,10 @@ def decrypt(key: ec.EllipticCurvePrivateKey, encrypted: bytes) -> bytes:
         other = ec.EllipticCurvePublicKey.from_encoded_point(key.curve, point)
         secret = key.exchange(ec.ECDH(), other)
     except ValueError as error:
-        raise NotForThisKey("it does not begin with a point of the key's curve") from error
+        raise NotForThisKey("the encrypted content does not begin with a point of the key's curve") from error
     mac_key, pad = _keys(point + secret, len(combined))
     if not compare_digest(_authentication(mac_key, combined), mac):
-        raise NotForThisKey("its authentication tag does not match the key")
+        raise NotForThisKey("the authentication tag of the encrypted content does not match the key")
     return _xor(combined, pad)
 
 

@@ -129,7 +129,7 @@ def _listed(request: Request) -> Listed:
         order = TopicOrder(request.query.get("order", TopicOrder.NAME.value))
     except ValueError:
         orders = ", ".join(each.value for each in TopicOrder)
-        raise InvalidRequest(f"order must be one of {orders}") from None
+        raise InvalidRequest(f"order must be one of {orders}, not {request.query['order']!r}") from None
     return Listed(namespace, words, order, request.flag("stuck"))
 
 

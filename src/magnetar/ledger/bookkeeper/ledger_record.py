@@ -213,7 +213,7 @@ def _taken_varint(data: bytes) -> tuple[int, int]:
         number |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return number, index + 1
-    raise DecodeError("no length")
+    raise DecodeError("the record does not begin with the length of its contents")
 
 
 _SHORT = 1 << 31
