@@ -1,7 +1,8 @@
 """Compares load managers on simulated load, ours and Apache's classes: ``python -m bench.balance [JARS]``.
 
-Prints the table of docs/measurements/scale-of-brokers.md: how even load is before and after, how much was
-moved for it, and what a decision costs here. Both get the same load; a bundle that is moved is there at once.
+Prints the table of docs/measurements/scale-of-brokers.md: how evenly the load is distributed before and
+after, how much of it was moved, and what a decision costs. Both load managers get the same load, and moving a
+bundle takes no time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A cluster on this machine: ZooKeeper, bookies, brokers and a proxy, each a process of its own on 127.0.0.1.
+"""Runs a cluster on this machine: ZooKeeper, bookies, brokers and a proxy, each a process on 127.0.0.1.
 
-``python tools/cluster.py up FOLDER`` starts it below a folder, prints where it is and ends when all of it
-serves; ``down FOLDER`` ends it and removes the folder. ZooKeeper and bookies are Apache's, from Maven
-Central.
+``python tools/cluster.py up FOLDER`` starts the cluster with its data in FOLDER, waits until all its
+processes serve, and prints their addresses. ``down FOLDER`` stops the cluster and removes the folder.
+ZooKeeper and bookies are Apache's, from Maven Central.
 """
 
 from __future__ import annotations

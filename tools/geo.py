@@ -1,4 +1,4 @@
-"""Three clusters on this machine that replicate to each other, to try geo-replication.
+"""Runs three clusters on this machine that replicate to each other, to try geo-replication.
 
 ``python tools/geo.py`` starts the standalone brokers east, west and north on 127.0.0.1, connects each with
 the others by ``pulsar-admin``, and prints how to use them. They run until SIGINT, SIGTERM or SIGHUP; then the

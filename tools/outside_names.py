@@ -6,8 +6,8 @@
 Settings, commands with their options and exit codes, REST paths and JSON fields, metrics, names of
 OpenTelemetry, environment variables, log events with their fields, options of the Spark source, public Python
 names, and names on disk. ``--record`` writes the list to ``tests/unit/tools/outside_names.txt``. A test fails
-when a recorded line is missing. Lines may be added; one that changes or goes needs a line in CHANGELOG.md and
-a new record.
+when a recorded line is missing. Lines may be added; a line that changes or is removed needs a line in
+CHANGELOG.md and a new record.
 """
 
 from __future__ import annotations

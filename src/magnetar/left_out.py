@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
     method: str
     path: str
-    """With ``{name}`` for what differs."""
+    """The path, with ``{name}`` for a part that differs."""
     older: Sequence[str]
     """Other paths to the same."""
     what: str

@@ -74,7 +74,7 @@ class Client:
         return self._run(self._core.schema(topic, version))
 
     def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
-        """As the asyncio interface."""
+        """Does the same as the method of the asyncio interface."""
         return self._run(self._core.get_topic_partitions(topic, create=create))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -131,7 +131,7 @@ class ReverseProxy:
     """Requests below a path are forwarded to another server."""
 
     path: str
-    """With a slash at the beginning and none at the end."""
+    """The path, which begins with a slash and does not end with one."""
     proxy_to: str
     """``http://host:port/path``, without a slash at the end."""
 

@@ -37,7 +37,7 @@ class TlsFiles:
     key_store: str = ""
     """PKCS12, instead of certificate and key."""
     key_store_password: str = field(default="", repr=False)
-    """Also for an encrypted PEM key."""
+    """The password of the key store, or of an encrypted PEM key."""
     trust_store: str = ""
     """PKCS12, instead of :attr:`trust`."""
     trust_store_password: str = field(default="", repr=False)

@@ -226,7 +226,7 @@ class OrphanedLedgers:
         self._metadata = metadata
         self.retention_ms = retention_ms
         self.known: list[SetAside] = []
-        """As of the last look."""
+        """The ledgers that were set aside at the last look."""
 
     async def look(self, candidates: Sequence[int], named: Collection[int] = ()) -> int:
         """Sets aside candidates that no record names, and deletes those whose retention has passed.

@@ -83,7 +83,7 @@ class EmbeddedMetadataStore:
         self._edit_listeners: list[Callable[[Edits], None]] = []
         self._next_ledger_id: Callable[[], int] = lambda: 1
         self._written = self.progress
-        """As of the last transaction; belongs to the worker."""
+        """The progress at the end of the last transaction; only the worker uses it."""
         self._reserve: SpaceReserve
         self._connection: SqlConnection
         self._nodes: SqliteNodes

@@ -14,7 +14,7 @@ from hashlib import md5
 from typing import NamedTuple
 
 MAX_CHALLENGE_BYTES = 2048
-"""By the RFC; a longer challenge is refused."""
+"""The maximum size of a challenge according to the RFC; a longer one is refused."""
 _COUNT = "00000001"
 """The number of uses of the challenge: each connection has its own challenge."""
 _DIRECTIVE = re.compile(r'\s*([-a-z0-9]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",\s]*))\s*(?:,|$)', re.IGNORECASE)
@@ -111,7 +111,7 @@ def _quoted(text: str) -> str:
 
 
 def _hashed_form(text: str) -> bytes:
-    """By the RFC, ISO 8859-1 if it has all characters of the text."""
+    """Encodes a text as the RFC requires: in ISO 8859-1 if that has all characters of the text."""
     try:
         return text.encode("iso-8859-1")
     except UnicodeEncodeError:

@@ -44,7 +44,7 @@ __all__ = [
 ]
 _MAGIC = b"\x0e\x01"
 BROKER_MAGIC = b"\x0e\x02"
-"""In front of broker entry metadata."""
+"""The bytes in front of broker entry metadata."""
 _SIZE = Struct(">I")
 _NOT_COMPRESSED = CompressionType.NONE
 _Parsed = TypeVar("_Parsed", bound=Message)

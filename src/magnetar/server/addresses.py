@@ -89,7 +89,7 @@ class Advertised:
     """The addresses that clients get."""
 
     main: Addresses
-    """For clients that name no listener."""
+    """The addresses for clients that name no listener."""
     listeners: Mapping[str, Addresses]
 
 

@@ -73,7 +73,7 @@ class LatestMessages:
         self._chunked: list[tuple[int, list[int]]] = []
         """The number of each last chunk, and those of the chunks before it."""
         self._remembered = 0
-        """Chunks in both."""
+        """The number of chunks in ``_chunks`` and ``_chunked`` together."""
         self.count = 0
         """Messages numbered."""
         self.kept = 0

@@ -26,7 +26,7 @@ _LEDGER = (1 << _LEDGER_BITS) - 1
 RECORD_BYTES = 56
 """Memory of one record with its place in a list."""
 LATEST_MS = (1 << 48) - 1
-"""In the year 10889, the latest possible delivery time."""
+"""The latest possible delivery time, in the year 10889."""
 _FORMAT = 1
 _PART = 256 * 1024
 """Largest size of one entry, in bytes."""

@@ -19,7 +19,7 @@ KindsOf = Callable[[str], Kinds]
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
     moves: Sequence[Move]
-    """Each with its target."""
+    """The moves, each with its target."""
     refused: Mapping[str, str]
     """Bundles that should move and stay, with the reasons."""
 

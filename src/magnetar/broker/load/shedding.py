@@ -24,7 +24,7 @@ _MARGIN = 0.05
 """How far below its threshold the usage of a broker is brought."""
 _LOWER_MARGIN = 0.5
 _TOLERANCE = 1000
-"""By how much a bundle may exceed what remains to be moved."""
+"""The amount by which a bundle may exceed what remains to be moved."""
 _NOTHING = 1e-6
 _MIB = 1024 * 1024
 

@@ -81,7 +81,7 @@ class Replicator(BaseReplicator):
         """Entries that were read but not sent: the run, and the first and the last index."""
         self._oldest_sent = 0.0
         self._next_run = 0.0
-        """On the loop's clock, when a run of few entries may be sent."""
+        """The time on the loop's clock from which a run of few entries may be sent."""
         self._gathering: Cancellable | None = None
         """Calls :meth:`go_on` at that time."""
         self._stored_at: list[tuple[Position, float]] = []

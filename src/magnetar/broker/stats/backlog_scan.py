@@ -27,7 +27,7 @@ class BacklogScan:
     entries: int = 0
     messages: int = 0
     filtered_entries: dict[FilterResult, int] = field(default_factory=lambda: dict.fromkeys(FilterResult, 0))
-    """By the filters' decision."""
+    """The number of entries by the decision of the filters."""
     filtered_messages: dict[FilterResult, int] = field(default_factory=lambda: dict.fromkeys(FilterResult, 0))
     first: Position | None = None
     last: Position | None = None
@@ -125,7 +125,7 @@ class TopicSpace:
     open: int
     """Acknowledged by all subscriptions, in the ledger that is being written: kept until it is closed."""
     reclaimable: int
-    """In ledgers that the next trimming deletes."""
+    """The bytes in ledgers that the next trimming deletes."""
     ledgers: int
     oldest_closed_ms: int
     """When the oldest ledger was closed, in milliseconds since 1970; 0 if there is only the open one."""

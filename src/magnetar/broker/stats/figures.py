@@ -116,7 +116,7 @@ class CompactionMetrics:
     """Bytes per second during compactions, like ``write_throughput``."""
     write_throughput: float = 0.0
     read_bytes: int = 0
-    """By all compactions, like ``written_bytes``."""
+    """The bytes that all compactions have read; ``written_bytes`` likewise."""
     written_bytes: int = 0
     entries: int = 0
     """In the ledger of the last compaction, like the bytes in ``size``."""
@@ -173,7 +173,7 @@ class TopicMetrics:
     bytes_in: int = 0
     messages_in: int = 0
     bytes_out: int = 0
-    """To all consumers, past ones included, like ``messages_out``."""
+    """The bytes sent to all consumers, past ones included; ``messages_out`` likewise."""
     messages_out: int = 0
     entries_written: int = 0
     entries_read: int = 0

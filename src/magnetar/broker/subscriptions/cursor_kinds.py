@@ -33,7 +33,7 @@ class CursorKind:
 
 
 SUBSCRIPTION = CursorKind("consumers", subscribed=True, expires=True, counts_for_quota=True, keeps_topic=True)
-"""For every name that no other kind has."""
+"""The kind of every cursor whose name belongs to no other kind."""
 
 _NAMED = {
     # Moving it without a compaction would lose the newest message of keys.

@@ -21,7 +21,7 @@ GLOBAL = "__G__"
 """The prefix of the key of policies for all clusters."""
 
 SCHEMA_PROPERTIES = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
-"""As Pulsar registers the schema."""
+"""The properties with which Pulsar registers the schema."""
 
 Policies = dict[str, object]
 

@@ -39,7 +39,7 @@ class SendSettings:
     max_outstanding: int
     """Limit of messages without a receipt, for each producer."""
     contents: tuple[bytes, ...]
-    """Used in turn; raw ends have one."""
+    """The contents, which are used in turn; raw ends have one."""
     compression: int
     access_mode: int
     producer_name: str

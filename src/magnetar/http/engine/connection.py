@@ -35,13 +35,13 @@ class HttpLimits:
 
     body_bytes: int = 8 << 20
     bodies_bytes: int = 64 << 20
-    """For the bodies of all requests together."""
+    """The memory for the bodies of all requests together."""
     head_bytes: int = 8192
     connections: int = 2048
     connections_of_address: int = 0
     """0: only the limit of all connections."""
     request_seconds: float = 30.0
-    """From the first byte of a request to its last."""
+    """The maximum time from the first byte of a request to its last."""
     idle_seconds: float = 60.0
     """Between requests."""
     stalled_seconds: float = 30.0

@@ -74,7 +74,7 @@ _MOST_UNPACKED_BYTES = 16 << 20
 _COPIES = 3
 """Copies of a message: its bytes, their Base64 as text, and the frame that waits for the client."""
 _ROOM_BYTES = 64 << 20
-"""For the compressed messages that all WebSockets are delivering."""
+"""The memory for the compressed messages that all WebSockets are delivering."""
 _WAITING = 1024
 _WAIT_SECONDS = 60.0
 

@@ -29,7 +29,7 @@ class SegmentReads:
         self._files = files
         self._settings = settings
         self._open: OrderedDict[tuple[int, bool], File] = OrderedDict()
-        """By segment, and whether the file may be read ahead."""
+        """The open files by segment, and by whether the file may be read ahead."""
         self._pins: dict[int, int] = {}
         self._workers: list[Worker] = []
         self._next_worker = 0

@@ -178,7 +178,7 @@ def set_data(path: str, value: bytes, version: int) -> bytes:
 
 
 def read(path: str) -> bytes:
-    """For EXISTS, GET_DATA and GET_CHILDREN, without a watch."""
+    """Encodes a request EXISTS, GET_DATA or GET_CHILDREN, without a watch."""
     into = bytearray()
     put_text(into, path)
     put_bool(into, False)

@@ -33,7 +33,7 @@ _DATA, _MANIFESTS, _STAGING, _SUMMARY = "data", "_manifest", "_staging", "manife
 @dataclass(frozen=True)
 class LakeFile:
     path: str
-    """Relative to the lake's folder."""
+    """The path relative to the lake's folder."""
     rows: int
     bytes: int
 
