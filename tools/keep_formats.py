@@ -42,7 +42,7 @@ def main() -> int:
 def _keep(name: str, write: Callable[[Server], None], parts: tuple[str, ...]) -> bool:
     target = FOLDER / name
     if target.exists():
-        print(f"{target.relative_to(ROOT)} is there already")
+        print(f"{target.relative_to(ROOT)} exists already; archives are never replaced")
         return False
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder), kept_data.SETTINGS)

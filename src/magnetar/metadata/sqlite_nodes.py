@@ -243,7 +243,7 @@ class SqliteNodes:
         if expected is not None and expected != old.version:
             raise BadVersion(f"{path}: expected version {expected}, found version {old.version}")
         if self._connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)):
-            raise NodeNotEmpty(f"{path}: has children")
+            raise NodeNotEmpty(f"{path}: has children; delete them first")
         self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
         if not old.ephemeral:
             self.tally = self.tally.minus(old)

@@ -221,7 +221,7 @@ def decode_schema(entry: bytes, version: int, where: str) -> StoredSchema:
     try:
         info = pb.SchemaInfo.FromString(pb.SchemaEntry.FromString(entry).schema_data)
     except DecodeError as error:
-        raise MetadataFailure(f"{where}: not a schema") from error
+        raise MetadataFailure(f"{where}: the entry is not a schema: {error}") from error
     properties = {pair.key: pair.value for pair in info.props}
     data = SchemaData(SchemaType(info.type - 1), info.schema, properties, info.user)
     return StoredSchema(version, data, info.timestamp, info.deleted)

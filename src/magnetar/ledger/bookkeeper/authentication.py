@@ -131,7 +131,7 @@ def _made_2(said: pb.AuthMessage) -> bytes:
 
 def _read_2(frame: bytes) -> pb.AuthMessage:
     if not frame.startswith(_PREFIX_2[:2]):
-        raise DecodeError("another operation")
+        raise DecodeError("the frame is not an authentication message")
     return pb.AuthMessage.FromString(frame[len(_PREFIX_2) :])
 
 
@@ -205,7 +205,7 @@ class _Authenticating:
             return None
         (length,) = _LENGTH.unpack_from(self._held)
         if length > _MAX_BYTES:
-            raise DecodeError("it is too long")
+            raise DecodeError(f"the frame has {length} bytes; at most {_MAX_BYTES} are accepted")
         end = _LENGTH.size + length
         if len(self._held) < end:
             return None
