@@ -81,7 +81,7 @@ def _add_broker(commands: Commands) -> None:
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="how long to wait for ZooKeeper and the bookies (without limit)",
+        help="seconds to wait for ZooKeeper and the bookies; default: no limit",
     )
     _add_common(broker)
 
@@ -116,7 +116,7 @@ def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
         help="metadata store where the brokers are registered: zk:host:port,...",
     )
     parser.add_argument(
-        "--wait", type=_seconds, metavar="SECONDS", help="how long to wait for ZooKeeper (without limit)"
+        "--wait", type=_seconds, metavar="SECONDS", help="seconds to wait for ZooKeeper; default: no limit"
     )
     _add_common(parser)
 
@@ -135,7 +135,7 @@ def _add_websocket(commands: Commands) -> None:
         help="address of the brokers (brokerServiceUrl): pulsar://host:port,host:port",
     )
     websocket.add_argument(
-        "--wait", type=_seconds, metavar="SECONDS", help="how long to wait for ZooKeeper (without limit)"
+        "--wait", type=_seconds, metavar="SECONDS", help="seconds to wait for ZooKeeper; default: no limit"
     )
     _add_listener(websocket)
 
