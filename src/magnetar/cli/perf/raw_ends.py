@@ -94,7 +94,7 @@ class RawProducer:
         self._connection.send(self._sender.make(count, due, interval, publish_ms))
 
     def flush(self) -> None:
-        """Does nothing: nothing is collected."""
+        """Does nothing, because this producer does not collect messages."""
 
     def receipts(self, run: ReceiptRun) -> None:
         sender = self._sender

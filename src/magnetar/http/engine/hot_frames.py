@@ -20,7 +20,7 @@ _MOST_COUNTED = 1 << 62
 
 
 def text_frame(text: str) -> bytes:
-    """Returns a message in the form of a server."""
+    """Returns the WebSocket frame with which a server sends a text message."""
     data = text.encode()
     size = len(data)
     if size <= _LARGEST_CONTROL:
