@@ -12,10 +12,14 @@ class Reader:
         self.host = host
         self.pauses = 0
 
-    def pause_reading(self) -> None:
+    @property
+    def input(self) -> Reader:
+        return self
+
+    def pause(self) -> None:
         self.pauses += 1
 
-    def resume_reading(self) -> None:
+    def resume(self) -> None:
         self.pauses -= 1
         assert self.pauses >= 0
 
@@ -81,8 +85,8 @@ def test_who_publishes_as_soon_as_it_goes_on_is_paused_again() -> None:
     buffer = PublishBuffer(100)
 
     class Eager(Reader):
-        def resume_reading(self) -> None:
-            super().resume_reading()
+        def resume(self) -> None:
+            super().resume()
             buffer.grew(self, 200)
 
     eager = Eager()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.closed = False
-        self.topic_watchers: dict[int, Any] = {}
+        self.session = SimpleNamespace(topic_watchers={})
         self.sent: list[Any] = []
 
     def send(self, command: Any) -> None:

@@ -38,10 +38,10 @@ def test_a_permission_that_is_gone_ends_what_rested_on_it() -> None:
     brokers.world.wait(SECONDS)
     assert anns[1].count(BaseCommand.CLOSE_CONSUMER) == 1
     assert topic.subscriptions.consumer_count() == 1
-    assert not anns[2].connection.topic_watchers
+    assert not anns[2].connection.session.topic_watchers
     assert not bobs[0].count(BaseCommand.CLOSE_PRODUCER)
     assert not bobs[1].count(BaseCommand.CLOSE_CONSUMER)
-    assert bobs[2].connection.topic_watchers
+    assert bobs[2].connection.session.topic_watchers
 
 
 def test_admins_of_a_tenant_and_superusers_are_asked_again() -> None:

@@ -25,12 +25,17 @@ def full(local: str) -> str:
     return f"persistent://public/default/{local}"
 
 
+class WatchingSession:
+    def __init__(self) -> None:
+        self.topic_watchers: dict[int, TopicList] = {}
+
+
 class Watching:
     """A connection that keeps what it is told."""
 
     def __init__(self) -> None:
         self.closed = False
-        self.topic_watchers: dict[int, TopicList] = {}
+        self.session = WatchingSession()
         self.updates: list[Update] = []
 
     def send(self, command: Any) -> None:
@@ -90,8 +95,8 @@ def test_cursors_are_no_topics() -> None:
 def test_what_is_made_and_deleted_at_once_is_not_told() -> None:
     lists, watching = Lists(), Watching()
     lists.watch(watching)
-    lists.lists._tell(watching.topic_watchers[1], full("a1"), exists=True)
-    lists.lists._tell(watching.topic_watchers[1], full("a1"), exists=False)
+    lists.lists._tell(watching.session.topic_watchers[1], full("a1"), exists=True)
+    lists.lists._tell(watching.session.topic_watchers[1], full("a1"), exists=False)
     lists.world.wait(1)
     assert not watching.updates
 
@@ -117,12 +122,12 @@ def test_what_happens_while_the_list_is_made_is_not_lost() -> None:
 def test_watchers_of_one_pattern_share_a_list_and_newcomers_hear_nothing_twice() -> None:
     lists, first, second = Lists(), Watching(), Watching()
     lists.watch(first)
-    lists.lists._tell(first.topic_watchers[1], full("a1"), exists=True)
+    lists.lists._tell(first.session.topic_watchers[1], full("a1"), exists=True)
     assert lists.watch(second, 7) == [full("a1")]
     lists.world.wait(1)
     assert [update[1] for update in first.updates] == [[full("a1")]]
     assert not second.updates
-    assert first.topic_watchers[1] is second.topic_watchers[7]
+    assert first.session.topic_watchers[1] is second.session.topic_watchers[7]
 
 
 def test_an_id_that_is_taken_keeps_its_list() -> None:
@@ -161,7 +166,7 @@ def test_who_left_before_it_was_its_turn_leaves_nothing() -> None:
     watching.closed = True
     assert lists.world.run(lists.lists.watch(watching, 1, NAMESPACE, PATTERN)) is None
     assert lists.lists.held == 0
-    assert not watching.topic_watchers
+    assert not watching.session.topic_watchers
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_patterns_that_are_not_watched(
     with pytest.raises(refusal):
         lists.watch(watching, pattern=pattern)
     assert lists.lists.held == 0
-    assert not watching.topic_watchers
+    assert not watching.session.topic_watchers
 
 
 def test_what_is_watched_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
