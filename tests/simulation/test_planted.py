@@ -26,6 +26,7 @@ FIRST = {
 others are found late."""
 
 
+@pytest.mark.plants
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", list(PLANTED))
 def test_a_planted_bug_is_found(name: str) -> None:
