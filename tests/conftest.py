@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """A violation of an invariant in the process of the test fails it, whoever has caught the error."""
+    """Fails a test in whose process an invariant was violated, even if some code has caught the error."""
     found: list[BrokenInvariant] = []
     make = BrokenInvariant.__init__
 

@@ -1,4 +1,4 @@
-"""A change that leaves a managed ledger or a cursor in a wrong state is found, and its owner is told."""
+"""A change that leaves a managed ledger or a cursor in a wrong state ends the owner of that state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.plants
 
 
 class Told(Listener):
-    """Keeps the failure that it is told of."""
+    """Keeps the failure that is reported to it."""
 
     failure: Any = None
 

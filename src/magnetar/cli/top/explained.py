@@ -36,7 +36,7 @@ class Explained:
         self._over.set()
 
     def lines(self, width: int) -> list[str]:
-        """Returns the text in lines of at most ``width`` columns, or that there is none yet."""
+        """Returns the explanation in lines of at most ``width`` columns; one line until it arrives."""
         if self._found is None:
             return [] if self.trouble else ["The broker is asked…"]
         found = []

@@ -126,7 +126,7 @@ class _Live:
         return False
 
     def _marked(self) -> str:
-        """Returns the marked topic, as the screen shows it; empty if there is none."""
+        """Returns the name of the marked topic; empty if the screen shows no topic there."""
         shown = self._drawn.shown
         index = self._view.top + self._view.mark - shown["first"]
         return str(shown["topics"][index]["topic"]) if 0 <= index < len(shown["topics"]) else ""

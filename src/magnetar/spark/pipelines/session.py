@@ -117,14 +117,14 @@ def spark_session(name: str, section: SparkSection, interrupts: Interrupts) -> I
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if SparkSession.getActiveSession() is not None:
-        yield _configured(SparkSession.builder.getOrCreate())
+        yield _configured(_builder(name, section.conf).getOrCreate())
     elif section.master.startswith(CONNECT):
         with _refusing(section):
             spark = _builder(name, section.conf).remote(section.master).getOrCreate()
         try:
             yield _configured(spark)
         finally:
-            spark.stop()
+            _stop(spark)
     else:
         _check_java()
         with _jvm(name, section, interrupts) as spark:
@@ -189,8 +189,8 @@ def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
     except Exception:
-        # The JVM was killed, for example by the kernel; py4j, whose error this is, has no types.
-        log.debug("Spark's JVM has ended already", exc_info=True)
+        # Spark was killed, for example by the kernel; py4j, whose error this is, has no types.
+        log.debug("Spark has ended already", exc_info=True)
 
 
 def _end_jvm() -> None:
