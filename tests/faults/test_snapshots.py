@@ -231,6 +231,20 @@ def test_copies_of_a_killed_process_are_removed() -> None:
     assert list(life.disk.names("snapshots")) == []
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_first_snapshot_keeps_its_copies_while_those_of_a_killed_process_are_removed(seed: int) -> None:
+    load = Load(6)
+    load.step()
+    leftovers = load.result(load.take())
+    life = Life(load.life.killed(), seed)
+    snapshots = Snapshots(life.simulation.io, life.stores, life.managed.write_cursors)
+    taken = life.run(snapshots.take(60))
+    life.loop.run_for(1)
+    names = sorted(life.disk.names("snapshots"))
+    assert names == [f"{taken['id']}.checkpoint", f"{taken['id']}.sqlite"]
+    assert leftovers["id"] != taken["id"]
+
+
 @pytest.mark.parametrize("milliseconds", [0, 1, 2, 3, 5, 8, 12, 20, 40])
 def test_a_broker_that_is_killed_while_it_takes_a_snapshot_starts_as_ever(milliseconds: int) -> None:
     load = Load(8)

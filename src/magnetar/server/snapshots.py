@@ -13,7 +13,7 @@ from magnetar.errors import (
     TooManyRequests,
 )
 from magnetar.io.interfaces import Cancellable, Io
-from magnetar.io.waiting import InProgress
+from magnetar.io.waiting import InProgress, finished, settle
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.images import StoreImage
 from magnetar.ledger.interface import LedgerError
@@ -55,7 +55,8 @@ class Snapshots:
         self._closing = self._closed = False
         self.taken = 0
         """Since the start of the process."""
-        self._worker.submit(self._remove_leftovers)
+        self._leftovers_removed = io.loop.create_future()
+        self._worker.submit(self._remove_leftovers, self._without_leftovers)
 
     @property
     def held(self) -> int:
@@ -94,6 +95,8 @@ class Snapshots:
     async def _take(self, snapshot_id: str, seconds: int) -> Mapping[str, object]:
         io, images = self._io, self._stores.ledgers.images
         checkpoint, database = _copies(snapshot_id)
+        # Until then, the worker would take the copies of this snapshot for leftovers.
+        await finished(io.loop, self._leftovers_removed)
         io.disk.make_directory(SNAPSHOTS)
         taken: list[StoreImage] = []
         copy = MetadataCopy(io, self._stores.metadata, database)
@@ -184,6 +187,11 @@ class Snapshots:
         if disk.exists(SNAPSHOTS):
             for name in disk.names(SNAPSHOTS):
                 disk.unlink(f"{SNAPSHOTS}/{name}")
+
+    def _without_leftovers(self, _result: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.warning("files of old snapshots cannot be removed", extra={"error": str(error)})
+        settle(self._leftovers_removed)
 
 
 def _seconds(wanted: int | None) -> int:

@@ -189,8 +189,8 @@ def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
     except Exception:
-        # Spark was killed, for example by the kernel; py4j, whose error this is, has no types.
-        log.debug("Spark has ended already", exc_info=True)
+        # Its process was killed, for example by the kernel; py4j, whose error this is, has no types.
+        log.debug("Spark's JVM has ended already", exc_info=True)
 
 
 def _end_jvm() -> None:
