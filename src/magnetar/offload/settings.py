@@ -1,0 +1,114 @@
+"""Where offloaded ledgers are stored, as configured for the broker, a namespace or a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from magnetar.lazy_dataclass import dataclass
+from magnetar.offload.interface import OffloadMisconfigured
+
+MIN_BLOCK_BYTES = 5 << 20
+"""S3 refuses smaller parts, except as the last one."""
+MAX_BLOCK_BYTES = (1 << 31) - 1
+DEFAULT_BLOCK_BYTES = 8 << 20
+DEFAULT_READ_BYTES = 1 << 20
+DRIVER = "managedLedgerOffloadDriver"
+AWS_S3, FILE_SYSTEM = "aws-s3", "filesystem"
+_OTHERS = ("S3", "google-cloud-storage", "azureblob", "aliyun-oss", "transient")
+"""Further drivers of Pulsar."""
+
+
+@dataclass(frozen=True)
+class S3Settings:
+    """Where an S3-compatible store is, and who reads and writes there."""
+
+    bucket: str
+    region: str = ""
+    endpoint: str = ""
+    """URL of the store; empty: Amazon's, in the region."""
+    key_id: str = ""
+    """Empty: credentials come from the environment, a profile or the machine's role, as usual with S3."""
+    secret: str = field(default="", repr=False)
+    role: str = ""
+    """The ARN of a role to assume with those credentials; empty: none."""
+    role_session: str = ""
+    block_bytes: int = DEFAULT_BLOCK_BYTES
+    read_bytes: int = DEFAULT_READ_BYTES
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """Where offloaded ledgers are in a file system."""
+
+    profile: str = ""
+    """Comma-separated paths of Hadoop's configuration in XML; empty: none."""
+    uri: str = ""
+    """Replaces ``fs.defaultFS`` of the profile; empty: it applies."""
+
+
+def checked_driver(name: str) -> str:
+    """Returns the name of a supported driver in Pulsar's spelling.
+
+    :raises OffloadMisconfigured: it is not supported
+    """
+    lower = name.lower()
+    if lower in (AWS_S3, FILE_SYSTEM):
+        return lower
+    known = next((each for each in _OTHERS if each.lower() == lower), None)
+    what = f"Pulsar's driver {known} is not supported" if known else f"there is no driver {name!r}"
+    raise OffloadMisconfigured(f"{DRIVER}: {what}; use {AWS_S3} or {FILE_SYSTEM}")
+
+
+def s3_settings(values: Mapping[str, str]) -> S3Settings:
+    """Returns the settings of driver ``aws-s3``.
+
+    :param values: by Pulsar's names (``s3ManagedLedgerOffloadBucket`` or ``managedLedgerOffloadBucket``, …);
+        the names with ``s3`` win; empty values count as missing
+    :raises OffloadMisconfigured: a setting is missing or invalid
+    """
+
+    def value(name: str) -> str:
+        return values.get(f"s3ManagedLedgerOffload{name}", "") or values.get(
+            f"managedLedgerOffload{name}", ""
+        )
+
+    if not value("Region") and not value("ServiceEndpoint"):
+        raise OffloadMisconfigured(
+            f"driver {AWS_S3} needs a region or an endpoint: set s3ManagedLedgerOffloadRegion or "
+            "s3ManagedLedgerOffloadServiceEndpoint"
+        )
+    if not value("Bucket"):
+        raise OffloadMisconfigured(f"driver {AWS_S3} needs a bucket: set s3ManagedLedgerOffloadBucket")
+    key_id, secret = value("CredentialId"), value("CredentialSecret")
+    if bool(key_id) != bool(secret):
+        raise OffloadMisconfigured(
+            "s3ManagedLedgerOffloadCredentialId and s3ManagedLedgerOffloadCredentialSecret go together: "
+            "set both or none"
+        )
+    return S3Settings(
+        value("Bucket"),
+        value("Region"),
+        value("ServiceEndpoint"),
+        key_id,
+        secret,
+        value("Role"),
+        value("RoleSessionName"),
+        _bytes("MaxBlockSizeInBytes", value("MaxBlockSizeInBytes"), DEFAULT_BLOCK_BYTES, MIN_BLOCK_BYTES),
+        _bytes("ReadBufferSizeInBytes", value("ReadBufferSizeInBytes"), DEFAULT_READ_BYTES, 1 << 12),
+    )
+
+
+def _bytes(name: str, text: str, default: int, least: int) -> int:
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= MAX_BLOCK_BYTES:
+        raise OffloadMisconfigured(
+            f"managedLedgerOffload{name}={text!r}: give a number of bytes from {least} to {MAX_BLOCK_BYTES}"
+        )
+    return int(text)
+
+
+def file_settings(values: Mapping[str, str]) -> FileSettings:
+    """Returns the settings of driver ``filesystem`` from ``fileSystemProfilePath`` and ``fileSystemURI``."""
+    return FileSettings(values.get("fileSystemProfilePath", ""), values.get("fileSystemURI", ""))
