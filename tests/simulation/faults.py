@@ -165,18 +165,21 @@ async def lose_metadata(fate: Fate) -> None:
     if fate.world.broker.metadata is not metadata:
         return
     if fate.random.random() < 0.5:
-        for topic in fate.world.model.topics.values():
-            topic.doubt_all()
         # In the loop of its process.
         process = fate.world.broker.simulation
         assert process is not None
-        process.loop.create_task(_new_session(metadata))
+        process.loop.create_task(_new_session(metadata, fate.world))
     else:
         metadata.reconnect()
 
 
-async def _new_session(metadata: FaultyMetadataStore) -> None:
+async def _new_session(metadata: FaultyMetadataStore, world: World) -> None:
+    for topic in world.model.topics.values():
+        topic.doubt_all()
     await metadata.lose_session()
+    # Until now topics took acknowledgements that no new owner will know of.
+    for topic in world.model.topics.values():
+        topic.doubt_all()
     metadata.reconnect()
 
 
