@@ -1,4 +1,4 @@
-"""The states of a managed ledger, and its ends: terminated, closed by its owner, or deleted."""
+"""The states of a managed ledger: rolls to the next ledger, and its ends: terminated, closed, or deleted."""
 
 from __future__ import annotations
 
@@ -7,18 +7,124 @@ import weakref
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from magnetar.io.interfaces import Loop
+from magnetar.io.interfaces import Cancellable, Io, Loop, Task
 from magnetar.io.locks import Mutex
-from magnetar.managed_ledger.current_ledger import CurrentLedger
+from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import finished, report
+from magnetar.ledger.interface import LedgerError, LedgerStore
+from magnetar.managed_ledger.current_ledger import CurrentLedger, LedgerCreation
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerFenced, ManagedLedgerTerminated
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.position import Position
+from magnetar.metadata.interface import MetadataError
 
 if TYPE_CHECKING:
     from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 
 log = logging.getLogger(__name__)
+
+
+class Rolling:
+    """Rolls one managed ledger to its next ledger: one roll at a time, with pauses after failures."""
+
+    __slots__ = (
+        "_io",
+        "_next",
+        "_owner",
+        "_record",
+        "_task",
+        "_tasks",
+        "creation",
+        "last_failed_ms",
+        "writer_fenced",
+    )
+
+    def __init__(
+        self, managed_ledger: ManagedLedger, record: LedgersRecord, io: Io, store: LedgerStore
+    ) -> None:
+        # So that reference counting alone frees the managed ledger; a roll holds a reference.
+        self._owner: weakref.ref[ManagedLedger] = weakref.ref(managed_ledger)
+        own: ManagedLedger = weakref.proxy(managed_ledger)
+        self._record = record
+        self._io = io
+        last = record.ledgers.last()
+        last_id = -1 if last is None else last.ledger_id
+        self.creation = LedgerCreation(io.loop, store, own.name, last_id, record.delete_unlisted)
+        self._tasks = TaskScope(io.loop, own.name, lambda _work, error: own.fail(error))
+        self._task: Task[None] | None = None
+        self._next: Cancellable | None = None
+        """Timer while appends wait for the pause after a failed roll."""
+        self.writer_fenced = False
+        """The record decides about the ownership: it is checked before a ledger is created."""
+        self.last_failed_ms = 0
+        """Ms since 1970; 0: no roll has failed."""
+
+    @property
+    def expected(self) -> bool:
+        """Whether a roll is in progress, or waits for a pause."""
+        return self._task is not None or self._next is not None
+
+    def start(self) -> None:
+        """Starts a new ledger, at once or after the pause that follows a failure."""
+        owner = self._owner()
+        if owner is None or self._task is not None or owner.state not in (State.OPEN, State.NEEDS_LEDGER):
+            return
+        pause = self.creation.seconds_left
+        if pause > 0:
+            if self._next is None:
+                self._next = self._io.loop.call_later(pause, self._end_pause, owner)
+            return
+        owner.enter(State.ROLLING)
+        self._task = self._tasks.start(self._run(owner), "the roll to a new ledger")
+
+    def _end_pause(self, owner: ManagedLedger) -> None:
+        self._next = None
+        if owner.appends.waiting or self.writer_fenced:
+            self.start()
+
+    def stop(self) -> None:
+        """Cancels a roll that waits for a pause."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    async def _run(self, owner: ManagedLedger) -> None:
+        try:
+            if self.writer_fenced and not await self._record.still_owned():
+                raise ManagedLedgerFenced(f"{owner.name} is owned by another broker")
+            await owner.roll()
+        except ManagedLedgerFenced:
+            owner.fenced()
+        except (LedgerError, MetadataError) as error:
+            self._failed(owner, error)
+        except Exception as error:  # noqa: BLE001 - reported, and passed to the waiting appends
+            report(self._io.loop, owner.roll, error)
+            self._failed(owner, error)
+        finally:
+            self._task = None
+        owner.drain()
+        if self.writer_fenced:
+            # The stop of appends does not depend on it, but the roll finds out which broker is the owner.
+            self.start()
+
+    def _failed(self, owner: ManagedLedger, error: Exception) -> None:
+        log.error("cannot create a ledger", extra={"managed_ledger": owner.name, "error": str(error)})
+        self.last_failed_ms = self._io.clock.wall_ms()
+        self.creation.failed()
+        if owner.state is State.ROLLING:
+            owner.enter(State.NEEDS_LEDGER)
+        owner.fail_waiting(error)
+
+    def listed(self, ledger_id: int) -> None:
+        """Notes that the record lists a new ledger."""
+        self.creation.listed(ledger_id)
+        self.writer_fenced = False
+
+    async def ended(self) -> None:
+        """Returns when no roll is in progress."""
+        while self._task is not None:
+            await finished(self._io.loop, self._task)
 
 
 class Ending:
@@ -39,7 +145,7 @@ class Ending:
         async with self._mutex:
             if self._record.terminated is not None:
                 return self._record.terminated
-            await owner.rolled()
+            await owner.rolling.ended()
             if owner.lost:
                 raise ManagedLedgerClosed(f"{owner.name} is closed")
             owner.enter(State.TERMINATING)
@@ -104,11 +210,11 @@ class Ending:
         if owned:
             await self._current.release()
         owner.fail_waiting(ManagedLedgerClosed(f"{owner.name} is closed"))
-        owner.stop_rolling()
+        owner.rolling.stop()
         await self._settle()
 
     async def _settle(self) -> None:
-        await self._owner.rolled()
+        await self._owner.rolling.ended()
         await self._owner.trimmer.settle()
 
     async def delete(self) -> None:

@@ -158,7 +158,7 @@ class ManagedLedgerFactory:
             ledger = ShadowLedger(name, source.path, *parts)
             await ledger.open_source()
         if empty is not None:
-            ledger.creation.listed(empty)
+            ledger.rolling.listed(empty)
         if record.terminated is None or source is not None:
             await ledger.roll()
         if empty is not None:

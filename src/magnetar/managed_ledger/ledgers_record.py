@@ -125,6 +125,12 @@ class LedgersRecord:
         """Stops all writes of the record and of cursors: they belong to another broker, or to none."""
         self.stored.tenure.end()
 
+    async def delete_unlisted(self, ledger_id: int) -> None:
+        """Deletes a ledger, unless the record lists it."""
+        # A store that returned an id twice must not cause the loss of stored entries.
+        if ledger_id not in self.ledgers:
+            await self.let_go(LedgerSummary(ledger_id))
+
     async def still_owned(self) -> bool:
         """Whether the stored record is the one last written here.
 

@@ -16,9 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from magnetar.invariants import must, violated
-from magnetar.io.interfaces import Cancellable, Io, Task
-from magnetar.io.tasks import TaskScope
-from magnetar.io.waiting import finished, report
+from magnetar.io.interfaces import Io
+from magnetar.io.waiting import report
 from magnetar.ledger.interface import (
     EntryTooLarge,
     LedgerClosed,
@@ -29,10 +28,10 @@ from magnetar.ledger.interface import (
     StoreFull,
 )
 from magnetar.managed_ledger.append import Append, AppendListener, AppendQueue, RefusedAppends
-from magnetar.managed_ledger.current_ledger import CurrentLedger, LedgerCreation
+from magnetar.managed_ledger.current_ledger import CurrentLedger
 from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
-from magnetar.managed_ledger.ending import FOLLOWING, Ending, State
+from magnetar.managed_ledger.ending import FOLLOWING, Ending, Rolling, State
 from magnetar.managed_ledger.entry_cache import EntryCache, LedgerCache
 from magnetar.managed_ledger.entry_reader import EntryReader, LostData
 from magnetar.managed_ledger.errors import (
@@ -107,17 +106,7 @@ class ManagedLedger:
         self.appends = AppendQueue()
         """Appends that are not durable yet, in order."""
         self._refused = RefusedAppends(lambda append, error: own._append_failed(append, error))
-        last = self.ledgers.last()
-        last_id = -1 if last is None else last.ledger_id
-        self.creation = LedgerCreation(
-            io.loop, store, name, last_id, lambda unlisted: own._delete_unlisted(unlisted)
-        )
-        self._tasks = TaskScope(io.loop, name, lambda _work, error: own.fail(error))
-        self._roll: Task[None] | None = None
-        self._writer_fenced = False
-        """The record decides about the ownership: it is checked before a ledger is created."""
-        self._next_roll: Cancellable | None = None
-        """Timer while appends wait for the pause after a failed roll."""
+        self.rolling = Rolling(self, self._record, io, store)
         self.trimmer = Trimmer(self, self._record, io)
         self._ending = Ending(self, self._record, self._current, io.loop)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
@@ -125,7 +114,6 @@ class ManagedLedger:
         self.entries_added = 0
         self.bytes_added = 0
         self.append_errors = 0
-        self.last_ledger_failed_ms = 0
         self._checked_confirmed: Position = (-1, -1)
         """``last_confirmed`` at the last check."""
 
@@ -173,9 +161,8 @@ class ManagedLedger:
             self.state is not State.OPEN or self._current.writer is not None, name, "is open without a writer"
         )
         # Only during a roll, or shortly before one, may appends wait although the ledger is open.
-        rolls = self._roll is not None or self._next_roll is not None
         must(
-            self.state is not State.OPEN or not self.appends.waiting or rolls,
+            self.state is not State.OPEN or not self.appends.waiting or self.rolling.expected,
             name,
             "is open, and appends wait for nothing",
         )
@@ -259,7 +246,7 @@ class ManagedLedger:
             if operation.count > 1:
                 waiting.appendleft(operation.split(1))
             self._refuse(operation, error)
-        self._drain()
+        self.drain()
 
     def _refuse(self, operation: Append, error: Exception) -> None:
         """Fails an append; the listener learns of it after the outcomes of all earlier appends."""
@@ -331,14 +318,14 @@ class ManagedLedger:
         self.write_again()
         if isinstance(reason, LedgerFenced):
             # A broker that takes the managed ledger over writes its record first; if not, this was a mistake.
-            self._writer_fenced = True
+            self.rolling.writer_fenced = True
         if isinstance(reason, StoreFull):
             # A new ledger would have no space either; one is created with the next append.
             if self.state is State.OPEN:
                 self.enter(State.NEEDS_LEDGER)
             self.fail_waiting(reason)
             return
-        fruitless = self.creation.count_failure(first_entry_id)
+        fruitless = self.rolling.creation.count_failure(first_entry_id)
         if self.state is State.OPEN:
             self.enter(State.NEEDS_LEDGER)
         if fruitless and self.state in (State.NEEDS_LEDGER, State.ROLLING):
@@ -356,57 +343,11 @@ class ManagedLedger:
 
     def start_roll(self) -> None:
         """Starts a new ledger, at once or after the pause that follows a failure."""
-        if self._roll is not None or self.state not in (State.OPEN, State.NEEDS_LEDGER):
-            return
-        pause = self.creation.seconds_left
-        if pause > 0:
-            if self._next_roll is None:
-                self._next_roll = self._io.loop.call_later(pause, self._end_pause)
-            return
-        self.enter(State.ROLLING)
-        self._roll = self._tasks.start(self._run_roll(), "the roll to a new ledger")
-
-    def _end_pause(self) -> None:
-        self._next_roll = None
-        if self.appends.waiting or self._writer_fenced:
-            self.start_roll()
-
-    def stop_rolling(self) -> None:
-        """Cancels a roll that waits for a pause."""
-        if self._next_roll is not None:
-            self._next_roll.cancel()
-            self._next_roll = None
-
-    async def _run_roll(self) -> None:
-        try:
-            if self._writer_fenced and not await self._record.still_owned():
-                raise ManagedLedgerFenced(f"{self.name} is owned by another broker")
-            await self.roll()
-        except ManagedLedgerFenced:
-            self.fenced()
-        except (LedgerError, MetadataError) as error:
-            self._roll_failed(error)
-        except Exception as error:  # noqa: BLE001 - reported, and passed to the waiting appends
-            report(self._io.loop, self.roll, error)
-            self._roll_failed(error)
-        finally:
-            self._roll = None
-        self._drain()
-        if self._writer_fenced:
-            # The stop of appends does not depend on it, but the roll finds out which broker is the owner.
-            self.start_roll()
-
-    def _roll_failed(self, error: Exception) -> None:
-        log.error("cannot create a ledger", extra={"managed_ledger": self.name, "error": str(error)})
-        self.last_ledger_failed_ms = self._io.clock.wall_ms()
-        self.creation.failed()
-        if self.state is State.ROLLING:
-            self.enter(State.NEEDS_LEDGER)
-        self.fail_waiting(error)
+        self.rolling.start()
 
     async def roll(self) -> None:
         """Closes the current ledger and starts a new one."""
-        writer = await self.creation.make(self.settings.quorums)
+        writer = await self.rolling.creation.make(self.settings.quorums)
         if writer.ledger_id <= self.last_confirmed[0]:
             what = f"managed ledger {self.name}: id of a new ledger"
             violated(self.fail, what, f"above that of {self.last_confirmed}", writer.ledger_id)
@@ -433,8 +374,7 @@ class ManagedLedger:
                 self.ledgers.add(gone)
             await self._record.not_listed(summary, error)
             raise
-        self.creation.listed(summary.ledger_id)
-        self._writer_fenced = False
+        self.rolling.listed(summary.ledger_id)
         if gone is not None:
             await self._record.let_go(gone)
         # What the last ledger did not confirm is written again: its stored count excludes it.
@@ -447,16 +387,6 @@ class ManagedLedger:
             self.last_confirmed = (summary.ledger_id, -1)
         self.trimmer.schedule()
 
-    async def _delete_unlisted(self, ledger_id: int) -> None:
-        # A store that returned an id twice must not cause the loss of stored entries.
-        if ledger_id not in self.ledgers:
-            await self._record.let_go(LedgerSummary(ledger_id))
-
-    async def rolled(self) -> None:
-        """Returns when no roll is in progress."""
-        while self._roll is not None:
-            await finished(self._io.loop, self._roll)
-
     @property
     def lost(self) -> bool:
         """Whether it is closed or owned by another broker: its record must not be written."""
@@ -467,7 +397,7 @@ class ManagedLedger:
         self.appends.write_again()
         self._refused.report_all()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Writes waiting appends while there is an open ledger. One that cannot be written fails alone."""
         while self.appends.waiting and self.state is State.OPEN:
             operation = self.appends.waiting.popleft()
@@ -544,7 +474,7 @@ class ManagedLedger:
 
         :raises ManagedLedgerFenced: another broker owns it
         """
-        await self.rolled()
+        await self.rolling.ended()
         self._record.merge(changes)
         await self._put_or_lose()
 

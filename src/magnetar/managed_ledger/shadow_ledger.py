@@ -9,10 +9,12 @@ that of PIP-180.
 from __future__ import annotations
 
 import logging
+import weakref
 from array import array
 from collections.abc import Callable
 
 from magnetar.io.interfaces import Io, Task
+from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerStore, NoSuchLedger
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
@@ -70,6 +72,8 @@ class ShadowLedger(ManagedLedger):
         self._store = store
         self._metadata = metadata
         self._io_loop = io.loop
+        follower: ShadowLedger = weakref.proxy(self)
+        self._tasks = TaskScope(io.loop, name, lambda _work, error: follower.fail(error))
         self._following: Task[None] | None = None
         self._again = False
 

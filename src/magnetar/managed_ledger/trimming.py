@@ -100,7 +100,7 @@ class Trimmer:
         try:
             while True:
                 self._again = False
-                await self._owner.rolled()
+                await self._owner.rolling.ended()
                 await self._write_cursors(self.reclaimable())
                 going = [] if self._owner.lost else self.reclaimable()
                 going = [summary for summary in going if summary.ledger_id <= self._written_through]
@@ -155,7 +155,7 @@ class Trimmer:
         :raises MetadataError: the list of ledgers cannot be written
         """
         self._owner.start_over()
-        await self._owner.rolled()
+        await self._owner.rolling.ended()
         await self.settle()
         self._running = self._tasks.answer(self._truncate(self._known()))
         try:

@@ -152,7 +152,7 @@ def test_bytes_by_what_they_are_there_for() -> None:
 
 async def roll(topic: Topic) -> None:
     topic.managed_ledger.start_over()
-    await topic.managed_ledger.rolled()
+    await topic.managed_ledger.rolling.ended()
 
 
 def test_truncation_keeps_nothing() -> None:

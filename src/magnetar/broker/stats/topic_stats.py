@@ -414,8 +414,8 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Jso
         "currentLedgerSize": current.size if current is not None else 0,
         "lastLedgerCreatedTimestamp": iso_time(ledger.last_ledger_made_ms),
         **(
-            {"lastLedgerCreationFailureTimestamp": iso_time(ledger.last_ledger_failed_ms)}
-            if ledger.last_ledger_failed_ms
+            {"lastLedgerCreationFailureTimestamp": iso_time(ledger.rolling.last_failed_ms)}
+            if ledger.rolling.last_failed_ms
             else {}
         ),
         "waitingCursorsCount": sum(cursor["waitingReadOp"] for cursor in cursors.values()),
