@@ -11,8 +11,9 @@ serve one call at a time.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from magnetar.lazy_dataclass import dataclass
@@ -82,14 +83,15 @@ class OffloadedLedger:
     blocks: int
 
 
-class OffloadWriter(Protocol):
+class OffloadWriter(ABC):
     """Writes one ledger. After an error, only :meth:`abort` may be called."""
 
     @property
+    @abstractmethod
     def upload_id(self) -> str:
         """The store's name of the unfinished upload; empty if the driver has none."""
-        ...
 
+    @abstractmethod
     def append(self, first_entry_id: int, entries: Sequence[bytes | memoryview]) -> int:
         """Appends entries ``first_entry_id`` … in order and without gaps. Uploads each block that is full.
 
@@ -97,8 +99,8 @@ class OffloadWriter(Protocol):
         :raises OffloadError: the upload failed
         :raises ValueError: ``first_entry_id`` is not the next entry
         """
-        ...
 
+    @abstractmethod
     def finish(self) -> OffloadedLedger:
         """Uploads the rest and the index, and compares with what the store returns.
 
@@ -106,37 +108,38 @@ class OffloadWriter(Protocol):
         :raises OffloadError: the upload failed
         :raises ValueError: entries or bytes are missing, compared with the metadata of the ledger
         """
-        ...
 
+    @abstractmethod
     def abort(self) -> None:
         """Removes what was stored. Idempotent.
 
         :raises OffloadError: something may be left: :meth:`OffloadDriver.discard` removes it later
         """
-        ...
 
 
-class OffloadedReader(Protocol):
+class OffloadedReader(ABC):
     """Reads one offloaded ledger."""
 
     @property
+    @abstractmethod
     def record(self) -> LedgerRecord:
         """The metadata of the ledger as the offload stored it; always closed."""
-        ...
 
     @property
+    @abstractmethod
     def first_entry_id(self) -> int:
         """0, except in objects of several ledgers that begin within this one."""
-        ...
 
     @property
+    @abstractmethod
     def last_entry_id(self) -> int: ...
 
     @property
+    @abstractmethod
     def length(self) -> int:
         """Bytes of all entries."""
-        ...
 
+    @abstractmethod
     def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
         """Returns entries from ``first`` on, in order, without gaps, at most up to ``last``.
 
@@ -146,27 +149,27 @@ class OffloadedReader(Protocol):
         :raises NoSuchEntry: ``first`` is outside of what is stored
         :raises OffloadError: the entries cannot be read
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Releases files; the cache keeps what was read."""
-        ...
 
 
-class OffloadDriver(Protocol):
+class OffloadDriver(ABC):
     """One kind of storage with its configuration."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """As in ``managedLedgerOffloadDriver``."""
-        ...
 
     @property
+    @abstractmethod
     def metadata(self) -> Mapping[str, str]:
         """What is recorded with each offloaded ledger (``OffloadContext.driverMetadata``), so that it is
         found again after the configuration has changed. It contains no credentials."""
-        ...
 
+    @abstractmethod
     def begin(self, key: OffloadKey, record: LedgerRecord) -> OffloadWriter:
         """Starts to offload a ledger.
 
@@ -174,8 +177,8 @@ class OffloadDriver(Protocol):
         :raises OffloadError: the upload cannot be started
         :raises ValueError: the ledger is open or empty
         """
-        ...
 
+    @abstractmethod
     def open(self, key: OffloadKey) -> OffloadedReader:
         """Opens an offloaded ledger.
 
@@ -183,15 +186,15 @@ class OffloadDriver(Protocol):
         :raises OffloadedLedgerDamaged: its index is damaged, or that of another ledger
         :raises OffloadError: it cannot be read now
         """
-        ...
 
+    @abstractmethod
     def delete(self, key: OffloadKey) -> None:
         """Deletes an offloaded ledger; has no effect if it does not exist.
 
         :raises OffloadError: something of it may be left
         """
-        ...
 
+    @abstractmethod
     def discard(self, key: OffloadKey, upload_id: str = "") -> None:
         """Removes everything of an attempt that has not finished, also after a crash.
 
@@ -199,8 +202,7 @@ class OffloadDriver(Protocol):
             of exactly this key
         :raises OffloadError: something of it may be left
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Closes connections. Readers and writers must not be used afterwards."""
-        ...

@@ -30,9 +30,6 @@ class S3Settings:
     key_id: str = ""
     """Empty: credentials come from the environment, a profile or the machine's role, as usual with S3."""
     secret: str = field(default="", repr=False)
-    role: str = ""
-    """The ARN of a role to assume with those credentials; empty: none."""
-    role_session: str = ""
     block_bytes: int = DEFAULT_BLOCK_BYTES
     read_bytes: int = DEFAULT_READ_BYTES
 
@@ -86,14 +83,22 @@ def s3_settings(values: Mapping[str, str]) -> S3Settings:
             "s3ManagedLedgerOffloadCredentialId and s3ManagedLedgerOffloadCredentialSecret go together: "
             "set both or none"
         )
+    if value("Role"):
+        raise OffloadMisconfigured(
+            f"s3ManagedLedgerOffloadRole={value('Role')!r} is not supported: name the role as role_arn in a "
+            "profile of the AWS configuration, and the profile in AWS_PROFILE"
+        )
+    if "@" in value("ServiceEndpoint"):
+        raise OffloadMisconfigured(
+            "s3ManagedLedgerOffloadServiceEndpoint must not contain credentials: set "
+            "s3ManagedLedgerOffloadCredentialId and s3ManagedLedgerOffloadCredentialSecret"
+        )
     return S3Settings(
         value("Bucket"),
         value("Region"),
         value("ServiceEndpoint"),
         key_id,
         secret,
-        value("Role"),
-        value("RoleSessionName"),
         _bytes("MaxBlockSizeInBytes", value("MaxBlockSizeInBytes"), DEFAULT_BLOCK_BYTES, MIN_BLOCK_BYTES),
         _bytes("ReadBufferSizeInBytes", value("ReadBufferSizeInBytes"), DEFAULT_READ_BYTES, 1 << 12),
     )

@@ -1,0 +1,180 @@
+"""The data object of an offloaded ledger: blocks with a header and whole entries, filled up with padding.
+
+    0 magic FBDBABCB (4) | 4 length of the header (8) | 12 length of the block (8)
+    20 first entry id (8) | zeros to 128
+    then entries: length (4) | entry id (8) | bytes
+    then FE DC DE AD, again and again, to the length of the block
+
+Numbers are big-endian. One block is one part of a multipart upload. All blocks but the last have the
+configured length, the last has no padding; readers accept any lengths.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from magnetar.io.crc32c import crc32c
+from magnetar.ledger.interface import EntryRun
+from magnetar.offload.cache import Piece
+from magnetar.offload.interface import OffloadedLedgerDamaged
+
+_HEADER = struct.Struct(">IQQQ")
+_ENTRY = struct.Struct(">Iq")
+_CHECKSUM = struct.Struct(">HI")
+_BROKER_METADATA = struct.Struct(">HI")
+_MAGIC = 0xFBDBABCB
+_PADDING = bytes.fromhex("FEDCDEAD")
+_PADDING_LENGTH = int.from_bytes(_PADDING, "big")
+_CHECKSUM_MAGIC, _BROKER_METADATA_MAGIC = 0x0E01, 0x0E02
+HEADER_BYTES = 128
+ENTRY_HEADER_BYTES = _ENTRY.size
+
+
+def object_name(uuid: object, ledger_id: int) -> str:
+    return f"{uuid}-ledger-{ledger_id}"
+
+
+class BlockBuilder:
+    """Collects entries of one block."""
+
+    def __init__(self, block_bytes: int, first_entry_id: int) -> None:
+        """:param block_bytes: the length of the block if it gets full"""
+        self.first_entry_id = first_entry_id
+        self.entries = 0
+        self.entry_bytes = 0
+        self._block_bytes = block_bytes
+        self._parts: list[bytes | memoryview] = []
+        self._size = HEADER_BYTES
+
+    def add(self, entry: bytes | memoryview) -> bool:
+        """Adds the next entry; returns False, and adds nothing, if the block has no room for it.
+
+        A block takes its first entry whatever its length, and becomes longer for it.
+        """
+        size = self._size + ENTRY_HEADER_BYTES + len(entry)
+        if size > self._block_bytes and self.entries:
+            return False
+        self._parts += (_ENTRY.pack(len(entry), self.first_entry_id + self.entries), entry)
+        self._size = size
+        self.entries += 1
+        self.entry_bytes += len(entry)
+        return True
+
+    def built(self, *, last: bool) -> bytes:
+        """Returns the block, with padding unless it is the ``last`` one."""
+        length = self._size if last else max(self._size, self._block_bytes)
+        header = _HEADER.pack(_MAGIC, HEADER_BYTES, length, self.first_entry_id).ljust(HEADER_BYTES, b"\0")
+        missing = length - self._size
+        padding = (_PADDING * (missing // len(_PADDING) + 1))[:missing]
+        return b"".join((header, *self._parts, padding))
+
+
+class BlockHeader(NamedTuple):
+    header_length: int
+    block_length: int
+    first_entry_id: int
+
+
+def read_header(name: str, position: int, data: bytes, first_entry_id: int) -> BlockHeader:
+    """Returns the header at the start of ``data``.
+
+    :param name: of the object
+    :param position: of the header in the object
+    :param first_entry_id: what the index says
+    :raises OffloadedLedgerDamaged: there is no header, or that of another block
+    """
+    if len(data) < _HEADER.size:
+        raise OffloadedLedgerDamaged(name, position, "the header of a block", f"{len(data)} bytes")
+    magic, header_length, block_length, first = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise OffloadedLedgerDamaged(
+            name, position, f"the header of a block, {_MAGIC:#010x}", f"{magic:#010x}"
+        )
+    if not _HEADER.size <= header_length < block_length:
+        raise OffloadedLedgerDamaged(
+            name,
+            position + 4,
+            f"a header of at least {_HEADER.size} bytes in a longer block",
+            f"a header of {header_length} bytes in a block of {block_length}",
+        )
+    if first != first_entry_id:
+        raise OffloadedLedgerDamaged(name, position + 20, f"first entry {first_entry_id}", f"entry {first}")
+    return BlockHeader(header_length, block_length, first)
+
+
+def read_entries(
+    name: str, ledger_id: int, position: int, data: bytes, end: int, next_entry_id: int, piece_bytes: int
+) -> Sequence[tuple[int, Piece]]:
+    """Returns pieces of about ``piece_bytes`` with the entries that lie completely in ``data``, each with its
+    position in the object.
+
+    :param position: of ``data`` in the object, where an entry or padding begins
+    :param end: where the block ends in the object
+    :param next_entry_id: the id of the first entry
+    :raises OffloadedLedgerDamaged: there are other entries, or one does not match its checksum
+    """
+    pieces: list[tuple[int, Piece]] = []
+    start = at = 0
+    first = next_entry_id
+    starts, ends = array("q"), array("q")
+    following = 0
+
+    def cut(next_length: int) -> None:
+        nonlocal start, first, starts, ends
+        run = EntryRun(ledger_id, first, len(starts), data[start:at], starts, ends)
+        pieces.append((position + start, Piece(run, position + at, next_length)))
+        start, first = at, next_entry_id
+        starts, ends = array("q"), array("q")
+
+    while at + ENTRY_HEADER_BYTES <= len(data):
+        length, entry_id = _ENTRY.unpack_from(data, at)
+        if length == _PADDING_LENGTH:
+            break
+        entry = at + ENTRY_HEADER_BYTES
+        if entry_id != next_entry_id or position + entry + length > end:
+            raise OffloadedLedgerDamaged(
+                name,
+                position + at,
+                f"entry {next_entry_id} within {end - position - entry} bytes",
+                f"entry {entry_id} of {length} bytes",
+            )
+        if entry + length > len(data):
+            following = length
+            break
+        if starts and entry + length - start > piece_bytes:
+            cut(length)
+        verify(name, position + entry, entry_id, memoryview(data)[entry : entry + length])
+        starts.append(entry - start)
+        ends.append(entry + length - start)
+        at = entry + length
+        next_entry_id += 1
+    if starts:
+        cut(following)
+    return pieces or [
+        (position, Piece(EntryRun(ledger_id, first, 0, b"", starts, ends), position, following))
+    ]
+
+
+def verify(name: str, position: int, entry_id: int, entry: memoryview) -> None:
+    """Verifies the checksum that Pulsar's clients put into an entry, if it has one.
+
+    :raises OffloadedLedgerDamaged: it is wrong
+    """
+    at = 0
+    if len(entry) >= _BROKER_METADATA.size:
+        magic, length = _BROKER_METADATA.unpack_from(entry)
+        if magic == _BROKER_METADATA_MAGIC:
+            at = _BROKER_METADATA.size + length
+    if len(entry) < at + _CHECKSUM.size:
+        return
+    magic, expected = _CHECKSUM.unpack_from(entry, at)
+    if magic != _CHECKSUM_MAGIC:
+        return
+    found = crc32c(entry[at + _CHECKSUM.size :])
+    if found != expected:
+        raise OffloadedLedgerDamaged(
+            name, position + at, f"entry {entry_id} with checksum {expected:#010x}", f"{found:#010x}"
+        )

@@ -1,0 +1,324 @@
+"""Offloaded ledgers as files: driver ``filesystem``, on a local or mounted file system.
+
+``BASE/MANAGED-LEDGER/LEDGER-UUID/`` is a MapFile, ``data`` and ``index``: key -1 is the metadata of the
+ledger, the other keys are entry ids. The base is the path of ``fileSystemURI``, or of ``fs.defaultFS`` in
+Hadoop's configuration (``fileSystemProfilePath``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import xml.etree.ElementTree as xml  # nosec B405
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import md5
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from magnetar.io.crc32c import crc32c
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.interface import EntryRun
+from magnetar.offload import ledger_metadata
+from magnetar.offload.blocks import verify
+from magnetar.offload.cache import Piece, PieceCache
+from magnetar.offload.interface import (
+    OffloadDriver,
+    OffloadedLedger,
+    OffloadedLedgerDamaged,
+    OffloadedLedgerMissing,
+    OffloadKey,
+    OffloadMisconfigured,
+    OffloadRefused,
+    OffloadUnavailable,
+    OffloadWriter,
+)
+from magnetar.offload.ledger_metadata import check_complete
+from magnetar.offload.map_file import BYTES, MapWriter, SequenceReader, read_index
+from magnetar.offload.reading import PieceReader, PieceStart
+from magnetar.offload.settings import DEFAULT_READ_BYTES, FILE_SYSTEM, FileSettings
+
+_BASE = "storageBasePath"
+"""The name in the recorded metadata."""
+_METADATA_KEY = -1
+_DATA, _INDEX = "data", "index"
+
+
+def file_driver_of(settings: FileSettings, metadata: Mapping[str, str], cache: PieceCache) -> FileDriver:
+    """Returns a driver for the base of a ledger's recorded metadata, or for the configured one.
+
+    :raises OffloadMisconfigured: the base is missing, or is no local path
+    """
+    return FileDriver(metadata.get(_BASE) or _configured_base(settings), cache)
+
+
+def _configured_base(settings: FileSettings) -> str:
+    if settings.uri:
+        return settings.uri
+    found = ""
+    for profile in filter(None, map(str.strip, settings.profile.split(","))):
+        try:
+            # The operator's own file.
+            root = xml.parse(_local_path("fileSystemProfilePath", profile)).getroot()  # nosec B314
+        except (OSError, xml.ParseError) as error:
+            reason = f"fileSystemProfilePath: {profile} cannot be read: {error}"
+            raise OffloadMisconfigured(reason) from error
+        for each in root.iter("property"):
+            if each.findtext("name", "").strip() == "fs.defaultFS":
+                found = each.findtext("value", "").strip()
+    if not found:
+        raise OffloadMisconfigured(
+            "driver filesystem needs a place: set fileSystemURI, such as file:///var/lib/offloaded, "
+            "or fs.defaultFS in the configuration that fileSystemProfilePath names"
+        )
+    return found
+
+
+def _local_path(setting: str, uri: str) -> Path:
+    """Returns the path of a ``file:`` URI, or the path that it is.
+
+    :raises OffloadMisconfigured: it is of another kind, or relative
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+        raise OffloadMisconfigured(
+            f"{setting}: {parts.scheme}://{parts.hostname or ''} is not supported; mount the file system, "
+            "and give its path as file:///path"
+        )
+    path = unquote(parts.path) if parts.scheme else uri
+    if not path.startswith("/") or "${" in path:
+        raise OffloadMisconfigured(f"{setting}={uri!r} is no absolute path: give one, such as file:///path")
+    return Path(path)
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Raises an error of the operating system as one of offloading."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise OffloadedLedgerMissing(f"{path} does not exist") from error
+    except PermissionError as error:
+        raise OffloadRefused(f"{path}: {error.strerror}; let the user of the broker access it") from error
+    except OSError as error:
+        raise OffloadUnavailable(f"{path}: {error.strerror or error}") from error
+
+
+class FileDriver(OffloadDriver):
+    """Driver ``filesystem``."""
+
+    def __init__(self, base: str, cache: PieceCache) -> None:
+        """:param base: a ``file:`` URI or an absolute path
+        :raises OffloadMisconfigured: it is neither
+        """
+        self._base = base
+        self._path = _local_path("fileSystemURI", base)
+        self._cache = cache
+
+    @property
+    def name(self) -> str:
+        return FILE_SYSTEM
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return {_BASE: self._base}
+
+    def begin(self, key: OffloadKey, record: LedgerRecord) -> MapFileWriter:
+        ledger_metadata.check_offloadable(key.ledger_id, record)
+        return MapFileWriter(self._path, self._folder(key), record, str(key.uuid))
+
+    def open(self, key: OffloadKey) -> MapFileReader:
+        folder = self._folder(key)
+        with _translated(folder):
+            return MapFileReader(folder, key.ledger_id, self._cache)
+
+    def delete(self, key: OffloadKey) -> None:
+        _remove(self._folder(key))
+
+    def discard(self, key: OffloadKey, upload_id: str = "") -> None:
+        self.delete(key)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _folder(self, key: OffloadKey) -> Path:
+        parts = key.managed_ledger.split("/")
+        if not {"", ".", ".."}.isdisjoint(parts):
+            raise OffloadMisconfigured(
+                f"managed ledger {key.managed_ledger!r} cannot be a folder: use another driver for it"
+            )
+        return self._path.joinpath(*parts, f"{key.ledger_id}-{key.uuid}")
+
+
+class MapFileWriter(OffloadWriter):
+    def __init__(self, base: Path, folder: Path, record: LedgerRecord, uuid: str) -> None:
+        self._base = base
+        self._folder = folder
+        self._record = record
+        self._entries = 0
+        self._entry_bytes = 0
+        self._sum = 0
+        """The CRC32-C of all entries."""
+        with _translated(folder):
+            folder.mkdir(parents=True)
+            self._data = (folder / _DATA).open("xb")
+            self._index = (folder / _INDEX).open("xb")
+            sync = md5(uuid.encode(), usedforsecurity=False).digest()
+            self._map = MapWriter(self._data, self._index, sync)
+            self._map.append(_METADATA_KEY, ledger_metadata.encoded(record))
+
+    @property
+    def upload_id(self) -> str:
+        return ""
+
+    def append(self, first_entry_id: int, entries: Sequence[bytes | memoryview]) -> int:
+        if first_entry_id != self._entries:
+            raise ValueError(f"{self._folder}: entry {first_entry_id} where entry {self._entries} follows")
+        with _translated(self._folder):
+            for entry in entries:
+                self._map.append(self._entries, entry)
+                self._entries += 1
+                self._entry_bytes += len(entry)
+                self._sum = crc32c(entry, self._sum)
+        return self._entry_bytes
+
+    def finish(self) -> OffloadedLedger:
+        record = self._record
+        check_complete(str(self._folder), record, self._entries, self._entry_bytes)
+        with _translated(self._folder):
+            for file in (self._data, self._index):
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            for folder in (self._folder, *self._folder.parents):
+                _sync_folder(folder)
+                if folder == self._base:
+                    break
+            self._compare()
+        return OffloadedLedger(self._entries, self._entry_bytes, self._map.size, 1)
+
+    def _compare(self) -> None:
+        """Compares the files with what was written.
+
+        :raises OffloadedLedgerDamaged: they differ
+        """
+        entries = found = 0
+        with (self._folder / _INDEX).open("rb") as file:
+            read_index(str(self._folder / _INDEX), file)
+        name = str(self._folder / _DATA)
+        with (self._folder / _DATA).open("rb") as file:
+            reader = SequenceReader(name, file, BYTES)
+            for group in reader.groups(reader.start):
+                for key, value in group.records:
+                    if key != _METADATA_KEY:
+                        entries += 1
+                        found = crc32c(value, found)
+        if (entries, found) != (self._entries, self._sum):
+            raise OffloadedLedgerDamaged(
+                name,
+                0,
+                f"{self._entries} entries with checksum {self._sum:#010x}",
+                f"{entries} with {found:#010x}",
+            )
+
+    def abort(self) -> None:
+        self._data.close()
+        self._index.close()
+        _remove(self._folder)
+
+
+def _remove(folder: Path) -> None:
+    with _translated(folder):
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class MapFileReader(PieceReader):
+    def __init__(self, folder: Path, ledger_id: int, cache: PieceCache) -> None:
+        """:raises OSError: a file cannot be read
+        :raises OffloadedLedgerDamaged: the files are not those of a ledger
+        """
+        self._ledger_id = ledger_id
+        self._cache = cache
+        self._path = folder / _DATA
+        with (folder / _INDEX).open("rb") as index:
+            self._index = read_index(str(folder / _INDEX), index)
+        self._file = self._path.open("rb")
+        try:
+            self._records = SequenceReader(str(self._path), self._file, BYTES)
+            super().__init__(str(self._path), self._metadata(), 0, DEFAULT_READ_BYTES)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _metadata(self) -> LedgerRecord:
+        start = self._records.start
+        key, value = next((each.records[0] for each in self._records.groups(start)), (0, b""))
+        try:
+            if key != _METADATA_KEY:
+                raise ValueError(f"the first key is {key}")
+            return ledger_metadata.decoded(value)
+        except ValueError as error:
+            expected = f"the metadata of ledger {self._ledger_id} with key {_METADATA_KEY}"
+            raise OffloadedLedgerDamaged(str(self._path), start, expected, str(error)) from error
+
+    def close(self) -> None:
+        self._file.close()
+        self._starts.clear()
+
+    def _start_before(self, entry_id: int) -> PieceStart:
+        key, position = self._index[bisect_right(self._index, entry_id, key=_key) - 1]
+        indexed = PieceStart(max(key, 0), position, 0)
+        known = self._known_before(entry_id)
+        return max(indexed, known) if known is not None else indexed
+
+    def _piece_at(self, start: PieceStart) -> Piece:
+        key = (self._name, start.position)
+        piece = self._cache.get(key)
+        if piece is None:
+            with _translated(self._path):
+                piece = self._read_piece(start)
+            self._cache.put(key, piece)
+        return piece
+
+    def _read_piece(self, start: PieceStart) -> Piece:
+        buffer = bytearray()
+        starts, ends = array("q"), array("q")
+        first, position = -1, start.position
+        for group in self._records.groups(start.position):
+            position = group.next_position
+            for key, value in group.records:
+                if key == _METADATA_KEY:
+                    continue
+                if not starts:
+                    first = key
+                if key != first + len(starts) or first > start.first_entry_id:
+                    expected = first + len(starts) if starts else start.first_entry_id
+                    raise OffloadedLedgerDamaged(
+                        self._name, group.position, f"entry {expected}", f"entry {key}"
+                    )
+                verify(self._name, group.position, key, memoryview(value))
+                starts.append(len(buffer))
+                buffer += value
+                ends.append(len(buffer))
+            if starts and len(buffer) >= self._read_bytes:
+                break
+        if not starts:
+            raise OffloadedLedgerDamaged(
+                self._name, position, f"entry {start.first_entry_id}", "the end of the file"
+            )
+        return Piece(EntryRun(self._ledger_id, first, len(starts), bytes(buffer), starts, ends), position, 0)
+
+
+def _key(place: tuple[int, int]) -> int:
+    return place[0]

@@ -1,0 +1,115 @@
+"""The index object of an offloaded ledger: where its blocks are, and its metadata.
+
+    0 magic DE47DE47 (4) | 4 length of the index (4) | 8 length of the data object (8)
+    16 length of a block's header (8) | 24 number of blocks (4) | 28 length of the metadata (4) | metadata
+    then for each block: first entry id (8) | part (4) | position in the data object (8)
+
+Numbers are big-endian. Objects of several ledgers, which Pulsar's streaming offload writes, have another
+magic; they are not read.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.offload import ledger_metadata
+from magnetar.offload.blocks import HEADER_BYTES
+from magnetar.offload.interface import OffloadedLedgerDamaged
+
+_START = struct.Struct(">IIqq")
+_LEDGER = struct.Struct(">II")
+_BLOCK = struct.Struct(">qIq")
+_MAGIC = 0xDE47DE47
+
+
+class Block(NamedTuple):
+    first_entry_id: int
+    part: int
+    """From 1 on, its number in the multipart upload."""
+    position: int
+    """Of its header in the data object."""
+
+
+class Index(NamedTuple):
+    record: LedgerRecord
+    data_length: int
+    blocks: Sequence[Block]
+    """In ascending order; at least one."""
+
+    def block_of(self, entry_id: int) -> int:
+        """Returns the number, from 0, of the block that an entry from the first one on lies in."""
+        return bisect_right(self.blocks, entry_id, key=_first_entry_id) - 1
+
+    def end_of(self, block: int) -> int:
+        """Returns where a block ends in the data object, at the latest."""
+        if block + 1 < len(self.blocks):
+            return self.blocks[block + 1].position
+        return self.data_length
+
+
+def _first_entry_id(block: Block) -> int:
+    return block.first_entry_id
+
+
+def encoded(index: Index) -> bytes:
+    metadata = ledger_metadata.encoded(index.record)
+    length = _START.size + _LEDGER.size + len(metadata) + len(index.blocks) * _BLOCK.size
+    return b"".join(
+        (
+            _START.pack(_MAGIC, length, index.data_length, HEADER_BYTES),
+            _LEDGER.pack(len(index.blocks), len(metadata)),
+            metadata,
+            *(_BLOCK.pack(*block) for block in index.blocks),
+        )
+    )
+
+
+def decoded(name: str, data: bytes) -> Index:
+    """:param name: of the object
+    :raises OffloadedLedgerDamaged: it is not the index of one ledger
+    """
+    try:
+        magic, length, data_length, _header = _START.unpack_from(data)
+        if magic != _MAGIC:
+            raise OffloadedLedgerDamaged(name, 0, f"the index of a ledger, {_MAGIC:#010x}", f"{magic:#010x}")
+        if length != len(data):
+            raise OffloadedLedgerDamaged(name, 4, f"the length of the index, {len(data)}", str(length))
+        count, size = _LEDGER.unpack_from(data, _START.size)
+        at = _START.size + _LEDGER.size
+        record = ledger_metadata.decoded(data[at : at + size])
+        index = Index(record, data_length, _blocks(data, at + size, count))
+    except struct.error as error:
+        raise OffloadedLedgerDamaged(
+            name, len(data), "the rest of the index", f"its end ({error})"
+        ) from error
+    except ValueError as error:
+        raise OffloadedLedgerDamaged(name, _START.size, "the metadata of a ledger", str(error)) from error
+    _check_blocks(name, index)
+    return index
+
+
+def _blocks(data: bytes, at: int, count: int) -> list[Block]:
+    if count * _BLOCK.size > len(data) - at:
+        raise struct.error(f"{count} blocks do not fit behind byte {at}")
+    return [Block(*_BLOCK.unpack_from(data, at + number * _BLOCK.size)) for number in range(count)]
+
+
+def _check_blocks(name: str, index: Index) -> None:
+    blocks = index.blocks
+    ordered = all(
+        one.first_entry_id < other.first_entry_id and one.position < other.position
+        for one, other in pairwise(blocks)
+    )
+    inside = blocks and blocks[0].position >= 0 and blocks[-1].position < index.data_length
+    if not (ordered and inside and blocks[-1].first_entry_id <= index.record.last_entry_id):
+        raise OffloadedLedgerDamaged(
+            name,
+            _START.size,
+            f"ascending blocks within {index.data_length} bytes and {index.record.last_entry_id + 1} entries",
+            str([tuple(block) for block in blocks[:5]]),
+        )

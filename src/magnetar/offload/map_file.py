@@ -1,0 +1,270 @@
+"""Hadoop's MapFile of ledgers: a SequenceFile of entries by their ids, and one with every 128th position.
+
+A SequenceFile:
+
+    "SEQ" 6 | class of keys | class of values | compressed? (1) | in blocks? (1) | codec, if compressed
+    number of metadata (4) | metadata | sync marker (16)
+    then records: length (4) | length of the key (4) | key | value
+    or, in blocks: FFFFFFFF | sync marker | records (vint), then lengths of keys, keys, lengths of values and
+    values, each compressed behind its compressed length (vint)
+
+``FFFFFFFF`` and the sync marker may precede each record. A key is a long, a value its length (4) and its
+bytes. Nothing is compressed on writing; on reading, records and blocks may be compressed with zlib or gzip.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+from magnetar.offload.interface import OffloadedLedgerDamaged, OffloadMisconfigured
+
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_RECORD = struct.Struct(">ii")
+_MAGIC = b"SEQ\x06"
+_IO = "org.apache.hadoop.io."
+LONG, BYTES = f"{_IO}LongWritable", f"{_IO}BytesWritable"
+_ZLIB = {f"{_IO}compress.{name}Codec" for name in ("Default", "Deflate", "Gzip")}
+_SYNC_BYTES = 16
+_SYNC_EVERY = 100 << 10
+"""Bytes between two sync markers."""
+_INDEX_EVERY = 128
+_EITHER_HEADER = 32 + zlib.MAX_WBITS
+"""Zlib's or gzip's header, whichever is there."""
+_MOST_BYTES = 1 << 31
+
+
+class SequenceWriter:
+    """Writes records without compression."""
+
+    def __init__(self, file: BinaryIO, value_class: str, sync: bytes) -> None:
+        """:param sync: the sync marker of this file: 16 bytes"""
+        self._file = file
+        self._sync = sync
+        header = b"".join((_MAGIC, _text(LONG), _text(value_class), b"\0\0", _I32.pack(0), sync))
+        file.write(header)
+        self.position = self._synced = len(header)
+        """Where the next record begins."""
+
+    def append(self, key: int, value: Sequence[bytes | memoryview]) -> None:
+        """:param value: its parts, serialized"""
+        size = sum(map(len, value))
+        if self.position - self._synced >= _SYNC_EVERY:
+            self._file.write(_I32.pack(-1) + self._sync)
+            self.position += _I32.size + _SYNC_BYTES
+            self._synced = self.position
+        self._file.write(_RECORD.pack(_I64.size + size, _I64.size) + _I64.pack(key))
+        for part in value:
+            self._file.write(part)
+        self.position += _RECORD.size + _I64.size + size
+
+
+class MapWriter:
+    """Writes the two files of a MapFile."""
+
+    def __init__(self, data: BinaryIO, index: BinaryIO, sync: bytes) -> None:
+        self._data = SequenceWriter(data, BYTES, sync)
+        self._index = SequenceWriter(index, LONG, sync)
+        self._count = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of both files."""
+        return self._data.position + self._index.position
+
+    def append(self, key: int, value: bytes | memoryview) -> None:
+        """:param key: greater than the one before"""
+        if self._count % _INDEX_EVERY == 0:
+            self._index.append(key, (_I64.pack(self._data.position),))
+        self._data.append(key, (_I32.pack(len(value)), value))
+        self._count += 1
+
+
+class RecordGroup(NamedTuple):
+    """Records that can only be read together: one, or those of a compressed block."""
+
+    position: int
+    next_position: int
+    records: Sequence[tuple[int, bytes]]
+
+
+class SequenceReader:
+    """Reads groups of records from any position where one begins."""
+
+    def __init__(self, name: str, file: BinaryIO, value_class: str) -> None:
+        """:param name: of the file, for errors
+        :raises OffloadedLedgerDamaged: it is no SequenceFile of such values
+        :raises OffloadMisconfigured: it is compressed with an unsupported codec
+        """
+        self._name = name
+        self._file = file
+        self._bytes_values = value_class == BYTES
+        self._expect(_MAGIC, self._take(len(_MAGIC)))
+        for wanted in (LONG, value_class):
+            self._expect(wanted.encode(), self._taken_text())
+        self._compressed, self._in_blocks = self._take(2)
+        if self._compressed:
+            codec = self._taken_text().decode(errors="replace")
+            if codec not in _ZLIB:
+                raise OffloadMisconfigured(
+                    f"{name} is compressed with {codec}, which is not supported: write it with "
+                    "org.apache.hadoop.io.compress.DefaultCodec"
+                )
+        for _number in range(2 * self._taken_int()):
+            self._taken_text()
+        self._sync = self._take(_SYNC_BYTES)
+        self.start = file.tell()
+        """Where the first record begins."""
+
+    def groups(self, position: int) -> Iterator[RecordGroup]:
+        """Yields the groups from ``position`` on, to the end of the file.
+
+        :raises OffloadedLedgerDamaged: there is something else
+        """
+        while True:
+            self._file.seek(position)
+            start = self._file.read(_I32.size)
+            if not start:
+                return
+            length = _I32.unpack(start.ljust(_I32.size, b"\0"))[0]
+            if len(start) < _I32.size or length < -1:
+                raise self._damaged(position, "a record", f"{len(start)} bytes, {start.hex()}")
+            if length == -1:
+                self._expect(self._sync, self._take(_SYNC_BYTES))
+                if not self._in_blocks:
+                    position = self._file.tell()
+                    continue
+            elif self._in_blocks:
+                raise self._damaged(position, "the sync marker of a block", start.hex())
+            records = self._block() if self._in_blocks else [self._record(position, length)]
+            group = RecordGroup(position, self._file.tell(), records)
+            yield group
+            position = group.next_position
+
+    def _record(self, position: int, length: int) -> tuple[int, bytes]:
+        key_length = self._taken_int()
+        if key_length != _I64.size or length < key_length:
+            raise self._damaged(position, "a record with a key of 8 bytes", f"{key_length} of {length} bytes")
+        key = _I64.unpack(self._take(key_length))[0]
+        value = self._take(length - key_length)
+        return key, self._value(position, self._inflated(position, value) if self._compressed else value)
+
+    def _block(self) -> list[tuple[int, bytes]]:
+        position = self._file.tell()
+        count = self._taken_vint()
+        key_lengths, keys, value_lengths, values = (
+            self._inflated(position, self._take(self._taken_vint())) for _number in range(4)
+        )
+        if len(keys) != count * _I64.size or key_lengths != bytes((_I64.size,)) * count:
+            raise self._damaged(position, f"{count} keys of 8 bytes", f"{len(keys)} bytes of keys")
+        records = []
+        at = taken = 0
+        for number in range(count):
+            length, taken = _vint(value_lengths, taken, self._name, position)
+            if not 0 <= length <= len(values) - at:
+                raise self._damaged(position, f"a value of {length} bytes", f"{len(values) - at} bytes")
+            key = _I64.unpack_from(keys, number * _I64.size)[0]
+            records.append((key, self._value(position, values[at : at + length])))
+            at += length
+        return records
+
+    def _value(self, position: int, value: bytes) -> bytes:
+        if not self._bytes_values:
+            return value
+        if len(value) < _I32.size or _I32.unpack_from(value)[0] != len(value) - _I32.size:
+            raise self._damaged(
+                position, "a value behind its length", f"{len(value)} bytes {value[:4].hex()}"
+            )
+        return value[_I32.size :]
+
+    def _inflated(self, position: int, data: bytes) -> bytes:
+        inflater = zlib.decompressobj(_EITHER_HEADER)
+        try:
+            found = inflater.decompress(data, _MOST_BYTES)
+        except zlib.error as error:
+            raise self._damaged(position, "compressed data", str(error)) from error
+        if not inflater.eof:
+            raise self._damaged(position, "the end of compressed data", "more, or its end is missing")
+        return found
+
+    def _taken_int(self) -> int:
+        return int(_I32.unpack(self._take(_I32.size))[0])
+
+    def _taken_text(self) -> bytes:
+        return self._take(self._taken_vint())
+
+    def _taken_vint(self) -> int:
+        data = self._take(1)
+        return _vint(data + self._take(_more(data[0])), 0, self._name, self._file.tell())[0]
+
+    def _take(self, length: int) -> bytes:
+        position = self._file.tell()
+        if not 0 <= length < _MOST_BYTES:
+            raise self._damaged(position, "a length", str(length))
+        data = self._file.read(length)
+        if len(data) != length:
+            raise self._damaged(
+                position + len(data), f"{length} bytes from {position} on", "the end of the file"
+            )
+        return data
+
+    def _expect(self, wanted: bytes, found: bytes) -> None:
+        if found != wanted:
+            raise self._damaged(self._file.tell() - len(found), repr(wanted), repr(found[:80]))
+
+    def _damaged(self, position: int, expected: str, found: str) -> OffloadedLedgerDamaged:
+        return OffloadedLedgerDamaged(self._name, position, expected, found)
+
+
+def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
+    """Returns keys and the positions of their groups in the data file, both ascending.
+
+    :param name: of the file, for errors
+    :raises OffloadedLedgerDamaged: it is not the index of a MapFile
+    """
+    reader = SequenceReader(name, file, LONG)
+    found: list[tuple[int, int]] = []
+    for group in reader.groups(reader.start):
+        for key, value in group.records:
+            if len(value) != _I64.size:
+                raise OffloadedLedgerDamaged(
+                    name, group.position, "a position of 8 bytes", f"{len(value)} bytes"
+                )
+            place = key, int(_I64.unpack(value)[0])
+            if found and not (found[-1][0] < place[0] and found[-1][1] < place[1]):
+                raise OffloadedLedgerDamaged(name, group.position, f"more than {found[-1]}", str(place))
+            found.append(place)
+    if not found:
+        raise OffloadedLedgerDamaged(name, reader.start, "the position of the first record", "no position")
+    return found
+
+
+def _text(text: str) -> bytes:
+    """Returns a short text behind its length."""
+    return bytes((len(text),)) + text.encode()
+
+
+def _more(first: int) -> int:
+    """Returns how many bytes of a vint follow its first one."""
+    if 0x80 <= first <= 0x8F:
+        return 0x88 - first if first <= 0x87 else 0x90 - first
+    return 0
+
+
+def _vint(data: bytes, at: int, name: str, position: int) -> tuple[int, int]:
+    """Returns a number in Hadoop's variable form, and the place behind it.
+
+    Its first byte is the number itself, from -112 to 127, or says how many bytes follow. In hexadecimal,
+    8F to 88 stand for one to eight bytes of a positive number, 87 to 80 for those of the complement of a
+    negative one.
+    """
+    if at >= len(data) or at + 1 + _more(data[at]) > len(data):
+        raise OffloadedLedgerDamaged(name, position, "a number", "the end of the data")
+    first, more = data[at], _more(data[at])
+    if not more:
+        return (first - 256 if first >= 0x80 else first), at + 1
+    number = int.from_bytes(data[at + 1 : at + 1 + more], "big")
+    return (~number if first <= 0x87 else number), at + 1 + more

@@ -1,0 +1,138 @@
+"""What all readers of offloaded ledgers do: they find the pieces with the wanted entries, and take these."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
+from magnetar.ledger.interface import EntryRun, NoSuchEntry
+from magnetar.offload.cache import Piece
+from magnetar.offload.interface import OffloadedReader
+
+AHEAD_BYTES = 8 << 20
+"""The most that one request reads ahead."""
+
+
+class PieceStart(NamedTuple):
+    """Where a piece begins."""
+
+    first_entry_id: int
+    position: int
+    """Of its first entry in the object or file, with what precedes the entry's bytes."""
+    end: int
+    """Where the block, or the file, ends."""
+    length: int = 0
+    """Bytes of its first entry, if known; 0: unknown."""
+
+
+class PieceReader(OffloadedReader):
+    """Reads pieces, and remembers where they begin."""
+
+    def __init__(self, name: str, record: LedgerRecord, first_entry_id: int, read_bytes: int) -> None:
+        """:param name: of the object or file, for errors
+        :param read_bytes: the least that one request reads
+        """
+        self._name = name
+        self._record = record
+        self._first_entry_id = first_entry_id
+        self._read_bytes = self._fetch_bytes = read_bytes
+        self._next = -1
+        """The entry behind the previous read."""
+        self._starts: list[PieceStart] = []
+        """The known ones, in ascending order."""
+
+    @property
+    def record(self) -> LedgerRecord:
+        return self._record
+
+    @property
+    def first_entry_id(self) -> int:
+        return self._first_entry_id
+
+    @property
+    def last_entry_id(self) -> int:
+        return self._record.last_entry_id
+
+    @property
+    def length(self) -> int:
+        return self._record.length
+
+    def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
+        if not self.first_entry_id <= first <= min(last, self.last_entry_id):
+            raise NoSuchEntry(
+                f"{self._name} has entries {self.first_entry_id} to {self.last_entry_id}, "
+                f"but entries {first} to {last} were asked for"
+            )
+        last = min(last, self.last_entry_id)
+        if first == self._next:
+            self._fetch_bytes = min(self._fetch_bytes * 2, max(AHEAD_BYTES, self._read_bytes))
+        else:
+            self._fetch_bytes = self._read_bytes
+        runs: list[EntryRun] = []
+        entry, left = first, max_bytes
+        while entry <= last and (left > 0 or not runs):
+            run = _part(self._piece_with(entry).run, entry, last, left, at_least_one=not runs)
+            if run is None:
+                break
+            runs.append(run)
+            entry += run.count
+            left -= run.size()
+        self._next = entry
+        return runs
+
+    def _piece_with(self, entry_id: int) -> Piece:
+        start = self._start_before(entry_id)
+        while True:
+            piece = self._piece_at(start)
+            following = PieceStart(
+                piece.run.last_entry_id + 1, piece.next_position, start.end, piece.next_length
+            )
+            if entry_id < following.first_entry_id:
+                return piece
+            self._learn(following)
+            start = following
+
+    @abstractmethod
+    def _start_before(self, entry_id: int) -> PieceStart:
+        """Returns where to begin to look for an entry: at it, or before it in the same block."""
+
+    @abstractmethod
+    def _piece_at(self, start: PieceStart) -> Piece:
+        """Returns the piece that begins there, with at least one entry."""
+
+    def _known_before(self, entry_id: int) -> PieceStart | None:
+        at = bisect_right(self._starts, entry_id, key=_first_entry_id) - 1
+        return self._starts[at] if at >= 0 else None
+
+    def _learn(self, start: PieceStart) -> None:
+        at = bisect_right(self._starts, start.first_entry_id, key=_first_entry_id)
+        if at == 0 or self._starts[at - 1].first_entry_id != start.first_entry_id:
+            self._starts.insert(at, start)
+
+
+def _first_entry_id(start: PieceStart) -> int:
+    return start.first_entry_id
+
+
+def _part(run: EntryRun, first: int, last: int, max_bytes: int, *, at_least_one: bool) -> EntryRun | None:
+    """Returns the entries from ``first`` to ``last`` that ``run`` has and ``max_bytes`` has room for.
+
+    :param first: one of the entries of ``run``
+    :return: None: there is no room for one, and none was asked for without room
+    """
+    start = first - run.first_entry_id
+    stop = start
+    size = 0
+    for at in range(start, min(run.count, last - run.first_entry_id + 1)):
+        size += run.ends[at] - run.starts[at]
+        if size > max_bytes and not (at_least_one and at == start):
+            break
+        stop = at + 1
+    if stop == start:
+        return None
+    return EntryRun(
+        run.ledger_id, first, stop - start, run.buffer, run.starts[start:stop], run.ends[start:stop]
+    )

@@ -1,0 +1,294 @@
+"""An S3-compatible store, with the few operations that offloading needs. It never lists a bucket.
+
+The library is botocore: it is imported with the first driver for S3, and comes with the extra ``offload``.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import md5
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from magnetar.offload.interface import (
+    OffloadedLedgerDamaged,
+    OffloadedLedgerMissing,
+    OffloadError,
+    OffloadMisconfigured,
+    OffloadRefused,
+    OffloadUnavailable,
+)
+from magnetar.offload.settings import S3Settings
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
+
+T = TypeVar("T")
+VERSION_NAME, VERSION = "s3managedledgeroffloaderformatversion", "1"
+"""Pulsar refuses objects without this metadata; the name is in lower case on the wire, too."""
+MOST_PARTS = 10_000
+"""Of one multipart upload."""
+_TYPE = "application/octet-stream"
+_CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 10, 60, 3
+_GONE = {"NoSuchKey", "NoSuchUpload", "NotFound", "404"}
+_LATER = {"BadDigest", "IncompleteBody", "RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling"}
+"""Codes of client errors (4xx) after which the same request may succeed."""
+
+
+class Stored(NamedTuple):
+    """What a store says about an object."""
+
+    length: int
+    etag: str
+
+
+class S3Store:
+    """One bucket. Any thread may use it."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        """:raises OffloadMisconfigured: the library is not installed, or the endpoint is invalid"""
+        self._bucket = settings.bucket
+        self._client = _client(settings)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def create_upload(self, name: str, metadata: Mapping[str, str]) -> str:
+        """Starts a multipart upload; returns its id.
+
+        :param metadata: of the object, besides the version of the format; names in lower case, ASCII
+        """
+        answer = self._call(
+            name,
+            lambda: self._client.create_multipart_upload(
+                Bucket=self._bucket,
+                Key=name,
+                ContentType=_TYPE,
+                Metadata={**metadata, VERSION_NAME: VERSION},
+            ),
+        )
+        return str(answer["UploadId"])
+
+    def upload_part(self, name: str, upload_id: str, number: int, data: bytes) -> str:
+        """Uploads a part; the store compares its MD5.
+
+        :param number: from 1 on
+        :return: the entity tag of the part
+        """
+        answer = self._call(
+            name,
+            lambda: self._client.upload_part(
+                Bucket=self._bucket,
+                Key=name,
+                UploadId=upload_id,
+                PartNumber=number,
+                Body=data,
+                ContentMD5=b64encode(_md5(data)).decode(),
+            ),
+        )
+        return str(answer["ETag"])
+
+    def complete_upload(self, name: str, upload_id: str, etags: Sequence[str]) -> None:
+        """Makes the parts one object. If the answer to an earlier attempt was lost, the store may have
+        forgotten the upload: the caller compares the object.
+
+        :raises OffloadedLedgerMissing: there is no such upload any more
+        """
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
+        self._call(
+            name,
+            lambda: self._client.complete_multipart_upload(
+                Bucket=self._bucket, Key=name, UploadId=upload_id, MultipartUpload={"Parts": parts}
+            ),
+        )
+
+    def abort_upload(self, name: str, upload_id: str) -> None:
+        """Discards the parts of an upload; has no effect if there is no such upload."""
+        try:
+            self._call(
+                name,
+                lambda: self._client.abort_multipart_upload(
+                    Bucket=self._bucket, Key=name, UploadId=upload_id
+                ),
+            )
+        except OffloadedLedgerMissing:
+            return
+
+    def unfinished_uploads(self, name: str) -> Sequence[str]:
+        """Returns the ids of all unfinished uploads of exactly this object."""
+        found: list[str] = []
+        marker: dict[str, str] = {}
+        while True:
+            answer = self._call(
+                name,
+                lambda: self._client.list_multipart_uploads(
+                    Bucket=self._bucket,
+                    Prefix=name,
+                    **marker,  # noqa: B023 - called at once
+                ),
+            )
+            found += [str(each["UploadId"]) for each in answer.get("Uploads", ()) if each["Key"] == name]
+            if not answer.get("IsTruncated"):
+                return found
+            marker = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer["NextUploadIdMarker"]}
+
+    def put(self, name: str, data: bytes, metadata: Mapping[str, str]) -> None:
+        """Stores an object at once; the store compares its MD5.
+
+        :param metadata: as of :meth:`create_upload`
+        """
+        self._call(
+            name,
+            lambda: self._client.put_object(
+                Bucket=self._bucket,
+                Key=name,
+                Body=data,
+                ContentType=_TYPE,
+                ContentMD5=b64encode(_md5(data)).decode(),
+                Metadata={**metadata, VERSION_NAME: VERSION},
+            ),
+        )
+
+    def head(self, name: str) -> Stored:
+        """:raises OffloadedLedgerMissing: there is no such object
+        :raises OffloadedLedgerDamaged: another program stored it
+        """
+        answer = self._call(name, lambda: self._client.head_object(Bucket=self._bucket, Key=name))
+        _check_version(name, answer["Metadata"])
+        return Stored(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'))
+
+    def get(self, name: str) -> bytes:
+        """Returns a whole object.
+
+        :raises OffloadedLedgerMissing: there is no such object
+        :raises OffloadedLedgerDamaged: another program stored it
+        """
+        return self._get(name, {})
+
+    def get_range(self, name: str, start: int, end: int) -> bytes:
+        """Returns the bytes from ``start`` to ``end``, which is not included.
+
+        :raises OffloadedLedgerMissing: there is no such object
+        :raises OffloadedLedgerDamaged: another program stored it, or it is shorter
+        """
+        data = self._get(name, {"Range": f"bytes={start}-{end - 1}"}, start)
+        if len(data) != end - start:
+            raise OffloadedLedgerDamaged(
+                name, start + len(data), f"{end - start} bytes from {start} on", "its end"
+            )
+        return data
+
+    def _get(self, name: str, part: dict[str, str], start: int = 0) -> bytes:
+        def read() -> bytes:
+            answer = self._client.get_object(Bucket=self._bucket, Key=name, **part)
+            _check_version(name, answer["Metadata"])
+            return bytes(answer["Body"].read())
+
+        return self._call(name, read, start)
+
+    def delete(self, name: str) -> None:
+        """Deletes an object; has no effect if it does not exist."""
+        self._call(name, lambda: self._client.delete_object(Bucket=self._bucket, Key=name))
+
+    def _call(self, name: str, request: Callable[[], T], start: int = 0) -> T:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return request()
+        except ClientError as error:
+            raise _translated(f"{self._bucket}/{name}", error, start) from error
+        except BotoCoreError as error:
+            raise _failed(f"{self._bucket}/{name}", error) from error
+
+
+def tag_of_parts(digests: Sequence[bytes]) -> str:
+    """Returns the entity tag of an object of several parts, as S3 computes it unless it encrypts with its own
+    keys.
+
+    :param digests: the MD5 of each part
+    """
+    return f"{_md5(b''.join(digests)).hex()}-{len(digests)}"
+
+
+def digest(data: bytes) -> bytes:
+    """Returns the MD5 of a part."""
+    return _md5(data)
+
+
+def _md5(data: bytes) -> bytes:
+    return md5(data, usedforsecurity=False).digest()
+
+
+def _client(settings: S3Settings) -> BaseClient:
+    try:
+        from botocore.config import Config
+        from botocore.session import Session
+    except ImportError as error:
+        raise OffloadMisconfigured(
+            "driver aws-s3 needs the package botocore: install magnetar[offload]"
+        ) from error
+    config = Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_ANSWER_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        # Stores other than Amazon's may not know newer checksums; each part carries its MD5.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if settings.endpoint else "auto"},
+    )
+    try:
+        return Session().create_client(
+            "s3",
+            region_name=settings.region or "us-east-1",
+            endpoint_url=settings.endpoint or None,
+            aws_access_key_id=settings.key_id or None,
+            aws_secret_access_key=settings.secret or None,
+            config=config,
+        )
+    except ValueError as error:
+        raise OffloadMisconfigured(f"s3ManagedLedgerOffloadServiceEndpoint: {error}") from error
+
+
+def _check_version(name: str, metadata: dict[str, str]) -> None:
+    found = {key.lower(): value for key, value in metadata.items()}.get(VERSION_NAME)
+    if found != VERSION:
+        raise OffloadedLedgerDamaged(name, 0, f"metadata {VERSION_NAME}={VERSION}", repr(found))
+
+
+def _translated(what: str, error: Exception, start: int) -> OffloadError:
+    """Returns our error for an answer of the store."""
+    answer: dict[str, dict[str, str]] = getattr(error, "response", {})
+    told = answer.get("Error", {})
+    code = str(told.get("Code", ""))
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    text = f"{what}: the store answers {status} {code}: {told.get('Message', '')}"
+    if code == "NoSuchBucket":
+        return OffloadMisconfigured(f"{text}; create the bucket, or correct s3ManagedLedgerOffloadBucket")
+    if code in _GONE:
+        return OffloadedLedgerMissing(text)
+    if status == 416 or code == "InvalidRange":
+        return OffloadedLedgerDamaged(what, start, "more bytes", "the end of the object")
+    if status >= 500 or status == 429 or code in _LATER:
+        return OffloadUnavailable(text)
+    if status in (401, 403):
+        return OffloadRefused(f"{text}; check the credentials and what they permit")
+    return OffloadRefused(text)
+
+
+def _failed(what: str, error: Exception) -> OffloadError:
+    """Returns our error for a request without an answer."""
+    from botocore import exceptions
+
+    without = (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.CredentialRetrievalError,
+        exceptions.ProfileNotFound,
+    )
+    if isinstance(error, without):
+        return OffloadRefused(
+            f"{what}: {error}; set s3ManagedLedgerOffloadCredentialId and "
+            "s3ManagedLedgerOffloadCredentialSecret, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            "a profile"
+        )
+    return OffloadUnavailable(f"{what}: {error}")
