@@ -20,6 +20,7 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings
+from magnetar.managed_ledger.tiered_storage import OpenDriver
 from magnetar.metadata.embedded import EmbeddedMetadataStore
 from magnetar.metadata.passing_on import ResolvingStore
 
@@ -64,6 +65,8 @@ class World:
     :param store: of the embedded store
 
     :param scan: whether ledgers that nothing names are looked for at the start
+
+    :param open_driver: makes drivers of tiered storage
     """
 
     def __init__(
@@ -74,8 +77,10 @@ class World:
         wrap: Callable[[LedgerStore, Loop], LedgerStore] | None = None,
         store: EmbeddedSettings = STORE,
         scan: bool = True,
+        open_driver: OpenDriver | None = None,
     ) -> None:
         self._store_settings = store
+        self._open_driver = open_driver
         self.simulation: Simulation = simulated_io(1, disk if disk is not None else SimulatedDisk(1))
         self._settings = settings
         self._cache = cache or EntryCacheSettings()
@@ -92,7 +97,9 @@ class World:
         self.faulty_metadata = FaultyMetadataStore(embedded, io.loop)
         self.metadata = ResolvingStore(self.faulty_metadata, io.loop)
         wheel = TimerWheel(io.loop)
-        self.managed = ManagedLedgerFactory(io, wheel, used, self.metadata, self._settings, self._cache)
+        self.managed = ManagedLedgerFactory(
+            io, wheel, used, self.metadata, self._settings, self._cache, self._open_driver
+        )
         if not self._scan:
             return
         schemas = SchemaStorage(io.loop, self.store, self.metadata, Quorums(), self.managed.deletions)

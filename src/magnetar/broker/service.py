@@ -140,6 +140,7 @@ class BrokerService:
         self.settings = settings
         self.namespaces = Namespaces(io, metadata)
         self.policies = PolicyStore(io, metadata, settings.cluster, settings.policies)
+        managed_ledgers.storage_of = self.policies.storage_of
         self.serving_clusters = ServingClusters(self.policies, settings.cluster)
         quorums = managed_ledgers.settings.quorums
         storage = SchemaStorage(io.loop, managed_ledgers.store, metadata, quorums, managed_ledgers.deletions)

@@ -210,6 +210,10 @@ class Settings:
     managed_ledger_min_ledger_rollover_time_minutes: int
     managed_ledger_max_ledger_rollover_time_minutes: int
     managed_ledger_max_size_per_ledger_mbytes: int
+    managed_ledger_offload_deletion_lag_ms: int
+    managed_ledger_offload_auto_trigger_size_threshold_bytes: int
+    managed_ledger_offload_threshold_in_seconds: int
+    trigger_offload_on_topic_load: bool
     managed_ledger_cursor_max_entries_per_ledger: int
     managed_ledger_cursor_rollover_time_in_seconds: int
     managed_ledger_max_unacked_ranges_to_persist: int
@@ -218,6 +222,7 @@ class Settings:
     managed_ledger_max_unacked_ranges_to_persist_in_metadata_store: int
     dispatcher_pause_on_ack_state_persistent_enabled: bool
     auto_skip_non_recoverable_data: bool
+    managed_ledger_data_read_priority: str
     replication_metrics_enabled: bool
     replication_connections_per_broker: int
     replicator_prefix: str
@@ -247,6 +252,18 @@ class Settings:
     split_topic_and_partition_label_in_prometheus: bool
     expose_publisher_stats: bool
     stats_update_frequency_in_secs: int
+    managed_ledger_offload_driver: str
+    s3_managed_ledger_offload_region: str
+    s3_managed_ledger_offload_bucket: str
+    s3_managed_ledger_offload_service_endpoint: str
+    s3_managed_ledger_offload_max_block_size_in_bytes: int
+    s3_managed_ledger_offload_read_buffer_size_in_bytes: int
+    s3_managed_ledger_offload_credential_id: str
+    s3_managed_ledger_offload_credential_secret: str = field(repr=False)
+    s3_managed_ledger_offload_role: str
+    s3_managed_ledger_offload_role_session_name: str
+    file_system_profile_path: str
+    file_system_uri: str
     tls_enabled_with_key_store: bool
     tls_key_store_type: str
     tls_key_store: str
@@ -265,6 +282,7 @@ class Settings:
     magnetar_segment_size_bytes: int
     magnetar_cache_size_bytes: int | None
     magnetar_read_max_entries: int | None
+    magnetar_offload_cache_size_mb: int
     magnetar_cursor_write_interval_ms: int
     magnetar_read_plan_max_seconds: int
     magnetar_max_package_size_bytes: int

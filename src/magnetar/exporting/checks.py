@@ -121,6 +121,8 @@ async def _of_managed_ledger(source: OpenStores, name: str) -> list[str]:
 
 
 def _is_offloaded(summary: LedgerSummary) -> bool:
+    if summary.offload is not None:
+        return summary.offload.complete
     info = pb.ManagedLedgerInfo.LedgerInfo()
     info.MergeFromString(summary.rest)
     return info.offloadContext.complete or len(info.offloadContext.offloadSegment) > 0

@@ -344,7 +344,8 @@ class TopicExport:
 
     async def _put_record(self, topic: ExportedTopic, places: MovedLedgers, ids: dict[int, int]) -> None:
         record = topic.record
-        ledgers = [replace(each, ledger_id=ids[each.ledger_id]) for each in record.ledgers]
+        # What is offloaded is not exported: it is an upload that did not end.
+        ledgers = [replace(each, ledger_id=ids[each.ledger_id], offload=None) for each in record.ledgers]
         terminated = record.terminated
         if terminated is not None:
             terminated = places.exactly(terminated) or places.mark(terminated)

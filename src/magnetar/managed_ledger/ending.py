@@ -204,6 +204,8 @@ class Ending:
     async def _end(self) -> None:
         """When this returns no append is in progress, and none can begin."""
         owner = self._owner
+        if owner.offloader is not None:
+            await owner.offloader.stop()
         await self._settle()
         owned = not owner.lost
         owner.enter(State.CLOSED)
@@ -224,7 +226,7 @@ class Ending:
             was_lost = owner.lost
             await self._end()
             try:
-                if not await self._record.delete(owner.cursors.storages()):
+                if not await self._record.delete(owner.name, owner.cursors.storages()):
                     log.info("managed ledger record already deleted", extra={"managed_ledger": owner.name})
             except ManagedLedgerFenced:
                 if not was_lost:

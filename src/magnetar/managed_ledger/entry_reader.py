@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.ledger.interface import (
     EntryLost,
@@ -15,10 +16,19 @@ from magnetar.ledger.interface import (
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
-from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.managed_ledger.records import LedgerSummary
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, OffloadPolicy
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.tiered_storage import TieredStorage
+
 
 GONE = (NoSuchLedger, EntryLost)
 """Errors that mean lost data. Any other error may be temporary, as servers come back."""
+
+
+def is_in_tiered_storage_only(summary: LedgerSummary) -> bool:
+    return summary.offload is not None and summary.offload.local_deleted
 
 
 def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
@@ -50,9 +60,18 @@ class EntryReader:
     """Reads positions of one managed ledger; keeps the readers of its ledgers open."""
 
     def __init__(
-        self, store: LedgerStore, ledgers: LedgerList, cache: LedgerCache, settings: ManagedLedgerSettings
+        self,
+        name: str,
+        store: LedgerStore,
+        ledgers: LedgerList,
+        cache: LedgerCache,
+        settings: ManagedLedgerSettings,
+        tiered: Callable[[], TieredStorage],
     ) -> None:
+        self._name = name
         self._store = store
+        self._tiered = tiered
+        self.offload_policy: OffloadPolicy | None = None
         self._ledgers = ledgers
         self._cache = cache
         self._settings = settings
@@ -102,10 +121,7 @@ class EntryReader:
         limit = self._settings.read_max_entries
         until = min(end, entry_id + limit - 1) if limit else end
         try:
-            reader = await self._reader(ledger_id)
-            if ledger_id in self.confirmed:
-                reader.has_confirmed(self.confirmed[ledger_id])
-            runs = await reader.read(entry_id, until, self._settings.read_ahead_bytes)
+            runs = await self._runs(summary, entry_id, until, self._settings.read_ahead_bytes)
         except Exception:
             self.read_errors += 1
             raise
@@ -137,10 +153,7 @@ class EntryReader:
             raise NoSuchLedger(ledger_id)
         if entry_id >= summary.entries:
             raise NoSuchEntry(f"no entry is stored at {ledger_id}:{entry_id}")
-        reader = await self._reader(ledger_id)
-        if ledger_id in self.confirmed:
-            reader.has_confirmed(self.confirmed[ledger_id])
-        runs = await reader.read(entry_id, entry_id, 1)
+        runs = await self._runs(summary, entry_id, entry_id, 1)
         if not runs or runs[0].first_entry_id != entry_id:
             self.read_errors += 1
             raise NoSuchEntry(f"the ledger store has no entry {ledger_id}:{entry_id}")
@@ -149,10 +162,34 @@ class EntryReader:
         self.bytes_read += runs[0].size()
         return runs[0]
 
-    async def _reader(self, ledger_id: int) -> LedgerReader:
+    async def _runs(
+        self, summary: LedgerSummary, first: int, last: int, max_bytes: int
+    ) -> Sequence[EntryRun]:
+        ledger_id = summary.ledger_id
+        there = is_in_tiered_storage_only(summary)
+        try:
+            reader = await self._reader(summary)
+            if ledger_id in self.confirmed:
+                reader.has_confirmed(self.confirmed[ledger_id])
+            return await reader.read(first, last, max_bytes)
+        except NoSuchLedger:
+            if there or not is_in_tiered_storage_only(summary):
+                raise
+        # Its local copy was deleted meanwhile.
+        reader = await self._reader(summary)
+        return await reader.read(first, last, max_bytes)
+
+    async def _reader(self, summary: LedgerSummary) -> LedgerReader:
+        ledger_id = summary.ledger_id
         reader = self._readers.get(ledger_id)
         if reader is None:
-            reader = await self._store.open(ledger_id, recover=False)
+            offload, policy = summary.offload, self.offload_policy
+            first = policy is not None and policy.tiered_first
+            if offload is not None and offload.complete and (first or offload.local_deleted):
+                storage = None if policy is None else policy.storage
+                reader = await self._tiered().open(self._name, ledger_id, offload, storage)
+            else:
+                reader = await self._store.open(ledger_id, recover=False)
             twin = self._readers.setdefault(ledger_id, reader)
             if twin is not reader:
                 reader.close()

@@ -41,3 +41,7 @@ class MetadataDamaged(ManagedLedgerError):
 
 class ManagedLedgerMoving(ManagedLedgerError):
     """The managed ledger is being exported: it is incomplete here, or was moved; says where."""
+
+
+class OffloadInProgress(ManagedLedgerError):
+    """Ledgers are being offloaded already, as another request wants."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from magnetar.io.interfaces import Io
 from magnetar.io.slices import each
@@ -31,6 +32,7 @@ from magnetar.managed_ledger.orphans import OrphanedLedgers
 from magnetar.managed_ledger.owned_record import OwnedRecord, Tenure
 from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.records import (
+    OFFLOADS_TO_DELETE,
     ROOT,
     LedgerSizes,
     ManagedLedgerRecord,
@@ -43,6 +45,10 @@ from magnetar.metadata.interface import MUST_NOT_EXIST, MetadataError, MetadataS
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.replicators import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.tiered_storage import OpenDriver, StorageOf, TieredStorage
+
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +64,9 @@ class ManagedLedgerFactory:
         metadata: MetadataStore,
         settings: ManagedLedgerSettings,
         cache_settings: EntryCacheSettings,
+        open_driver: OpenDriver | None = None,
     ) -> None:
+        """:param open_driver: makes drivers of tiered storage; None: it is not accessed"""
         self._io = io
         self._wheel = wheel
         self.store = store
@@ -66,6 +74,13 @@ class ManagedLedgerFactory:
         self.settings = settings
         self.cache = EntryCache(io.loop, io.clock, cache_settings)
         self.deletions = DeletionQueue(io.loop, store, metadata)
+        self._open_driver = open_driver
+        self._tiered: TieredStorage | None = None
+        self.storage_of: StorageOf | None = None
+        """Returns the tiered storage of a managed ledger by its policies."""
+        self.note_offloading: Callable[[], Awaitable[None]] | None = None
+        """Makes it durable that records name ledgers in tiered storage; older releases then refuse the
+        metadata. None: all brokers of the metadata know such ledgers."""
         self._exports = Exports(metadata)
         self.lost_data = LostData(skip=settings.skip_lost_data)
         self._shadows = Shadows(metadata)
@@ -75,6 +90,41 @@ class ManagedLedgerFactory:
         """Applies other settings; ``skip_lost_data`` as in :class:`ManagedLedgerSettings`."""
         self.cache.use(cache_settings)
         self.lost_data.skip = skip_lost_data
+
+    def tiered(self) -> TieredStorage:
+        """Returns tiered storage, which most brokers do not use."""
+        if self._tiered is None:
+            from magnetar.managed_ledger.tiered_storage import TieredStorage, no_driver, no_storage
+
+            self._tiered = TieredStorage(
+                self._io,
+                self.store,
+                self._metadata,
+                self._open_driver or no_driver,
+                self.storage_of or no_storage,
+                self.note_offloading,
+            )
+        return self._tiered
+
+    async def resume_deletions(self) -> None:
+        """Continues with the deletions that were left before the last restart.
+
+        :raises MetadataError: the records cannot be read
+        """
+        await self.deletions.resume()
+        if await self._metadata.children(OFFLOADS_TO_DELETE):
+            self.tiered().deletions.start()
+
+    def stop_deletions(self) -> None:
+        """Stops all attempts to delete ledgers; what is left is recorded."""
+        self.deletions.stop()
+        if self._tiered is not None:
+            self._tiered.deletions.stop()
+
+    def release(self) -> None:
+        """Ends the threads for tiered storage; after all managed ledgers are closed."""
+        if self._tiered is not None:
+            self._tiered.close()
 
     async def exists(self, name: str) -> bool:
         return await self._metadata.exists(f"{ROOT}/{name}")
@@ -128,6 +178,9 @@ class ManagedLedgerFactory:
             await stored.put(lambda: encode_managed_ledger(record))
         else:
             record = decode_managed_ledger(node.value, path)
+            if any(each.offload is not None for each in record.ledgers):
+                # Metadata that were recovered from the journal do not have the note.
+                await self.tiered().note_use()
             last = record.ledgers[-1] if record.ledgers else None
             if last is not None and not last.closed_ms and self.store.may_be_written(last.ledger_id):
                 await _claim(stored, node.value)
@@ -142,6 +195,7 @@ class ManagedLedgerFactory:
             retention or self.settings.retention,
             self.deletions,
             self.lost_data,
+            self.tiered,
         )
         source = _shadow_source(record, name)
         if source is not None and record.ledgers:

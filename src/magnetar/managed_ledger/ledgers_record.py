@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
@@ -28,6 +29,10 @@ from magnetar.metadata.interface import (
     step_bytes,
 )
 
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.tiered_storage import TieredStorage
+
+
 log = logging.getLogger(__name__)
 _MOST_BYTES = MAX_STEPS_BYTES // 2
 """The maximum size of the cursors in one request; the other half is for long root paths of the store."""
@@ -42,6 +47,7 @@ class LedgersRecord:
         stored: OwnedRecord,
         record: ManagedLedgerRecord,
         deletions: DeletionQueue,
+        tiered: Callable[[], TieredStorage],
         forget: Callable[[int], None],
         *,
         owns_ledgers: bool = True,
@@ -56,6 +62,7 @@ class LedgersRecord:
         self._owns_ledgers = owns_ledgers
         self._metadata = metadata
         self._deletions = deletions
+        self._tiered = tiered
         self.stored = stored
         """Cursors are created and deleted below this record."""
         self._rest = record.rest
@@ -116,10 +123,26 @@ class LedgersRecord:
         else:
             await self.let_go(summary)
 
+    async def note_going(self, name: str, going: Iterable[LedgerSummary]) -> None:
+        """Notes which objects in tiered storage are to be deleted; before the record is written without them.
+
+        :param name: of the managed ledger
+        :raises MetadataError: a note cannot be written
+        """
+        for summary in going:
+            if summary.offload is not None:
+                await self._tiered().deletions.note(name, summary.ledger_id, summary.offload)
+
     async def let_go(self, summary: LedgerSummary) -> None:
         """Deletes a ledger that the record does not name, now or later."""
-        self._forget(summary.ledger_id)
-        await self._deletions.delete(summary.ledger_id)
+        await self.delete_local(summary.ledger_id)
+        if summary.offload is not None:
+            self._tiered().deletions.start()
+
+    async def delete_local(self, ledger_id: int) -> None:
+        """Deletes the copy of a ledger in the ledger store, which nobody reads any more."""
+        self._forget(ledger_id)
+        await self._deletions.delete(ledger_id)
 
     def abandon(self) -> None:
         """Stops all writes of the record and of cursors: they belong to another broker, or to none."""
@@ -144,11 +167,15 @@ class LedgersRecord:
         found = decode_managed_ledger(value, self.stored.path).ledgers
         return last is None or last.ledger_id in {each.ledger_id for each in found}
 
-    async def delete(self, cursors: Sequence[CursorStorage]) -> bool:
+    async def delete(self, name: str, cursors: Sequence[CursorStorage]) -> bool:
         """Deletes the record with all ledgers and cursors; returns whether it existed.
+
+        :param name: of the managed ledger
 
         :raises ManagedLedgerFenced: another broker owns it with its cursors
         """
+        if self._owns_ledgers:
+            await self.note_going(name, self.ledgers)
         there = await delete_records(self._metadata, self.stored, cursors)
         if self._owns_ledgers:
             for summary in list(self.ledgers):

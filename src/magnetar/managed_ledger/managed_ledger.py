@@ -13,7 +13,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Io
@@ -44,9 +44,14 @@ from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, ManagedLedgerRecord
-from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, OffloadPolicy, RetentionSettings
 from magnetar.managed_ledger.trimming import Trimmer
 from magnetar.metadata.interface import MetadataError, MetadataStore
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.offloading import Offloader
+    from magnetar.managed_ledger.tiered_storage import TieredStorage
+
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +75,7 @@ class ManagedLedger:
         retention: RetentionSettings,
         deletions: DeletionQueue,
         lost_data: LostData,
+        tiered: Callable[[], TieredStorage],
     ) -> None:
         self.name = name
         self.path = stored.path
@@ -84,12 +90,13 @@ class ManagedLedger:
             stored,
             record,
             deletions,
+            tiered,
             lambda gone: own.reader.forget(gone),
             owns_ledgers=self._owns_ledgers,
         )
         self.ledgers = self._record.ledgers
         self.cache = LedgerCache(cache)
-        self.reader = EntryReader(store, self.ledgers, self.cache, settings)
+        self.reader = EntryReader(name, store, self.ledgers, self.cache, settings, tiered)
         self.cursors = Cursors(
             io.loop,
             self.ledgers,
@@ -108,6 +115,9 @@ class ManagedLedger:
         self._refused = RefusedAppends(lambda append, error: own._append_failed(append, error))
         self.rolling = Rolling(self, self._record, io, store)
         self.trimmer = Trimmer(self, self._record, io)
+        self._tiered = tiered
+        self.offloader: Offloader | None = None
+        """None: it has never had a policy for tiered storage."""
         self._ending = Ending(self, self._record, self._current, io.loop)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self.ledgers.last_stored()
@@ -386,6 +396,8 @@ class ManagedLedger:
         if self.last_confirmed[1] < 0:
             self.last_confirmed = (summary.ledger_id, -1)
         self.trimmer.schedule()
+        if self.offloader is not None:
+            self.offloader.schedule()
 
     @property
     def lost(self) -> bool:
@@ -484,6 +496,18 @@ class ManagedLedger:
             self.retention = retention
             self.trimmer.schedule()
 
+    def use_offload(self, policy: OffloadPolicy | None) -> None:
+        """Changes when and where ledgers are offloaded; None: they are not."""
+        self.reader.offload_policy = policy
+        if self.offloader is None:
+            if policy is None:
+                return
+            # Most brokers do not offload.
+            from magnetar.managed_ledger.offloading import Offloader
+
+            self.offloader = Offloader(self, self._record, self._io, self._tiered())
+        self.offloader.use(policy)
+
     def use_quorums(self, quorums: Quorums) -> None:
         """Sets the quorums of ledgers created from now on, including those of cursors."""
         if quorums != self.settings.quorums:
@@ -491,7 +515,9 @@ class ManagedLedger:
             self.cursors.use_quorums(quorums)
 
     def check_rollover(self) -> None:
-        """Rolls a ledger that has reached its maximum age; called regularly."""
+        """Rolls a ledger that has reached its maximum age, and offloads what has; called regularly."""
+        if self.offloader is not None:
+            self.offloader.schedule()
         if self.state is State.OPEN and self._current.entries and self._current.room(self.settings) == 0:
             self.start_roll()
 

@@ -77,7 +77,10 @@ class NamedLedgers:
                 await self._collect_of(below, node.value, named)
 
     async def _collect_of(self, path: str, value: bytes, named: set[int]) -> None:
-        named.update(s.ledger_id for s in decode_managed_ledger(value, path).ledgers)
+        for summary in decode_managed_ledger(value, path).ledgers:
+            # A crash may have come before the deletion of the local copy of an offloaded ledger.
+            if summary.offload is None or not summary.offload.local_deleted:
+                named.add(summary.ledger_id)
         for cursor in await self._metadata.children(path):
             record = await self._metadata.get(f"{path}/{cursor}")
             if record is not None and record.value:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from itertools import pairwise
-from typing import TypeVar
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -28,6 +29,11 @@ from magnetar.managed_ledger.position import Position
 from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import CompressionError
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+_UUID = Struct(">qq")
 _COMPRESSED_MAGIC = b"\x47\x78"
 _WORD = (1 << 64) - 1
 _CURSOR_FIELDS = (
@@ -43,6 +49,9 @@ _CURSOR_FIELDS = (
 M = TypeVar("M", bound=Message)
 ROOT = "/managed-ledgers"
 """Has the records of managed ledgers, and below each of these those of its cursors."""
+OFFLOADS_TO_DELETE = "/magnetar/offloads-to-delete"
+"""Has a node for each ledger whose objects in tiered storage are to be deleted, named by its id and the uuid:
+a JSON object."""
 _PART_WORDS = 8 * 1024
 """Most words in one entry, except for a ledger that has more; each takes up to ten bytes."""
 _LARGE_BLOCKS = 64
@@ -81,6 +90,25 @@ def _rest(message: Message, *known: str) -> bytes:
     return message.SerializePartialToString()
 
 
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Where a ledger is in tiered storage, or will be (``OffloadContext``)."""
+
+    uuid: UUID
+    """Part of the names of its objects; each attempt to offload the ledger has a new one."""
+    driver: str
+    properties: Mapping[str, str]
+    """Where and how the driver finds it; also those of a broker whose settings differ from ours."""
+    complete: bool = False
+    """Whether the ledger can be read from there."""
+    local_deleted: bool = False
+    """Whether the ledger store has no copy any more (``bookkeeperDeleted``)."""
+    completed_ms: int = 0
+    """When the upload was complete."""
+    rest: bytes = b""
+    """Unknown fields in wire format."""
+
+
 @dataclass(slots=True)
 class LedgerSummary:
     """What a managed ledger knows of one of its ledgers."""
@@ -92,7 +120,9 @@ class LedgerSummary:
     closed_ms: int = 0
     """When it was closed; 0 while it is open."""
     rest: bytes = b""
-    """Other fields in wire format: where it is offloaded to, and unknown fields."""
+    """Unknown fields in wire format."""
+    offload: Offload | None = None
+    """None: it was never offloaded."""
 
 
 @dataclass(slots=True)
@@ -122,8 +152,42 @@ def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
 
 def _decode_ledger(entry: pb.ManagedLedgerInfo.LedgerInfo) -> LedgerSummary:
     ledger_id, entries, size, closed_ms = entry.ledgerId, entry.entries, entry.size, entry.timestamp
-    rest = _rest(entry, "ledgerId", "entries", "size", "timestamp")
-    return LedgerSummary(ledger_id, entries, size, closed_ms, rest)
+    offload = _decode_offload(entry.offloadContext) if entry.HasField("offloadContext") else None
+    known = ["ledgerId", "entries", "size", "timestamp"]
+    if offload is not None:
+        known.append("offloadContext")
+    return LedgerSummary(ledger_id, entries, size, closed_ms, _rest(entry, *known), offload)
+
+
+def _decode_offload(context: pb.OffloadContext) -> Offload | None:
+    """None: no attempt was made, or it was one of another kind (``offloadSegment``), which is kept as is."""
+    if not (context.HasField("uidMsb") and context.HasField("uidLsb")) or context.offloadSegment:
+        return None
+    # Most brokers do not offload, and the module costs a start 2 ms.
+    from uuid import UUID
+
+    return Offload(
+        UUID(bytes=_UUID.pack(context.uidMsb, context.uidLsb)),
+        context.driverMetadata.name,
+        {each.key: each.value for each in context.driverMetadata.properties},
+        context.complete,
+        context.bookkeeperDeleted,
+        context.timestamp,
+        _rest(context, "uidMsb", "uidLsb", "complete", "bookkeeperDeleted", "timestamp", "driverMetadata"),
+    )
+
+
+def _encode_offload(target: pb.OffloadContext, offload: Offload) -> None:
+    target.MergeFromString(offload.rest)
+    target.uidMsb, target.uidLsb = _UUID.unpack(offload.uuid.bytes)
+    target.complete = offload.complete
+    if offload.local_deleted:
+        target.bookkeeperDeleted = True
+    if offload.completed_ms:
+        target.timestamp = offload.completed_ms
+    target.driverMetadata.name = offload.driver
+    for key, value in offload.properties.items():
+        target.driverMetadata.properties.add(key=key, value=value)
 
 
 def encode_managed_ledger(record: ManagedLedgerRecord) -> bytes:
@@ -136,6 +200,8 @@ def encode_managed_ledger(record: ManagedLedgerRecord) -> bytes:
             entry.entries = summary.entries
             entry.size = summary.size
             entry.timestamp = summary.closed_ms
+        if summary.offload is not None:
+            _encode_offload(entry.offloadContext, summary.offload)
     if record.terminated is not None:
         info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = record.terminated
     for key, value in record.properties.items():

@@ -21,6 +21,34 @@ class RetentionSettings:
 
 
 @dataclass(frozen=True)
+class OffloadStorage:
+    """Where ledgers are offloaded to."""
+
+    driver: str
+    """As in ``managedLedgerOffloadDriver``."""
+    values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The other settings, by Pulsar's names, with credentials."""
+
+
+@dataclass(frozen=True)
+class OffloadPolicy:
+    """When ledgers of a managed ledger are offloaded, and where to."""
+
+    storage: OffloadStorage
+    threshold_bytes: int = -1
+    """Ledgers are offloaded as long as they and all younger ones have more bytes together; -1: never."""
+    threshold_seconds: int = -1
+    """A ledger is offloaded so long after it was closed; -1: never."""
+    deletion_lag_ms: int = 4 * 3600 * 1000
+    """How long the copy in the ledger store is kept after that."""
+    tiered_first: bool = True
+    """Whether a ledger is read from tiered storage while the ledger store has it too."""
+    on_load: bool = False
+    """Whether due ledgers are offloaded when the topic is loaded; otherwise with the next ledger or the next
+    regular check."""
+
+
+@dataclass(frozen=True)
 class ManagedLedgerSettings:
     max_entries_per_ledger: int = 50_000
     """Roll at this number of entries (managedLedgerMaxEntriesPerLedger)."""

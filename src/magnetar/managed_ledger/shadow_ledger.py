@@ -12,6 +12,7 @@ import logging
 import weakref
 from array import array
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.tasks import TaskScope
@@ -26,8 +27,12 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import ROOT, LedgerSummary, ManagedLedgerRecord, decode_managed_ledger
-from magnetar.managed_ledger.settings import ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, OffloadPolicy, RetentionSettings
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.tiered_storage import TieredStorage
+
 
 log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
@@ -53,6 +58,7 @@ class ShadowLedger(ManagedLedger):
         retention: RetentionSettings,
         deletions: DeletionQueue,
         lost_data: LostData,
+        tiered: Callable[[], TieredStorage],
     ) -> None:
         """:param source: the name of the managed ledger whose ledgers it reads
 
@@ -60,7 +66,7 @@ class ShadowLedger(ManagedLedger):
         """
         own = ManagedLedgerRecord(properties=dict(record.properties), rest=record.rest)
         super().__init__(
-            name, io, store, metadata, settings, cache, own, stored, retention, deletions, lost_data
+            name, io, store, metadata, settings, cache, own, stored, retention, deletions, lost_data, tiered
         )
         self.source = source
         """The name of the managed ledger whose ledgers it reads."""
@@ -161,6 +167,8 @@ class ShadowLedger(ManagedLedger):
             elif each.closed_ms and not known.closed_ms:
                 known.entries, known.size, known.closed_ms = each.entries, each.size, each.closed_ms
                 self.reader.confirmed[each.ledger_id] = each.entries - 1
+            if known is not None:
+                known.offload = each.offload
         self.last_confirmed = max(self.last_confirmed, self.ledgers.last_stored())
         if source.terminated != self._record.terminated:
             # A source that was deleted and created again is not terminated any more.
@@ -229,6 +237,10 @@ class ShadowLedger(ManagedLedger):
 
     def start_over(self) -> None:
         """Does nothing: only the source starts new ledgers."""
+
+    def use_offload(self, policy: OffloadPolicy | None) -> None:
+        """Offloads nothing: the ledgers belong to the source. What that has offloaded is read from there."""
+        self.reader.offload_policy = policy
 
     async def terminate(self) -> Position:
         """:raises ShadowReadOnly: always"""

@@ -85,7 +85,16 @@ class Trimmer:
         owner = self._owner
         slowest = oldest_mark_delete([c for c in owner.cursors.values() if c.durable])
         until = owner.last_confirmed if slowest is None else slowest
-        return [s for s in owner.ledgers.consumed_through(until) if s.closed_ms]
+        offloader = owner.offloader
+        uploading = None if offloader is None else offloader.uploading
+        found = []
+        for summary in owner.ledgers.consumed_through(until):
+            if summary.ledger_id == uploading:
+                # It goes after the upload, which a user may have paid for; the older ones go now.
+                break
+            if summary.closed_ms:
+                found.append(summary)
+        return found
 
     def reclaimable(self) -> list[LedgerSummary]:
         """Returns ledgers that no cursor needs and retention does not keep, oldest first."""
@@ -139,6 +148,7 @@ class Trimmer:
                 cursor.skip_trimmed()
         # The new list is written first, so that every listed ledger exists.
         try:
+            await self._record.note_going(self._owner.name, going)
             await self._record.put()
         except (ManagedLedgerError, MetadataError):
             # The record may still list them: the next trimming tries again.

@@ -25,7 +25,7 @@ from magnetar.metadata.interface import (
     check_value,
 )
 from magnetar.metadata.progress import IDENTITY_BYTES, Edit, Edits, NodeRange, Progress, Verify
-from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
+from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, OFFLOADING_FORMAT, SqliteNodes
 
 log = logging.getLogger(__name__)
 
@@ -203,6 +203,15 @@ class EmbeddedMetadataStore:
         self._worker.submit(lambda: self._nodes.part(after, self._written), done)
         await read
 
+    async def note_offloading(self) -> None:
+        """Notes that ledgers are in tiered storage, so that releases which cannot read them refuse the data;
+        durable when this returns.
+
+        :raises MetadataRefused: the store is closed, or has no space
+        :raises MetadataUnavailable: the outcome is unknown
+        """
+        await self._do(SqliteNodes.note_offloading)
+
     async def close(self) -> None:
         if self._stopped is not None:
             await finished(self._io.loop, self._stopped)
@@ -351,9 +360,9 @@ class EmbeddedMetadataStore:
         try:
             self._connection.start()
             found = self._nodes.format()
-            if found > FORMAT_VERSION:
+            if found > OFFLOADING_FORMAT:
                 raise UnknownMetadataFormat(
-                    f"{self._path!r} has format {found}; this release knows formats up to {FORMAT_VERSION}"
+                    f"{self._path!r} has format {found}; this release knows formats up to {OFFLOADING_FORMAT}"
                 )
             if found < 0:
                 raise DatabaseDamaged(f"{self._path} is not a metadata store: its format is {found}")
@@ -368,7 +377,7 @@ class EmbeddedMetadataStore:
     def _found(self, found: int, verify: Verify) -> Progress:
         """Returns the recorded progress; writes it to a new database, and to one of an older format."""
         nodes = self._nodes
-        if found == FORMAT_VERSION:
+        if found >= FORMAT_VERSION:
             progress, nodes.tally = nodes.read_progress(), nodes.count_all()
             if progress.tally != nodes.tally:
                 raise NodeDamaged(

@@ -23,6 +23,9 @@ from magnetar.metadata.progress import IDENTITY_BYTES, Edit, NodeRange, Numbered
 
 FORMAT_VERSION = 2
 """Format 1 lacks the table ``progress``."""
+OFFLOADING_FORMAT = 3
+"""Format 2 whose records of managed ledgers may name ledgers in tiered storage. A database gets it with the
+first of them, so that releases which cannot read those refuse it."""
 
 _TABLES = (
     """CREATE TABLE nodes (
@@ -99,6 +102,11 @@ class SqliteNodes:
         self._connection.execute("INSERT INTO progress VALUES (1, x'', 0, 0, 0, x'', 1)")
         self.write_progress(progress)
         self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def note_offloading(self) -> None:
+        """Gives the database the format for ledgers in tiered storage."""
+        if self.format() < OFFLOADING_FORMAT:
+            self._connection.execute(f"PRAGMA user_version = {OFFLOADING_FORMAT}")
 
     def write_progress(self, progress: Progress) -> None:
         tally = progress.tally

@@ -99,7 +99,10 @@ def s3_settings(values: Mapping[str, str]) -> S3Settings:
         value("ServiceEndpoint"),
         key_id,
         secret,
-        _bytes("MaxBlockSizeInBytes", value("MaxBlockSizeInBytes"), DEFAULT_BLOCK_BYTES, MIN_BLOCK_BYTES),
+        min(
+            DEFAULT_BLOCK_BYTES,
+            _bytes("MaxBlockSizeInBytes", value("MaxBlockSizeInBytes"), DEFAULT_BLOCK_BYTES, MIN_BLOCK_BYTES),
+        ),
         _bytes("ReadBufferSizeInBytes", value("ReadBufferSizeInBytes"), DEFAULT_READ_BYTES, 1 << 12),
     )
 

@@ -36,7 +36,7 @@ from magnetar.server.cluster_stores import (
 from magnetar.server.load_balancing import LinuxHost, LoadBalancing, LoadOptions
 from magnetar.server.membership import Membership
 from magnetar.server.serving import ServingBroker, Stores
-from magnetar.server.settings import entry_cache_settings, managed_ledger_settings
+from magnetar.server.settings import entry_cache_settings, managed_ledger_settings, offload_driver
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +122,7 @@ class ClusterBroker(ServingBroker):
             metadata,
             replace(managed_ledger_settings(settings), quorums=quorums(self._settings)),
             entry_cache_settings(settings),
+            offload_driver(settings),
         )
         patience_seconds = self._settings.session_timeout_ms / 1000 + _EXPIRY_SECONDS
         loop = asyncio.get_running_loop()
@@ -206,7 +207,7 @@ class ClusterBroker(ServingBroker):
         """Deletes ledgers whose deletion an earlier process recorded. Does not search for orphaned ledgers,
         because other brokers keep ledgers in the same place."""
         try:
-            await ledgers.deletions.resume()
+            await ledgers.resume_deletions()
         except MetadataError as error:
             log.warning("cannot delete leftover ledgers now", extra={"error": str(error)})
 
@@ -215,11 +216,13 @@ class ClusterBroker(ServingBroker):
         :meth:`magnetar.server.broker_process.Broker.stop`."""
         self._tasks.cancel()
         if self._ledgers is not None:
-            self._ledgers.deletions.stop()
+            self._ledgers.stop_deletions()
         if self._load is not None:
             self._load.stop()
         complete = self._membership is None or await self._hand_over(self._membership)
         complete = await self._stop_serving() and complete
+        if self._ledgers is not None:
+            self._ledgers.release()
         if self._store is not None:
             await self._store.close()
         for metadata in (self._of_bookies, self._metadata):

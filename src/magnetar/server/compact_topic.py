@@ -24,6 +24,7 @@ from magnetar.server.settings import (
     embedded_settings,
     entry_cache_settings,
     managed_ledger_settings,
+    offload_driver,
 )
 
 _LOOK_SECONDS = 0.05
@@ -63,7 +64,9 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
         metadata = ResolvingStore(stores.metadata, io.loop)
         wheel = TimerWheel(io.loop)
         kept, cached = managed_ledger_settings(settings), entry_cache_settings(settings)
-        ledgers = ManagedLedgerFactory(io, wheel, stores.ledgers, metadata, kept, cached)
+        ledgers = ManagedLedgerFactory(
+            io, wheel, stores.ledgers, metadata, kept, cached, offload_driver(settings)
+        )
         nobody = Advertised(Addresses(None), {})
         broker = BrokerService(io, wheel, metadata, ledgers, broker_settings(settings, nobody, "", {}))
         try:
@@ -72,7 +75,8 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
             raise NotCompacted(str(error)) from error
         finally:
             await broker.stop()
-            ledgers.deletions.stop()
+            ledgers.stop_deletions()
+            ledgers.release()
     finally:
         await stores.close()
 

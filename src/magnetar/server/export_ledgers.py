@@ -378,4 +378,5 @@ async def _closing(side: OpenStores) -> AsyncIterator[None]:
         yield
     finally:
         await side.broker.stop()
-        side.managed.deletions.stop()
+        side.managed.stop_deletions()
+        side.managed.release()

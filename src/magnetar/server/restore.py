@@ -20,7 +20,7 @@ from magnetar.ledger.embedded.identity import store_identity
 from magnetar.ledger.embedded.segment_header import segment_id_of, segment_name
 from magnetar.ledger.interface import LedgerError
 from magnetar.metadata.interface import NodeDamaged
-from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, SqliteNodes
+from magnetar.metadata.sqlite_nodes import FORMAT_VERSION, OFFLOADING_FORMAT, SqliteNodes
 from magnetar.server.backup_folder import (
     LOCK_NAME,
     Backup,
@@ -246,10 +246,10 @@ def _ledger_store_of(path: Path, name: str) -> str:
         with _unchanged(path) as connection:
             nodes = SqliteNodes(connection)
             found = nodes.format()
-            if found != FORMAT_VERSION:
+            if not FORMAT_VERSION <= found <= OFFLOADING_FORMAT:
                 raise BackupRefused(
-                    f"{name} cannot be used: its metadata have format {found}, this release knows format "
-                    f"{FORMAT_VERSION}"
+                    f"{name} cannot be used: its metadata have format {found}, this release knows formats "
+                    f"{FORMAT_VERSION} to {OFFLOADING_FORMAT}"
                 )
             progress, tally = nodes.read_progress(), nodes.count_all()
     except (SqlError, NodeDamaged) as error:

@@ -13,6 +13,7 @@ from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.filters import EntryFilter, FindFilters, UnknownFilter
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.offload import check_offload
 from magnetar.broker.policies.values import (
     AutoTopics,
     BacklogQuota,
@@ -30,13 +31,23 @@ from magnetar.broker.replication.clusters import ReplicationSettings, Subscripti
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict
+from magnetar.errors import PreconditionFailed
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
 from magnetar.ledger.embedded.settings import EmbeddedSettings
-from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSettings, RetentionSettings
+from magnetar.managed_ledger.settings import (
+    EntryCacheSettings,
+    ManagedLedgerSettings,
+    OffloadStorage,
+    RetentionSettings,
+)
 from magnetar.server.addresses import Advertised
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
+
+    from magnetar.managed_ledger.tiered_storage import OpenDriver
+    from magnetar.offload.cache import PieceCache
+    from magnetar.offload.interface import OffloadDriver
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
@@ -116,6 +127,72 @@ def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
         skip_lost_data=settings.auto_skip_non_recoverable_data,
         backlogged_threshold=settings.managed_ledger_cursor_backlogged_threshold,
     )
+
+
+def offload_fields(settings: Settings) -> Mapping[str, object]:
+    """Returns the ``OffloadPolicies`` of topics whose own and namespace's policies say nothing.
+
+    :raises SettingsContradict: the driver is not supported, or a setting of it is missing or invalid
+    """
+    if not settings.managed_ledger_offload_driver:
+        return {}
+    found: dict[str, object] = {
+        "managedLedgerOffloadDriver": settings.managed_ledger_offload_driver,
+        "managedLedgerOffloadThresholdInBytes": (
+            settings.managed_ledger_offload_auto_trigger_size_threshold_bytes
+        ),
+        "managedLedgerOffloadThresholdInSeconds": settings.managed_ledger_offload_threshold_in_seconds,
+        "managedLedgerOffloadDeletionLagInMillis": settings.managed_ledger_offload_deletion_lag_ms,
+        "managedLedgerOffloadedReadPriority": settings.managed_ledger_data_read_priority,
+        **_of_stores(settings),
+    }
+    try:
+        check_offload(found)
+    except PreconditionFailed as error:
+        raise SettingsContradict(str(error)) from error
+    return found
+
+
+def _of_stores(settings: Settings) -> Mapping[str, object]:
+    """Returns where and how the drivers store ledgers; unset values are left out."""
+    found: dict[str, object] = {
+        "s3ManagedLedgerOffloadRegion": settings.s3_managed_ledger_offload_region,
+        "s3ManagedLedgerOffloadBucket": settings.s3_managed_ledger_offload_bucket,
+        "s3ManagedLedgerOffloadServiceEndpoint": settings.s3_managed_ledger_offload_service_endpoint,
+        "s3ManagedLedgerOffloadMaxBlockSizeInBytes": (
+            settings.s3_managed_ledger_offload_max_block_size_in_bytes
+        ),
+        "s3ManagedLedgerOffloadReadBufferSizeInBytes": (
+            settings.s3_managed_ledger_offload_read_buffer_size_in_bytes
+        ),
+        "s3ManagedLedgerOffloadCredentialId": settings.s3_managed_ledger_offload_credential_id,
+        "s3ManagedLedgerOffloadCredentialSecret": settings.s3_managed_ledger_offload_credential_secret,
+        "s3ManagedLedgerOffloadRole": settings.s3_managed_ledger_offload_role,
+        "s3ManagedLedgerOffloadRoleSessionName": settings.s3_managed_ledger_offload_role_session_name,
+        "fileSystemProfilePath": settings.file_system_profile_path,
+        "fileSystemURI": settings.file_system_uri,
+    }
+    return {name: value for name, value in found.items() if value != ""}
+
+
+def offload_driver(settings: Settings) -> OpenDriver:
+    """Returns the function that makes drivers of tiered storage; they share one cache.
+
+    Credentials that neither a policy nor a record has are those of the settings.
+    """
+    known = {name: str(value) for name, value in _of_stores(settings).items()}
+    caches: list[PieceCache] = []
+
+    def open_driver(storage: OffloadStorage, recorded: Mapping[str, str] | None) -> OffloadDriver:
+        # Most brokers do not offload.
+        from magnetar.offload import driver_of
+        from magnetar.offload.cache import PieceCache
+
+        if not caches:
+            caches.append(PieceCache(settings.magnetar_offload_cache_size_mb * _MIB))
+        return driver_of(storage.driver, recorded or {}, {**known, **dict(storage.values)}, caches[0])
+
+    return open_driver
 
 
 def retention_settings(settings: Settings) -> RetentionSettings:
@@ -312,6 +389,8 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
         ),
         deduplication=settings.broker_deduplication_enabled,
         compaction_threshold=settings.broker_service_compaction_threshold_in_bytes,
+        offload=offload_fields(settings),
+        offload_on_load=settings.trigger_offload_on_topic_load,
         deduplication_snapshot_seconds=(
             120
             if settings.broker_deduplication_snapshot_interval_seconds is None

@@ -31,6 +31,7 @@ from magnetar.server.settings import (
     embedded_settings,
     entry_cache_settings,
     managed_ledger_settings,
+    offload_driver,
 )
 from magnetar.server.storage_report import StorageReport
 
@@ -80,7 +81,9 @@ class StandaloneBroker(ServingBroker):
             metadata,
             managed_ledger_settings(settings),
             entry_cache_settings(settings),
+            offload_driver(settings),
         )
+        ledgers.note_offloading = opened.metadata.note_offloading
         candidates = await store.ledger_ids()
         retention_ms = settings.magnetar_orphaned_ledger_retention_hours * _HOUR_MS
         orphans = ledgers.orphaned_ledgers(retention_ms)
@@ -151,12 +154,14 @@ class StandaloneBroker(ServingBroker):
         :meth:`magnetar.server.broker_process.Broker.stop`."""
         self._tasks.cancel()
         if self._ledgers is not None:
-            self._ledgers.deletions.stop()
+            self._ledgers.stop_deletions()
         if self._guard is not None:
             self._guard.stop()
         complete = await self._stop_serving()
         if self._snapshots is not None:
             await self._snapshots.close()
+        if self._ledgers is not None:
+            self._ledgers.release()
         if self._stores is not None:
             await self._stores.close()
         if self._metadata is not None:
@@ -172,7 +177,7 @@ async def _look_for_orphans(
         while True:
             pause = _RETRY_SECONDS
             try:
-                await ledgers.deletions.resume()
+                await ledgers.resume_deletions()
                 schemas = await broker.schemas.storage.ledger_ids()
                 packages = await broker.packages.ledger_ids()
                 await orphans.look(candidates, schemas | packages)

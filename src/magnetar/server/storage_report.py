@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.backlog_scan import space_of
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import EVICTION
@@ -142,6 +141,9 @@ class StorageReport:
 
 
 def _row(topic: Topic) -> dict[str, object]:
+    # Only a report needs it.
+    from magnetar.broker.stats.backlog_scan import space_of
+
     space = space_of(topic)
     return {
         "topic": topic.full_name,
@@ -151,6 +153,7 @@ def _row(topic: Topic) -> dict[str, object]:
         "retainedBytes": space.retained,
         "openLedgerBytes": space.open,
         "reclaimableBytes": space.reclaimable,
+        "offloadedBytes": space.offloaded,
         "ledgers": space.ledgers,
         "oldestClosedMs": space.oldest_closed_ms,
         "bytesInRate": topic.rate_in.bytes_per_second,
@@ -190,6 +193,7 @@ _SUMMED = (
     "retainedBytes",
     "openLedgerBytes",
     "reclaimableBytes",
+    "offloadedBytes",
     "ledgers",
     "bytesInRate",
     "forecastBytes",

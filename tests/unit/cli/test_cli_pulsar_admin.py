@@ -164,7 +164,7 @@ def test_terminate_says_where(broker: Broker, capsys: pytest.CaptureFixture[str]
         ("topics list a/b --nope", "Unknown option: '--nope'"),
         ("topics skip t -n 3", "Missing required option: '--subscription'"),
         ("topics skip t -s s -n x", "Invalid value for option '--count'"),
-        ("topics offload t -s 1", "topics offload: Tiered storage is not supported by this broker yet"),
+        ("topics offload t -s few", "Invalid value for option '--size-threshold'"),
         ("functions create --jar a.jar", "functions create: Functions are not supported"),
         ("source list", "sources list: Sources are not supported"),
         ("topic list public/default", "did you mean topics"),

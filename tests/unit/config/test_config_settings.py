@@ -133,7 +133,7 @@ GUARDED = [
     ("openIDFallbackDiscoveryMode", "KUBERNETES_DISCOVER_PUBLIC_KEYS"),
     ("managedLedgerDigestType", "MAC"),
     ("managedLedgerDefaultWriteQuorum", "2"),
-    ("managedLedgerOffloadDriver", "aws-s3"),
+    ("brokerInterceptors", "mine"),
     ("metadataStoreUrl", "zk:localhost"),
 ]
 

@@ -31,18 +31,6 @@ def test_every_path_says_why(served: Served, subject: Subject) -> None:
             assert json.loads(answer.body) == {"reason": subject.reason}
 
 
-@pytest.mark.parametrize(
-    ("path", "subject"),
-    [
-        ("/admin/v2/namespaces/public/default/offloadDeletionLagMs", "offload"),
-        ("/admin/v2/namespaces/public/default/offloadThreshold", "offload"),
-    ],
-)
-def test_policies_of_what_is_left_out_say_the_same(served: Served, path: str, subject: str) -> None:
-    answer = served.ask("PUT", path, "5")
-    assert (answer.status, json.loads(answer.body)) == (501, {"reason": subjects()[subject].reason})
-
-
 def test_the_description_tells_of_all_of_it() -> None:
     told = json.loads("".join(pieces((*ENDPOINTS, *LEFT_OUT), "1")))
     row = told["paths"]["/admin/v3/functions/{tenant}/{namespace}"]["get"]["responses"]

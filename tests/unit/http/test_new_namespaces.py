@@ -47,8 +47,9 @@ RATE = {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1}
         ({"replication_clusters": ["c2"], "allowed_clusters": ["standalone"]}, 400),
         ({"allowed_clusters": ["nope"]}, 403),
         ({"autoTopicCreationOverride": {"allowAutoTopicCreation": True, "topicType": "x"}}, 412),
-        ({"offload_threshold": 5}, 501),
-        ({"offload_policies": {"managedLedgerOffloadDriver": "S3"}}, 501),
+        ({"offload_threshold": "5 GB"}, 400),
+        ({"offload_policies": {"managedLedgerOffloadDriver": "azureblob"}}, 412),
+        ({"offload_policies": {"managedLedgerOffloadDriver": "aws-s3"}}, 412),
         ({"migrated": "moved"}, 400),
     ],
 )

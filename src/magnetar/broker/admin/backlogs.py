@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from magnetar.broker.admin.subscriptions import SubscriptionAdmin, missing
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.backlog_scan import scan
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.any_topic import persistent, still_open
 from magnetar.broker.topics.persistent import Topic
@@ -149,6 +148,9 @@ class BacklogAdmin:
             "partition",
         )
         settings = self._broker.settings
+        # Most brokers are never asked.
+        from magnetar.broker.stats.backlog_scan import scan
+
         result = await scan(
             self._broker.io,
             found,

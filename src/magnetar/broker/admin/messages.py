@@ -112,7 +112,11 @@ class MessageAdmin:
             line: dict[str, object] = {"ledgerId": summary.ledger_id}
             if summary.closed_ms:
                 line.update(entries=summary.entries, size=summary.size, timestamp=summary.closed_ms)
-            ledgers.append({**line, "isOffloaded": False})
+            offload = summary.offload
+            line["isOffloaded"] = offload is not None and offload.complete
+            if offload is not None:
+                line["offloadedContextUuid"] = str(offload.uuid)
+            ledgers.append(line)
         info: dict[str, object] = {**_times(await self._metadata.get(ledger.path)), "ledgers": ledgers}
         if ledger.terminated is not None:
             info["terminatedPosition"] = _position(ledger.terminated)

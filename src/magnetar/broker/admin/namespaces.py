@@ -13,6 +13,7 @@ from magnetar.broker.dispatch.filters import UnknownFilter
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.policies.effective import counting, filter_names, of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
+from magnetar.broker.policies.offload import shown, unmasked
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_allowed, check_allows_replication, check_namespace
 from magnetar.broker.service import BrokerService
@@ -197,6 +198,8 @@ class NamespaceAdmin:
         if found.get("is_allow_auto_update_schema") is None:
             # Stored only if it was set, but always returned, as in Pulsar.
             found["is_allow_auto_update_schema"] = self._broker.policies.defaults.auto_update_schema
+        if found.get("offload_policies"):
+            found["offload_policies"] = shown(found["offload_policies"])
         clusters = found.get("replication_clusters") or ()
         if clusters:
             return {**found, "clusterThatCanDeleteNamespace": clusters[0]}
@@ -228,7 +231,9 @@ class NamespaceAdmin:
         inner = cluster if per_cluster else key
 
         def work(record: Record) -> None:
-            if inner is None:
+            if field == "offload_policies":
+                _put(record, field, unmasked(value, record.get(field)))
+            elif inner is None:
                 _put(record, field, value)
             else:
                 table = dict(record.get(field) or {})

@@ -10,9 +10,11 @@ from magnetar.broker.admin.namespaces import check_filters
 from magnetar.broker.admin.partitions import PartitionAdmin, check_shadows
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.policies.effective import APPLIED, counting, of_topic
+from magnetar.broker.policies.offload import shown, unmasked
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_allowed, check_topic, check_within_namespace
 from magnetar.broker.policies.store import TopicPolicies
+from magnetar.broker.policies.values import Json
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
     AuthorizationFailure,
@@ -24,6 +26,7 @@ from magnetar.errors import (
 )
 from magnetar.naming.topic_name import TopicName
 
+_OFFLOAD = "offloadPolicies"
 log = logging.getLogger(__name__)
 
 
@@ -60,7 +63,7 @@ class TopicPolicyAdmin:
         :raises TopicNotFound: no such topic
         """
         name, topics = await self._named(topic)
-        return await topics.own(name, everywhere=everywhere)
+        return _shown(await topics.own(name, everywhere=everywhere))
 
     async def applied(self, topic: str, field: str) -> object:
         """Returns the policy in effect for a topic, in the format of that field of ``TopicPolicies``.
@@ -70,7 +73,7 @@ class TopicPolicyAdmin:
         name, topics = await self._named(topic)
         render = APPLIED.get(field)
         if render is None:
-            return (await topics.of(name)).get(field)
+            return _shown(await topics.of(name)).get(field)
         return render(await self._broker.policies.of_topic(name))
 
     async def all_of(self, topic: str) -> Mapping[str, object]:
@@ -79,7 +82,7 @@ class TopicPolicyAdmin:
         :raises TopicNotFound: no such topic
         """
         name, topics = await self._named(topic)
-        own = await topics.of(name)
+        own = _shown(await topics.of(name))
         return {"own": own, "counting": counting(await self._broker.policies.of_topic(name))}
 
     async def set_policy(
@@ -108,6 +111,8 @@ class TopicPolicyAdmin:
 
         def work(record: Record) -> None:
             for changed, value in changes.items():
+                if changed == _OFFLOAD:
+                    value = unmasked(value, record.get(_OFFLOAD))
                 _put(record, changed, value, key)
             if changes.get(field) is None:
                 return
@@ -171,6 +176,11 @@ class TopicPolicyAdmin:
         name, topics = await self._named(topic)
         await topics.delete(name, elsewhere=True)
         await self._broker.policies.tell(name.namespace_name, name)
+
+
+def _shown(own: Json) -> Json:
+    """Returns a topic's policies without secrets."""
+    return {**own, _OFFLOAD: shown(own[_OFFLOAD])} if own.get(_OFFLOAD) else own
 
 
 def _put(record: Record, field: str, value: object, key: str | None) -> None:

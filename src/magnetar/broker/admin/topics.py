@@ -33,6 +33,7 @@ from magnetar.errors import (
     PreconditionFailed,
     TopicNotFound,
 )
+from magnetar.managed_ledger.errors import OffloadInProgress
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName
@@ -151,6 +152,38 @@ class TopicAdmin:
         """
         compaction = (await self.persistent(topic)).compaction
         return compaction.status.value, compaction.last_error
+
+    async def offload(self, topic: str, position: tuple[int, int]) -> None:
+        """Starts to offload the closed ledgers before that of a position.
+
+        :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
+        :raises Conflict: an earlier request is still being carried out
+        :raises PreconditionFailed: no policy says where ledgers are offloaded to
+        """
+        ledger = (await self.persistent(topic)).managed_ledger
+        if ledger.offloader is None or ledger.offloader.policy is None:
+            raise PreconditionFailed(
+                f"{topic} has no tiered storage: set managedLedgerOffloadDriver, or the offload policies of "
+                "the topic or its namespace"
+            )
+        try:
+            ledger.offloader.offload_before(position)
+        except OffloadInProgress as error:
+            raise Conflict(str(error)) from error
+
+    async def offload_status(self, topic: str) -> tuple[str, str, tuple[int, int]]:
+        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR, the last error, and where
+        the last successful offload ended.
+
+        :raises TopicNotFound: no such topic
+        :raises PersistentTopicRequired: the topic is non-persistent
+        """
+        offloader = (await self.persistent(topic)).managed_ledger.offloader
+        if offloader is None:
+            return "NOT_RUN", "", (-1, -1)
+        ended = offloader.first_not_offloaded if offloader.status.value == "SUCCESS" else (-1, -1)
+        return offloader.status.value, offloader.last_error, ended
 
     async def delete(self, topic: str, *, force: bool) -> None:
         """Deletes a topic. A non-persistent topic that does not exist counts as deleted.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any, TypeVar
 
+from magnetar.broker.policies import offload
 from magnetar.broker.policies.values import (
     AGE_QUOTA,
     STORAGE_QUOTA,
@@ -87,7 +88,10 @@ class EffectivePolicies:
     bookie_groups: Groups | None = None
     """Only bookies of these groups get ledgers of the namespace's topics; None: the ledger store's
     configuration applies."""
-    offload: Json | None = None
+    offload: Json = field(default_factory=dict)
+    """Fields of ``OffloadPolicies`` (:mod:`magnetar.broker.policies.offload`)."""
+    offload_on_load: bool = False
+    """Whether due ledgers are offloaded when a topic is loaded."""
     entry_filters: tuple[str, ...] = ()
     pause_on_ack_state: bool = False
     replication_clusters: tuple[str, ...] = ()
@@ -208,7 +212,6 @@ _SOURCES: dict[str, _Source] = {
     "encryption_required": _Source("encryption_required", None, _unless(False, truth)),
     "compaction_threshold": _Source("compaction_threshold", "compactionThreshold", whole),
     "persistence": _Source("persistence", "persistence", Persistence.read),
-    "offload": _Source("offload_policies", "offloadPolicies", fields),
     "entry_filters": _Source("entryFilters", "entryFilters", filter_names),
     "pause_on_ack_state": _Source(
         "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistentEnabled", truth
@@ -251,6 +254,7 @@ def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> E
         if former is not None:
             found["schema_compatibility"] = former
     _take_quotas(found, policies.get("backlog_quota_map"))
+    found["offload"] = offload.of_namespace(defaults.offload, policies)
     return replace(defaults, **found)
 
 
@@ -286,6 +290,8 @@ def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:
         if source.topic is not None:
             _take(found, name, source, own.get(source.topic), source.topic)
     _take_quotas(found, own.get("backLogQuotaMap"))
+    if own.get("offloadPolicies") is not None:
+        found["offload"] = offload.merged(policies.offload, own["offloadPolicies"])
     delayed = _delayed(policies.delayed_delivery, own)
     if delayed != policies.delayed_delivery:
         found["delayed_delivery"] = delayed
@@ -341,6 +347,7 @@ def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
         auto_update_schema=True,
         encryption_required=False,
         delayed_delivery=replace(policies.delayed_delivery, active=False),
+        offload={},
     )
 
 
@@ -399,6 +406,7 @@ APPLIED: dict[str, Callable[[EffectivePolicies], object]] = {
     "entryFilters": lambda p: {"entryFilterNames": ",".join(p.entry_filters)},
     "replicationClusters": lambda p: list(p.replication_clusters),
     "dispatcherPauseOnAckStatePersistentEnabled": lambda p: p.pause_on_ack_state,
+    "offloadPolicies": lambda p: offload.shown(p.offload) if p.offload.get(offload.DRIVER) else None,
 }
 """By field; a field without a row is answered as it was set for the topic."""
 COUNTING: dict[str, Callable[[EffectivePolicies], object]] = {

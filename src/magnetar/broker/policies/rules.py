@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.offload import OFFLOAD_FIELDS, check_offload
 from magnetar.broker.policies.values import BacklogQuota, Persistence, Retention, texts
 from magnetar.errors import AuthorizationFailure, InvalidRequest, PreconditionFailed
 
@@ -40,6 +41,8 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None, *, on
         )
     if field in (None, _PERSISTENCE):
         check_persistence(policies.persistence, one_copy=one_copy)
+    if field in (None, *OFFLOAD_FIELDS):
+        check_offload(policies.offload)
 
 
 def check_topic(
@@ -58,6 +61,8 @@ def check_topic(
             "Backlog Quota exceeds configured retention quota for topic. "
             "Please increase retention quota and retry"
         )
+    elif field == "offloadPolicies":
+        check_offload(policies.offload)
     elif field == "persistence":
         check_persistence(policies.persistence, one_copy=one_copy)
     elif field == "maxMessageSize" and not 0 <= policies.max_message_size <= broker_max_message_size:

@@ -15,12 +15,14 @@ from magnetar.broker.policies.effective import (
     of_topic,
 )
 from magnetar.broker.policies.namespaces import NamespaceRecords, missing
+from magnetar.broker.policies.offload import offload_policy
 from magnetar.broker.policies.records import Clusters, Record, Tenants
-from magnetar.errors import BrokerError, NamespaceNotFound
+from magnetar.errors import BrokerError, MetadataFailure, NamespaceNotFound
 from magnetar.io.interfaces import Io
 from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.settings import OffloadStorage
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore, SessionEvent
 from magnetar.naming.name_rules import InvalidName
@@ -102,6 +104,23 @@ class PolicyStore:
         metadata.listen(POLICIES, self._metadata_changed)
         metadata.listen(LOCAL_POLICIES, self._local_changed)
         metadata.listen_session(self._session_changed)
+
+    async def storage_of(self, managed_ledger: str) -> OffloadStorage | None:
+        """Returns where ledgers of a managed ledger are offloaded to now; None: nowhere, or the policies
+        cannot be read.
+
+        :param managed_ledger: its name; its topic may have been deleted, and its namespace too
+        """
+        try:
+            name = TopicName.from_path(managed_ledger)
+            found = await self.of_namespace(name.namespace_name)
+        except (InvalidName, BrokerError):
+            found = self.defaults
+        try:
+            policy = offload_policy(found.offload)
+        except MetadataFailure:
+            return None
+        return None if policy is None else policy.storage
 
     async def use(self, defaults: EffectivePolicies) -> None:
         """Applies changed settings of the broker; listeners have been called when this returns."""

@@ -14,6 +14,7 @@ from magnetar.io.interfaces import Io
 from magnetar.io.slices import let_others
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import EntryRun, NoSuchLedger
+from magnetar.managed_ledger.entry_reader import is_in_tiered_storage_only
 from magnetar.managed_ledger.position import Position, format_position
 from magnetar.protocol.hot_codec import batch_sizes
 
@@ -126,6 +127,8 @@ class TopicSpace:
     """Acknowledged by all subscriptions, in the ledger that is being written: kept until it is closed."""
     reclaimable: int
     """The bytes in ledgers that the next trimming deletes."""
+    offloaded: int
+    """Of the stored bytes, those that only tiered storage has."""
     ledgers: int
     oldest_closed_ms: int
     """When the oldest ledger was closed, in milliseconds since 1970; 0 if there is only the open one."""
@@ -147,6 +150,7 @@ def space_of(topic: Topic) -> TopicSpace:
         consumed - writing,
         writing,
         reclaimable,
+        sum(summary.size for summary in ledgers if is_in_tiered_storage_only(summary)),
         len(ledgers),
         oldest.closed_ms if oldest is not None else 0,
     )

@@ -177,6 +177,8 @@ def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = Non
         subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
     now = _of_any_topic(topic, subscriptions)
     now.storage_size = now.storage_logical_size = topic.managed_ledger.ledgers.total_size()
+    if topic.managed_ledger.offloader is not None:
+        now.offloaded_bytes = topic.managed_ledger.offloader.bytes
     now.backlog = sum(s.backlog for s in now.subscriptions)
     durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
     now.backlog_bytes = max(durable, default=0)

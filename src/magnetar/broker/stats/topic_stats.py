@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from magnetar.broker.compaction.compactor import CompactionFigures
 from magnetar.broker.consumers.consumer import AnyConsumer
@@ -25,6 +25,9 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import format_position
 from magnetar.managed_ledger.records import LedgerSummary
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.offloading import Offloader
 
 Json = dict[str, Any]
 
@@ -60,15 +63,23 @@ SUBSCRIPTION_ZEROES: Json = {
 _LIMITS = ("Subscription", "Topic", "Broker")
 """The owners of limits in Pulsar's statistics; resource groups are not among them."""
 
+
+def offload_stats(offloader: Offloader | None) -> Json:
+    """Returns what is in tiered storage, and when a ledger was last offloaded."""
+    return {
+        "offloadedStorageSize": 0 if offloader is None else offloader.bytes,
+        "lastOffloadLedgerId": 0 if offloader is None else offloader.last_ledger_id,
+        "lastOffloadSuccessTimeStamp": 0 if offloader is None else offloader.last_success_ms,
+        "lastOffloadFailureTimeStamp": 0 if offloader is None else offloader.last_failure_ms,
+    }
+
+
 TOPIC_ZEROES: Json = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
     "oldestBacklogMessageAgeSeconds": -1,
     "earliestMsgPublishTimeInBacklogs": 0,
-    "offloadedStorageSize": 0,
-    "lastOffloadLedgerId": 0,
-    "lastOffloadSuccessTimeStamp": 0,
-    "lastOffloadFailureTimeStamp": 0,
+    **offload_stats(None),
     "ongoingTxnCount": 0,
     "abortedTxnCount": 0,
     "committedTxnCount": 0,
@@ -284,6 +295,7 @@ def topic_stats(
     stats = {
         **TOPIC_ZEROES,
         **traffic_stats(topic, now),
+        **offload_stats(topic.managed_ledger.offloader),
         "storageSize": now.storage_size,
         "backlogSize": now.backlog_bytes,
         "backlogQuotaLimitSize": now.backlog_quota_bytes,
@@ -398,7 +410,7 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Jso
             "ledgerId": summary.ledger_id,
             "entries": summary.entries if summary.closed_ms else 0,
             "size": summary.size if summary.closed_ms else 0,
-            "offloaded": False,
+            "offloaded": summary.offload is not None and summary.offload.complete,
             "underReplicated": False,
         }
         if metadata:

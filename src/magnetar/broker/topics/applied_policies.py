@@ -15,6 +15,7 @@ from magnetar.broker.flow.rate_limits import PublishLimiter, publish_limiter
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import ResourceGroup, SharedLimits
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.offload import offload_policy
 from magnetar.broker.policies.values import DispatchRate, Retention
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.io.interfaces import Clock
@@ -163,10 +164,11 @@ def topic_publish_limiter(policies: EffectivePolicies, now: float) -> PublishLim
 
 
 def use_persistence(managed_ledger: ManagedLedger, policies: EffectivePolicies) -> None:
-    """Applies the policies of persistence to the managed ledger of a topic."""
+    """Applies the policies of persistence and of tiered storage to the managed ledger of a topic."""
     persistence = policies.persistence
     managed_ledger.use_quorums(policies.quorums)
     managed_ledger.cursors.use_rate(persistence.mark_delete_rate if persistence.own_rate else None)
+    managed_ledger.use_offload(offload_policy(policies.offload, on_load=policies.offload_on_load))
 
 
 @lru_cache(maxsize=1024)

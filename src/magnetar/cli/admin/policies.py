@@ -234,8 +234,7 @@ NAMESPACE: dict[str, PolicyCommand] = {
         "maxUnackedMessagesPerConsumer", _value("max-unacked-messages-per-topic")
     ),
     "compaction-threshold": PolicyCommand("compactionThreshold", _value("threshold"), "PUT"),
-    "offload-threshold": PolicyCommand("offloadThreshold", _value("size"), "PUT"),
-    "offload-deletion-lag": PolicyCommand("offloadDeletionLagMs", _value("lag"), "PUT"),
+    "offload-deletion-lag": PolicyCommand("offloadDeletionLagMs", lambda call: call["lag"] * 1000, "PUT"),
     "schema-autoupdate-strategy": PolicyCommand("schemaAutoUpdateCompatibilityStrategy", _auto_update, "PUT"),
     "is-allow-auto-update-schema": PolicyCommand("isAllowAutoUpdateSchema", _switch),
     "max-topics-per-namespace": PolicyCommand("maxTopicsPerNamespace", _value("max-topics-per-namespace")),
@@ -377,12 +376,63 @@ def _offload_threshold(call: Call) -> str:
     return f"offloadThresholdInBytes: {size}\noffloadThresholdInSeconds: {seconds}"
 
 
+def _set_offload_threshold(call: Call) -> object:
+    call.ask("PUT", f"{call.namespace}/offloadThreshold", None, call["size"])
+    return call.send("PUT", f"{call.namespace}/offloadThresholdInSeconds", None, call["time"])
+
+
+_S3 = {
+    "Region": ("region",),
+    "Bucket": ("bucket",),
+    "ServiceEndpoint": ("endpoint",),
+    "MaxBlockSizeInBytes": ("maxBlockSize", "maxBlockSizeInBytes"),
+    "ReadBufferSizeInBytes": ("readBufferSize", "readBufferSizeInBytes"),
+    "CredentialId": ("aws-id",),
+    "CredentialSecret": ("aws-secret",),
+    "Role": ("s3-role", "ro"),
+    "RoleSessionName": ("s3-role-session-name",),
+}
+"""Fields of ``OffloadPolicies`` behind ``s3ManagedLedgerOffload``, and the options with their values."""
+_WHEN = {
+    "managedLedgerOffloadThresholdInBytes": ("offloadAfterThreshold", "offloadThresholdInBytes"),
+    "managedLedgerOffloadThresholdInSeconds": (
+        "offloadAfterThresholdInSeconds",
+        "offloadThresholdInSeconds",
+    ),
+    "managedLedgerOffloadDeletionLagInMillis": ("offloadAfterElapsed", "offloadDeletionLagInMillis"),
+}
+
+
+def _offload(call: Call) -> object:
+    """:raises UsageError: the priority is unknown"""
+
+    def given(names: tuple[str, ...]) -> object:
+        return next((call.get(name) for name in names if call.get(name) is not None), None)
+
+    found = {field: given(names) for field, names in _WHEN.items()}
+    found |= {f"s3ManagedLedgerOffload{field}": given(names) for field, names in _S3.items()}
+    found["managedLedgerOffloadDriver"] = call["driver"]
+    priority = call.get("offloadedReadPriority")
+    if priority is not None and priority not in ("bookkeeper-first", "tiered-storage-first"):
+        raise UsageError(
+            f"--offloadedReadPriority must be bookkeeper-first or tiered-storage-first, not {priority!r}"
+        )
+    found["managedLedgerOffloadedReadPriority"] = priority and priority.replace("-", "_").upper()
+    return {field: value for field, value in found.items() if value is not None}
+
+
 def _offload_policies() -> dict[str, Action]:
-    """Returns commands to read and remove offload policies; setting them is not supported."""
-    found: dict[str, Action] = {}
+    policy = PolicyCommand("offloadPolicies", _offload)
+    found: dict[str, Action] = {
+        "namespaces get-offload-policies": _getter(policy, _of_namespace),
+        "namespaces set-offload-policies": _setter(policy, _of_namespace),
+        "namespaces remove-offload-policies": lambda call: call.send(
+            "DELETE", f"{call.namespace}/removeOffloadPolicies"
+        ),
+    }
     for group in ("topics", "topicPolicies"):
-        policy = PolicyCommand("offloadPolicies", lambda _call: None)
         found[f"{group} get-offload-policies"] = _getter(policy, _of_topic)
+        found[f"{group} set-offload-policies"] = _setter(policy, _of_topic)
         found[f"{group} remove-offload-policies"] = _remover("", policy, _of_topic, namespace=False)
     return found
 
@@ -403,6 +453,7 @@ _ALL: dict[str, Action] = {
     "namespaces get-offload-deletion-lag": _offload_lag,
     "namespaces get-schema-autoupdate-strategy": _auto_update_strategy,
     "namespaces get-offload-threshold": _offload_threshold,
+    "namespaces set-offload-threshold": _set_offload_threshold,
     "namespaces set-resource-group": lambda call: call.send(
         "POST", f"{call.namespace}/resourcegroup/{piece(call['resource-group-name'])}"
     ),

@@ -179,6 +179,39 @@ def _compaction_status(call: Call) -> object:
     return texts[told["status"]]
 
 
+def _offload(call: Call) -> object:
+    found = call.ask("GET", f"{call.topic}/internalStats")
+    ledgers = found["ledgers"]
+    if not ledgers:
+        raise AdminError("Topic doesn't have any data")
+    ledgers[-1]["size"] = found["currentLedgerSize"]
+    name = TopicName.parse(call.named)
+    kept, younger = 0, ledgers[-1]["ledgerId"]
+    for ledger in reversed(ledgers):
+        kept += ledger["size"]
+        if kept > call["size-threshold"]:
+            call.ask("PUT", f"{call.topic}/offload", None, {"ledgerId": younger, "entryId": 0})
+            return f"Offload triggered for {name} for messages before {younger}:0:-1"
+        younger = ledger["ledgerId"]
+    return "Nothing to offload"
+
+
+def _offload_status(call: Call) -> object:
+    told = call.ask("GET", f"{call.topic}/offload")
+    while call.get("wait-complete") and told["status"] == "RUNNING":
+        time.sleep(1)
+        told = call.ask("GET", f"{call.topic}/offload")
+    if told["status"] == "ERROR":
+        print("Error in offload")
+        raise AdminError(f"Error offloading: {told['lastError']}")
+    texts = {
+        "NOT_RUN": f"Offload has not been run for {TopicName.parse(call.named)} since broker startup",
+        "RUNNING": "Offload is currently running",
+        "SUCCESS": "Offload was a success",
+    }
+    return texts[told["status"]]
+
+
 def _lookup_path(call: Call) -> str:
     return _lookup_of(TopicName.parse(call["topicName"] if call.get("topicName") else call["topic"]))
 
@@ -279,6 +312,8 @@ _COMMON: dict[str, Action] = {
     "compaction-status": _compaction_status,
 }
 _TOPICS: dict[str, Action] = {
+    "offload": _offload,
+    "offload-status": _offload_status,
     "clear-backlog": _COMMON["skip-all"],
     "update-subscription-properties": _update_subscription_properties,
     "get-subscription-properties": lambda call: call.ask("GET", f"{call.subscription}/properties"),
@@ -365,6 +400,8 @@ def _check_quotas(call: Call) -> str:
 
 
 _COMMON_TOPICS: dict[str, Action] = {
+    "offload": _offload,
+    "offload-status": _offload_status,
     "expire-messages": _expire,
     "expire-messages-all-subscriptions": _expire_all,
     "truncate": lambda call: call.send("DELETE", f"{call.topic}/truncate"),

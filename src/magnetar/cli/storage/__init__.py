@@ -20,6 +20,8 @@ _COLUMNS = (
     ("open ledger", "openLedgerBytes"),
     ("reclaimable", "reclaimableBytes"),
 )
+_OFFLOADED = ("offloaded", "offloadedBytes")
+"""Only in tables with offloaded ledgers."""
 
 _SHOWN_ORPHANS = 10
 
@@ -106,12 +108,13 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> list[str]:
 
 
 def _table(what: str, rows: list[dict[str, Any]], *, topics: bool) -> list[str]:
-    head = [what, *(["topics"] if topics else []), *(name for name, _ in _COLUMNS), "oldest", "in a day"]
+    columns = [*_COLUMNS, *([_OFFLOADED] if any(row["offloadedBytes"] for row in rows) else [])]
+    head = [what, *(["topics"] if topics else []), *(name for name, _ in columns), "oldest", "in a day"]
     body = [
         [
             printable(row[what]),
             *([str(row["topics"])] if topics else []),
-            *(size(row[key]) for _, key in _COLUMNS),
+            *(size(row[key]) for _, key in columns),
             when(row["oldestClosedMs"]),
             size(row["forecastBytes"]),
         ]

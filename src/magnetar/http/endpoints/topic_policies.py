@@ -54,8 +54,6 @@ def _object(path: str, field: str, check: Any, **options: Any) -> TopicPolicy:
     return TopicPolicy(path, field, shapes.optional(check, path), **options)
 
 
-_OFFLOAD = shapes.refused("offload")
-
 POLICIES: Sequence[TopicPolicy] = (
     TopicPolicy(
         "compactionThreshold",
@@ -136,7 +134,7 @@ POLICIES: Sequence[TopicPolicy] = (
     ),
     TopicPolicy("replication", "replicationClusters", body(texts, "clusterIds")),
     TopicPolicy("shadowTopics", "shadowTopics", body(texts, "shadowTopics"), "PUT", applied=False),
-    TopicPolicy("offloadPolicies", "offloadPolicies", _OFFLOAD),
+    _object("offloadPolicies", "offloadPolicies", shapes.OFFLOAD),
 )
 
 

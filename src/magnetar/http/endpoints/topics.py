@@ -191,6 +191,12 @@ def _status(found: tuple[str, str]) -> Response:
     return json_response({"status": found[0], "lastError": found[1]})
 
 
+def _offload_status(found: tuple[str, str, tuple[int, int]]) -> Response:
+    """Returns ``OffloadProcessStatus``."""
+    status, error, end = found
+    return json_response({"status": status, "lastError": error, "firstUnoffloadedMessage": _message_id(end)})
+
+
 def _ends(found: Mapping[int, tuple[int, int]]) -> Response:
     return json_response({str(index): _message_id(end) for index, end in found.items()})
 
@@ -373,6 +379,27 @@ _ROWS: Sequence[Endpoint] = (
         refusals=_KIND,
     ),
     Endpoint(
+        "PUT",
+        "/{topic}/offload",
+        calls(TopicAdmin.offload, TOPIC, lambda request: message_position(request.json())),
+        "offload the ledgers before a message to tiered storage",
+        T.OFFLOAD,
+        body="MessageId",
+        refusals={
+            **_KIND,
+            409: "an offload is already in progress",
+            412: "no policy says where ledgers are offloaded to",
+        },
+    ),
+    Endpoint(
+        "GET",
+        "/{topic}/offload",
+        calls(TopicAdmin.offload_status, TOPIC, answer=_offload_status),
+        "state of the offload of a topic",
+        T.OFFLOAD,
+        refusals=_KIND,
+    ),
+    Endpoint(
         "GET",
         "/{topic}/properties",
         calls(TopicAdmin.properties, TOPIC, answer=as_json),
@@ -453,10 +480,6 @@ _ROWS: Sequence[Endpoint] = (
 """Paths are relative to the namespace."""
 
 
-_NOT_THERE_YET = {"/{topic}/offload": T.OFFLOAD}
-"""Operations of paths without a row for persistent topics."""
-
-
 _BUNDLE = Endpoint(
     "GET",
     "/{bundle}",
@@ -475,7 +498,7 @@ def _rows(domain: str) -> Sequence[Endpoint]:
     known = {(row.method, row.path): row for row in (*_ROWS, _BUNDLE)}
     rows = [row for at, row in known.items() if at not in refused]
     for at, (error, reason) in refused.items():
-        row = known.get(at) or Endpoint(*at, _refused(error, reason), "", _NOT_THERE_YET[at[1]])
+        row = known[at]
         handler = _refused(error, reason)
         refusals = {error(reason).http_status: reason}
         rows.append(

@@ -162,7 +162,7 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "offloadThreshold",
         "offload_threshold",
-        shapes.only(-1, whole(64), "offloadThreshold", "offload"),
+        body(whole(64), "offloadThreshold"),
         "PUT",
         unset=-1,
         removable=False,
@@ -170,13 +170,13 @@ POLICIES: Sequence[Policy] = (
     Policy(
         "offloadThresholdInSeconds",
         "offload_threshold_in_seconds",
-        shapes.only(-1, whole(64), "offloadThresholdInSeconds", "offload"),
+        body(whole(64), "offloadThresholdInSeconds"),
         "PUT",
         unset=-1,
         removable=False,
     ),
-    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", shapes.refused("offload"), "PUT"),
-    Policy("offloadPolicies", "offload_policies", shapes.refused("offload"), removable=False),
+    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", body(whole(64), "offloadDeletionLagMs"), "PUT"),
+    Policy("offloadPolicies", "offload_policies", body(shapes.OFFLOAD, "offloadPolicies"), removable=False),
     Policy(
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from magnetar.errors import InvalidRequest, NotSupported, PreconditionFailed
+from magnetar.broker.policies.offload import PRIORITIES
+from magnetar.errors import InvalidRequest, PreconditionFailed
 from magnetar.http.engine.message import Request
 from magnetar.http.shapes.fields import (
     Check,
@@ -18,7 +19,6 @@ from magnetar.http.shapes.fields import (
     truth,
     whole,
 )
-from magnetar.left_out import why
 
 QUOTA_TYPES = ("destination_storage", "message_age")
 SUBSCRIPTION_TYPES = ("Exclusive", "Failover", "Key_Shared", "Shared")
@@ -111,6 +111,37 @@ _QUOTA = fields(
 _FILTERS = fields({"entryFilterNames": Field(text)})
 
 
+OFFLOAD = fields(
+    {
+        "offloadersDirectory": Field(text, "./offloaders"),
+        "managedLedgerOffloadDriver": Field(text),
+        "managedLedgerOffloadMaxThreads": Field(_INT, 2),
+        "managedLedgerOffloadReadThreads": Field(_INT, 2),
+        "managedLedgerOffloadPrefetchRounds": Field(_INT, 1),
+        "managedLedgerOffloadThresholdInBytes": Field(_LONG),
+        "managedLedgerOffloadThresholdInSeconds": Field(_LONG),
+        "managedLedgerOffloadDeletionLagInMillis": Field(_LONG),
+        "managedLedgerOffloadedReadPriority": Field(choice(*PRIORITIES)),
+        "s3ManagedLedgerOffloadRegion": Field(text),
+        "s3ManagedLedgerOffloadBucket": Field(text),
+        "s3ManagedLedgerOffloadServiceEndpoint": Field(text),
+        "s3ManagedLedgerOffloadMaxBlockSizeInBytes": Field(_INT, 64 << 20),
+        "s3ManagedLedgerOffloadReadBufferSizeInBytes": Field(_INT, 1 << 20),
+        "s3ManagedLedgerOffloadCredentialId": Field(text),
+        "s3ManagedLedgerOffloadCredentialSecret": Field(text),
+        "s3ManagedLedgerOffloadRole": Field(text),
+        "s3ManagedLedgerOffloadRoleSessionName": Field(text, "pulsar-s3-offload"),
+        "fileSystemProfilePath": Field(text),
+        "fileSystemURI": Field(text),
+        "managedLedgerOffloadBucket": Field(text),
+        "managedLedgerOffloadRegion": Field(text),
+        "managedLedgerOffloadServiceEndpoint": Field(text),
+        "managedLedgerOffloadMaxBlockSizeInBytes": Field(_INT),
+        "managedLedgerOffloadReadBufferSizeInBytes": Field(_INT),
+    }
+)
+
+
 def optional(check: Check, name: str) -> Shape:
     """Returns a shape for which an empty body removes the stored value."""
     return body(check, name, required=None)
@@ -158,33 +189,6 @@ def quota_type(request: Request) -> str:
 
 def persistence(request: Request) -> object:
     return body(PERSISTENCE, "persistence", required="persistence policies should not be null")(request)
-
-
-def refused(subject: str) -> Shape:
-    """Returns the shape of a policy of a feature that is left out (:mod:`magnetar.left_out`).
-
-    :raises NotSupported: always
-    """
-
-    def shape(_request: Request) -> object:
-        raise NotSupported(why(subject))
-
-    return shape
-
-
-def only(allowed: object, check: Check, name: str, subject: str) -> Shape:
-    """Returns the shape of a policy of a feature that is left out, with one value that can be honoured.
-
-    :raises NotSupported: for other values
-    """
-
-    def shape(request: Request) -> object:
-        value = body(check, name)(request)
-        if value != allowed:
-            return refused(subject)(request)
-        return value
-
-    return shape
 
 
 def entry_filters(request: Request) -> object:

@@ -14,6 +14,7 @@ const HEADS = [
   { words: "Backlog", class: "number" },
   { words: "Retained", class: "number wide" },
   { words: "Reclaimable", class: "number wide" },
+  { words: "Offloaded", class: "number wide" },
   { words: "In a day", class: "number" },
 ];
 
@@ -26,6 +27,7 @@ function row(name, link, each) {
     h("td", { class: "number" }, bytes(each.backlogBytes)),
     h("td", { class: "number wide" }, bytes(each.retainedBytes)),
     h("td", { class: "number wide" }, bytes(each.reclaimableBytes)),
+    h("td", { class: "number wide" }, bytes(each.offloadedBytes)),
     h("td", { class: "number" }, bytes(each.forecastBytes)),
   );
 }

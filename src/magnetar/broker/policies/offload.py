@@ -1,0 +1,154 @@
+"""Policies of tiered storage: ``OffloadPolicies`` of the broker's settings, a namespace and a topic, field by
+field.
+
+A topic's value counts before its namespace's, and that before the broker's, as in Pulsar
+(https://pulsar.apache.org/docs/4.0.x/cookbooks-tiered-storage/). Credentials never leave the broker: what is
+shown has :data:`MASK` in their place, and a policy that is written back with it keeps the stored ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from magnetar.broker.policies.values import Json, fields, whole
+from magnetar.errors import MetadataFailure, PreconditionFailed
+from magnetar.managed_ledger.settings import OffloadPolicy, OffloadStorage
+
+DRIVER = "managedLedgerOffloadDriver"
+THRESHOLD_BYTES = "managedLedgerOffloadThresholdInBytes"
+THRESHOLD_SECONDS = "managedLedgerOffloadThresholdInSeconds"
+DELETION_LAG = "managedLedgerOffloadDeletionLagInMillis"
+READ_PRIORITY = "managedLedgerOffloadedReadPriority"
+MASK = "*****"
+SECRETS = ("s3ManagedLedgerOffloadCredentialSecret",)
+ZEROES: Json = {
+    "offloadersDirectory": "./offloaders",
+    "managedLedgerOffloadMaxThreads": 2,
+    "managedLedgerOffloadReadThreads": 2,
+    "managedLedgerOffloadPrefetchRounds": 1,
+    "managedLedgerExtraConfigurations": {},
+    "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 64 << 20,
+    "s3ManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+    "s3ManagedLedgerOffloadRoleSessionName": "pulsar-s3-offload",
+    "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
+    "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+}
+"""``OffloadPolicies`` as Pulsar creates it."""
+_FIRST_IN_STORE = ("bookkeeper-first", "BOOKKEEPER_FIRST")
+_FIRST_IN_TIERED_STORAGE = ("tiered-storage-first", "TIERED_STORAGE_FIRST")
+PRIORITIES = (*_FIRST_IN_STORE, *_FIRST_IN_TIERED_STORAGE)
+_OF_LEDGERS = frozenset((DRIVER, THRESHOLD_BYTES, THRESHOLD_SECONDS, DELETION_LAG, READ_PRIORITY))
+_OLD_FIELDS = {
+    "offload_threshold": THRESHOLD_BYTES,
+    "offload_threshold_in_seconds": THRESHOLD_SECONDS,
+    "offload_deletion_lag_ms": DELETION_LAG,
+}
+"""Fields of namespaces from the time before ``offload_policies``; they count where that says nothing."""
+OFFLOAD_FIELDS = ("offload_policies", *_OLD_FIELDS)
+"""All fields of namespaces."""
+
+
+def merged(above: Json, own: object) -> Json:
+    """Returns the fields that apply below a level: its own, else those above.
+
+    :raises MetadataFailure: ``own`` is not an object
+    """
+    return {**above, **{name: value for name, value in fields(own or {}).items() if value is not None}}
+
+
+def of_namespace(above: Json, policies: Json) -> Json:
+    """:raises MetadataFailure: the policies of the namespace are not in Pulsar's form"""
+    own = dict(fields(policies.get("offload_policies") or {}))
+    for old, name in _OLD_FIELDS.items():
+        value = policies.get(old)
+        if own.get(name) is None and value is not None and value != -1:
+            own[name] = value
+    return merged(above, own) if own else above
+
+
+def offload_policy(found: Json, *, on_load: bool = False) -> OffloadPolicy | None:
+    """Returns when and where ledgers are offloaded; None: there is no driver.
+
+    :raises MetadataFailure: a value is not in Pulsar's form
+    """
+    driver = found.get(DRIVER)
+    if not driver:
+        return None
+    storage = tuple(
+        sorted(
+            (name, str(value))
+            for name, value in found.items()
+            if name not in _OF_LEDGERS and value is not None and not isinstance(value, Mapping)
+        )
+    )
+    policy = OffloadPolicy(
+        OffloadStorage(str(driver), storage),
+        whole(found.get(THRESHOLD_BYTES, OffloadPolicy.threshold_bytes)),
+        whole(found.get(THRESHOLD_SECONDS, OffloadPolicy.threshold_seconds)),
+        whole(found.get(DELETION_LAG, OffloadPolicy.deletion_lag_ms)),
+        found.get(READ_PRIORITY) not in _FIRST_IN_STORE,
+        on_load,
+    )
+    return _shared(policy)
+
+
+@lru_cache(maxsize=1024)
+def _shared(policy: OffloadPolicy) -> OffloadPolicy:
+    """Topics with the same policy share one object."""
+    return policy
+
+
+def check_offload(found: Json) -> None:
+    """Checks what applies below a level whose policies are being set.
+
+    :raises PreconditionFailed: the driver is not supported, or a setting of it is missing or invalid
+    """
+    # Most brokers do not offload.
+    from magnetar.offload.interface import OffloadMisconfigured
+    from magnetar.offload.settings import AWS_S3, checked_driver, file_settings, s3_settings
+
+    try:
+        policy = offload_policy(found)
+        if policy is None:
+            return
+        values = dict(policy.storage.values)
+        if checked_driver(policy.storage.driver) == AWS_S3:
+            s3_settings(values)
+        else:
+            file_settings(values)
+    except (MetadataFailure, OffloadMisconfigured) as error:
+        raise PreconditionFailed(str(error)) from error
+
+
+def shown(value: object) -> object:
+    """Returns policies as they may leave the broker: with masks in place of credentials, and with the fields
+    that Pulsar computes."""
+    if not isinstance(value, Mapping):
+        return value
+    driver = str(value.get(DRIVER) or "").lower()
+    found = {**ZEROES, **{name: each for name, each in value.items() if each is not None}}
+    found |= {
+        "s3Driver": driver in ("s3", "aws-s3"),
+        "gcsDriver": driver == "google-cloud-storage",
+        "fileSystemDriver": driver == "filesystem",
+    }
+    return {name: MASK if name in SECRETS and each else each for name, each in found.items()}
+
+
+def unmasked(value: object, former: object) -> object:
+    """Returns policies to store: a mask stands for what is stored already.
+
+    :param former: the stored policies, if any
+    :raises PreconditionFailed: nothing is stored that a mask could stand for
+    """
+    if not isinstance(value, Mapping):
+        return value
+    kept = former if isinstance(former, Mapping) else {}
+    found = dict(value)
+    for name in SECRETS:
+        if found.get(name) == MASK:
+            if not kept.get(name):
+                raise PreconditionFailed(f"{name} is {MASK!r}, but none is stored: give the secret itself")
+            found[name] = kept[name]
+    return found

@@ -1,0 +1,146 @@
+"""Objects in tiered storage that are to be deleted: noted in the metadata store until they are.
+
+A note is written before the record of the managed ledger stops naming the objects, so that they are found
+after a crash at any moment. They are deleted once the record does not name them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from uuid import UUID
+
+from magnetar.io.interfaces import Cancellable, Loop, Task
+from magnetar.io.tasks import TaskScope, owner_goes_on
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError, MetadataDamaged
+from magnetar.managed_ledger.records import OFFLOADS_TO_DELETE, ROOT, Offload, decode_managed_ledger
+from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissing
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 10.0
+_LONGEST_PAUSE = 600.0
+"""The longest time between two attempts in seconds; pauses double while something is left."""
+Erase = Callable[[str, int, Offload], Awaitable[None]]
+"""Deletes the objects of a ledger of a managed ledger, also incomplete ones. Raises a LedgerError if that
+fails."""
+
+
+class OffloadDeletions:
+    """Deletes objects, across restarts if necessary; several brokers may do so at the same time."""
+
+    def __init__(self, loop: Loop, metadata: MetadataStore, erase: Erase) -> None:
+        self._loop = loop
+        self._metadata = metadata
+        self._erase = erase
+        self._pause = _FIRST_PAUSE
+        self._timer: Cancellable | None = None
+        self._tasks = TaskScope(loop, "offloaded ledgers to delete", owner_goes_on)
+        self._running: Task[None] | None = None
+        self._again = self._stopped = False
+        self.left = 0
+        """The number of ledgers whose objects could not be deleted in the last attempt."""
+
+    async def note(self, managed_ledger: str, ledger_id: int, offload: Offload) -> None:
+        """Notes that the objects of a ledger are to be deleted once the record does not name them.
+
+        :raises MetadataError: the note cannot be written
+        """
+        found = {
+            "managedLedger": managed_ledger,
+            "driver": offload.driver,
+            "properties": dict(offload.properties),
+        }
+        value = json.dumps(found, separators=(",", ":")).encode()
+        await self._metadata.put(f"{OFFLOADS_TO_DELETE}/{ledger_id}-{offload.uuid}", value)
+
+    def start(self) -> None:
+        """Deletes soon what is noted."""
+        if self._stopped:
+            return
+        if self._running is not None:
+            self._again = True
+        else:
+            self._begin()
+
+    def stop(self) -> None:
+        """Stops all attempts; the notes stay."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running is not None:
+            self._running.cancel()
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._running = self._tasks.start(self._run(), "deletions")
+
+    async def _run(self) -> None:
+        failed = True
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                self.left = await self._attempt()
+            failed = self.left > 0
+        except MetadataError as error:
+            log.warning("cannot read which offloaded ledgers are to be deleted", extra={"error": str(error)})
+        finally:
+            self._running = None
+            if failed and not self._stopped:
+                self._timer = self._loop.call_later(self._pause, self._begin)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if failed else _FIRST_PAUSE
+
+    async def _attempt(self) -> int:
+        """Returns the number of ledgers that are left."""
+        left = 0
+        for name in await self._metadata.children(OFFLOADS_TO_DELETE):
+            try:
+                left += not await self._delete(name)
+            except (LedgerError, ManagedLedgerError) as error:
+                left += 1
+                log.warning(
+                    "cannot delete the objects of an offloaded ledger; trying again later",
+                    extra={"offload": name, "error": str(error)},
+                )
+        return left
+
+    async def _delete(self, name: str) -> bool:
+        """Returns False if the record still names the objects."""
+        path = f"{OFFLOADS_TO_DELETE}/{name}"
+        node = await self._metadata.get(path)
+        if node is None:
+            return True
+        ledger_id, managed_ledger, offload = _decode(path, name, node.value)
+        record = await self._metadata.get(f"{ROOT}/{managed_ledger}")
+        if record is not None and record.value:
+            for summary in decode_managed_ledger(record.value, record.path).ledgers:
+                if summary.offload is not None and summary.offload.uuid == offload.uuid:
+                    return False
+        await self._erase(managed_ledger, ledger_id, offload)
+        with suppress(NodeMissing):
+            # Another broker may have deleted the objects as well.
+            await self._metadata.delete(path)
+        log.info("offloaded ledger deleted", extra={"managed_ledger": managed_ledger, "ledger": ledger_id})
+        return True
+
+
+def _decode(path: str, name: str, value: bytes) -> tuple[int, str, Offload]:
+    """Returns the id of the ledger, the name of its managed ledger, and its place.
+
+    :raises MetadataDamaged: it is not a note
+    """
+    ledger_id, _, uuid = name.partition("-")
+    try:
+        found = json.loads(value)
+        properties = {str(key): str(each) for key, each in found["properties"].items()}
+        place = Offload(UUID(uuid), str(found["driver"]), properties)
+        return int(ledger_id), str(found["managedLedger"]), place
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MetadataDamaged(f"{path} is not the note of an offloaded ledger: {error}") from error

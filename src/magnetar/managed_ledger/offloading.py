@@ -1,0 +1,295 @@
+"""Offloading: closed ledgers are copied to tiered storage, and their local copies are deleted later.
+
+Rules: https://pulsar.apache.org/docs/4.0.x/tiered-storage-overview/. Each step is in the record of the
+managed ledger before the next one begins: first the name of the objects, then that they are complete, then
+that the local copy is deleted. So every object that was ever begun is named by a record, or by a note of
+:mod:`magnetar.managed_ledger.offload_deletions`, and nobody has to list a bucket that others may share.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from magnetar.io.interfaces import Cancellable, Io, Task
+from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import finished
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, OffloadInProgress
+from magnetar.managed_ledger.ledgers_record import LedgersRecord
+from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.managed_ledger.records import LedgerSummary, Offload
+from magnetar.managed_ledger.settings import OffloadPolicy
+from magnetar.managed_ledger.tiered_storage import TieredStorage
+from magnetar.metadata.interface import MetadataError
+
+if TYPE_CHECKING:
+    from magnetar.managed_ledger.managed_ledger import ManagedLedger
+
+
+log = logging.getLogger(__name__)
+_FIRST_PAUSE = 10.0
+_LONGEST_PAUSE = 600.0
+"""The longest time between two attempts in seconds; pauses double while uploads fail."""
+
+
+class OffloadStatus(Enum):
+    """The state of an offload that a user has asked for; the names are Pulsar's."""
+
+    NOT_RUN = "NOT_RUN"
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+
+
+class Offloader:
+    """Offloads ledgers of one managed ledger, one after another, oldest first."""
+
+    def __init__(
+        self, managed_ledger: ManagedLedger, record: LedgersRecord, io: Io, tiered: TieredStorage
+    ) -> None:
+        self._known = weakref.ref(managed_ledger)
+        self._owner: ManagedLedger = weakref.proxy(managed_ledger)
+        """Callers and running tasks hold references."""
+        self._record = record
+        self._io = io
+        self._tiered = tiered
+        owner = self._owner
+        self._tasks = TaskScope(io.loop, managed_ledger.name, lambda _work, error: owner.fail(error))
+        self._running: Task[None] | None = None
+        self._again = False
+        self._begun = False
+        self._stopped = False
+        self._pause = _FIRST_PAUSE
+        self._timer: Cancellable | None = None
+        self.policy: OffloadPolicy | None = None
+        self.uploading: int | None = None
+        """The ledger that is being copied now: it must not be trimmed."""
+        self.status = OffloadStatus.NOT_RUN
+        """Of the last request of a user."""
+        self.last_error = ""
+        self.first_not_offloaded: Position = EARLIEST
+        """Where the last successful request of a user ended."""
+        self._wanted_below = -1
+        """A user has asked to offload all ledgers with lower ids."""
+        self.last_ledger_id = 0
+        """The last ledger that was offloaded; 0: none."""
+        self.last_success_ms = 0
+        self.last_failure_ms = 0
+        self.last_failure = ""
+        """Why the last attempt failed; empty if it succeeded."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in tiered storage."""
+        return sum(
+            summary.size for summary in self._owner.ledgers if summary.offload and summary.offload.complete
+        )
+
+    def use(self, policy: OffloadPolicy | None) -> None:
+        """Applies the policy of the topic; None: nothing is offloaded any more, and no local copy deleted."""
+        if policy != self.policy:
+            self.policy = policy
+            self._pause = _FIRST_PAUSE
+            if policy is not None and (self._begun or policy.on_load):
+                self.schedule()
+
+    def offload_before(self, position: Position) -> None:
+        """Starts to offload all closed ledgers before that of a position, whatever the thresholds.
+
+        :raises OffloadInProgress: an earlier request is still being carried out
+        """
+        if self.status is OffloadStatus.RUNNING:
+            raise OffloadInProgress("Offload already in progress")
+        self.status, self.last_error = OffloadStatus.RUNNING, ""
+        self._wanted_below = position[0]
+        self._pause = _FIRST_PAUSE
+        self.schedule()
+        if self._running is None:
+            self._end_request()
+
+    def schedule(self) -> None:
+        """Starts soon if a ledger is due; called after each change and regularly."""
+        self._begun = True
+        if self._stopped or self._owner.lost:
+            return
+        if self._running is not None:
+            self._again = True
+        elif self._timer is None and (self._next() is not None or self._deletable()):
+            self._running = self._tasks.start(self._run(self._known()), "offloading")
+
+    async def stop(self) -> None:
+        """Ends the upload in progress; its objects are deleted by the next attempt, or with the topic."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running is not None:
+            self._running.cancel()
+        while self._running is not None:
+            await finished(self._io.loop, self._running)
+
+    def _next(self) -> LedgerSummary | None:
+        """Returns the oldest ledger that is due to be offloaded."""
+        policy = self.policy
+        if policy is None:
+            return None
+        return next(self._due(policy), None)
+
+    def _due(self, policy: OffloadPolicy) -> Iterator[LedgerSummary]:
+        now = self._io.clock.wall_ms()
+        left = self._owner.ledgers.total_size()
+        for summary in self._owner.ledgers:
+            # The bytes of this ledger and all younger ones.
+            kept, left = left, left - summary.size
+            offload = summary.offload
+            if not summary.closed_ms or not summary.entries or (offload is not None and offload.complete):
+                continue
+            if (
+                0 <= policy.threshold_bytes < kept
+                or 0 <= policy.threshold_seconds * 1000 <= now - summary.closed_ms
+                or summary.ledger_id < self._wanted_below
+            ):
+                yield summary
+
+    def _deletable(self) -> list[LedgerSummary]:
+        """Returns ledgers whose local copies have been kept for long enough."""
+        policy = self.policy
+        if policy is None:
+            return []
+        until = self._io.clock.wall_ms() - policy.deletion_lag_ms
+        return [
+            summary
+            for summary in self._owner.ledgers
+            if (offload := summary.offload) is not None
+            and offload.complete
+            and not offload.local_deleted
+            and offload.completed_ms <= until
+        ]
+
+    async def _run(self, _held: ManagedLedger | None) -> None:
+        try:
+            while not self._owner.lost:
+                self._again = False
+                await self._owner.rolling.ended()
+                summary = self._next()
+                if summary is not None:
+                    await self._offload(summary)
+                    self._succeeded(summary)
+                elif due := self._deletable():
+                    await self._delete_local(due)
+                elif not self._again:
+                    break
+            self._end_request()
+        except ManagedLedgerFenced:
+            self._owner.fenced()
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            self._failed(error)
+        finally:
+            self._running = None
+            self.uploading = None
+
+    def _succeeded(self, summary: LedgerSummary) -> None:
+        self._pause = _FIRST_PAUSE
+        self.last_ledger_id, self.last_success_ms = summary.ledger_id, self._io.clock.wall_ms()
+        self.last_failure = ""
+        log.info(
+            "ledger offloaded",
+            extra={
+                "managed_ledger": self._owner.name,
+                "ledger": summary.ledger_id,
+                "entries": summary.entries,
+                "bytes": summary.size,
+            },
+        )
+
+    def _failed(self, error: Exception) -> None:
+        self.last_failure_ms, self.last_failure = self._io.clock.wall_ms(), str(error)
+        log.warning(
+            "offloading failed; trying again later",
+            extra={"managed_ledger": self._owner.name, "error": str(error), "seconds": self._pause},
+        )
+        if self.status is OffloadStatus.RUNNING:
+            self.status, self.last_error, self._wanted_below = OffloadStatus.ERROR, str(error), -1
+        if not self._stopped and not self._owner.lost:
+            self._timer = self._io.loop.call_later(self._pause, self._end_pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _end_pause(self) -> None:
+        self._timer = None
+        self.schedule()
+
+    def _end_request(self) -> None:
+        """Notes that everything that a user has asked for is offloaded."""
+        if self.status is not OffloadStatus.RUNNING:
+            return
+        self.status = OffloadStatus.SUCCESS
+        later = [s.ledger_id for s in self._owner.ledgers if s.ledger_id >= self._wanted_below]
+        last = self._owner.ledgers.last()
+        first = later[0] if later else last.ledger_id if last is not None else -1
+        self.first_not_offloaded = (first, 0)
+        self._wanted_below = -1
+
+    async def _offload(self, summary: LedgerSummary) -> None:
+        """Copies a ledger to tiered storage.
+
+        :raises TieredStorageError: it cannot be stored there
+        :raises LedgerError: it cannot be read
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
+        :raises MetadataError: a step cannot be recorded
+        """
+        policy, name, ledger_id = self.policy, self._owner.name, summary.ledger_id
+        if policy is None:
+            return
+        self.uploading = ledger_id
+        former = summary.offload
+        place = await self._tiered.new_place(policy.storage)
+        if former is not None:
+            # An attempt that did not end: its objects must be found after the record no longer names them.
+            await self._tiered.deletions.note(name, ledger_id, former)
+        await self._note(summary, place)
+        if former is not None:
+            self._tiered.deletions.start()
+        await self._tiered.upload(policy.storage, name, ledger_id, place)
+        complete = replace(place, complete=True, completed_ms=self._io.clock.wall_ms())
+        await self._note(summary, complete)
+        self.uploading = None
+        # It may have been waiting for the end of the upload.
+        self._owner.trimmer.schedule()
+
+    async def _note(self, summary: LedgerSummary, offload: Offload) -> None:
+        """Makes a step durable. After a failure the stored record may have it nevertheless."""
+        before = summary.offload
+        summary.offload = offload
+        try:
+            await self._record.put()
+        except (ManagedLedgerError, MetadataError):
+            summary.offload = before
+            raise
+
+    async def _delete_local(self, due: list[LedgerSummary]) -> None:
+        """Deletes the local copies of ledgers, after a last look at the objects.
+
+        :raises TieredStorageError: an object is missing or incomplete
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
+        :raises MetadataError: the step cannot be recorded
+        """
+        storage = None if self.policy is None else self.policy.storage
+        for summary in due:
+            await self._tiered.confirm(self._owner.name, summary, storage)
+        before = [(summary, summary.offload) for summary in due if summary.ledger_id in self._owner.ledgers]
+        for summary, offload in before:
+            if offload is not None:
+                summary.offload = replace(offload, local_deleted=True)
+        try:
+            await self._record.put()
+        except (ManagedLedgerError, MetadataError):
+            for summary, offload in before:
+                summary.offload = offload
+            raise
+        for summary, _offload in before:
+            await self._record.delete_local(summary.ledger_id)

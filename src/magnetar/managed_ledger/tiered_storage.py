@@ -1,0 +1,346 @@
+"""Tiered storage for all managed ledgers of a process: uploads, readers and deletions of offloaded ledgers.
+
+Drivers block, so each has workers of its own: a store that does not answer delays only what needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
+
+from magnetar.io.interfaces import Io, Worker
+from magnetar.io.locks import FairSemaphore, Mutex
+from magnetar.io.waiting import run_job
+from magnetar.ledger.interface import (
+    EntryRun,
+    LedgerError,
+    LedgerMetadata,
+    LedgerState,
+    LedgerStore,
+)
+from magnetar.managed_ledger.offload_deletions import OffloadDeletions
+from magnetar.managed_ledger.records import LedgerSummary, Offload
+from magnetar.managed_ledger.settings import OffloadStorage
+from magnetar.metadata.interface import MetadataStore
+from magnetar.offload.interface import (
+    OffloadDriver,
+    OffloadedReader,
+    OffloadError,
+    OffloadKey,
+    OffloadMisconfigured,
+)
+from magnetar.offload.ledger_metadata import without_bookies
+
+if TYPE_CHECKING:
+    from magnetar.offload.interface import OffloadWriter
+
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+OpenDriver = Callable[[OffloadStorage, Mapping[str, str] | None], OffloadDriver]
+"""Makes a driver, for ledgers of one place if it is given; called on a worker. Raises
+OffloadMisconfigured."""
+StorageOf = Callable[[str], Awaitable[OffloadStorage | None]]
+"""Returns what the policies of a managed ledger say now, by its name, or those of its namespace if it was
+deleted."""
+_READERS = 2
+"""Threads that read for one driver."""
+_UPLOADS = 2
+"""Ledgers that are uploaded at the same time."""
+_CHUNK_BYTES = 4 << 20
+"""Bytes that are read from the ledger store and handed to the driver at a time."""
+
+
+class TieredStorageError(LedgerError):
+    """An offloaded ledger cannot be written, read or deleted, now or at all; says why."""
+
+
+class _Tier:
+    """A driver and its workers."""
+
+    def __init__(self, io: Io, open_driver: Callable[[], OffloadDriver]) -> None:
+        self._io = io
+        self._open_driver = open_driver
+        self._opening = Mutex(io.loop)
+        self._driver: OffloadDriver | None = None
+        self._writer = io.start_worker("offload")
+        self._readers = [io.start_worker(f"offload-read-{number}") for number in range(_READERS)]
+
+    async def driver(self) -> OffloadDriver:
+        """:raises OffloadError: the configuration is wrong"""
+        async with self._opening:
+            if self._driver is None:
+                self._driver = await self.write(self._open_driver)
+            return self._driver
+
+    async def write(self, job: Callable[[], T]) -> T:
+        """Runs what changes the store; one job after another."""
+        return await run_job(self._io.loop, self._writer, job)
+
+    def discard(self, writer: OffloadWriter) -> None:
+        """Removes an unfinished upload, after the job in progress. What cannot be removed now is removed by
+        its recorded uuid later."""
+        self._writer.submit(writer.abort, self._discarded)
+
+    def _discarded(self, _result: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.warning("an unfinished upload cannot be removed now", extra={"error": str(error)})
+
+    def reader(self, ledger_id: int) -> Worker:
+        return self._readers[ledger_id % _READERS]
+
+    def close(self) -> None:
+        driver = self._driver
+        if driver is not None:
+            self._writer.submit(driver.close)
+        for worker in (*self._readers, self._writer):
+            worker.close()
+
+
+class TieredStorage:
+    """Offloaded ledgers of one process, in as many stores as policies and records name."""
+
+    def __init__(
+        self,
+        io: Io,
+        store: LedgerStore,
+        metadata: MetadataStore,
+        open_driver: OpenDriver,
+        storage_of: StorageOf,
+        note_offloading: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """:param note_offloading: called before the first ledger is offloaded, and before one is read"""
+        self._io = io
+        self._store = store
+        self._open_driver = open_driver
+        self._find_storage = storage_of
+        self._note_offloading = note_offloading
+        self._tiers: dict[tuple[OffloadStorage, frozenset[tuple[str, str]] | None], _Tier] = {}
+        self._uploads = FairSemaphore(io.loop, _UPLOADS)
+        self.deletions = OffloadDeletions(io.loop, metadata, self._erase)
+        self.uploaded_bytes = 0
+        """Bytes of entries, since the start of the process."""
+        self.read_bytes = 0
+        self.upload_errors = 0
+        self.read_errors = 0
+
+    async def note_use(self) -> None:
+        """Makes it durable that ledgers are in tiered storage.
+
+        :raises MetadataError: that failed
+        """
+        if self._note_offloading is not None:
+            await self._note_offloading()
+            self._note_offloading = None
+
+    async def new_place(self, storage: OffloadStorage) -> Offload:
+        """Returns a new place for a ledger, where nothing is yet.
+
+        :raises TieredStorageError: the configuration of the store is wrong
+        """
+        try:
+            driver = await self._tier(storage, None).driver()
+        except OffloadError as error:
+            raise TieredStorageError(f"no ledger can be offloaded: {error}") from error
+        await self.note_use()
+        return Offload(
+            UUID(bytes=self._io.randomness.token(16), version=4), driver.name, dict(driver.metadata)
+        )
+
+    async def upload(
+        self, storage: OffloadStorage, managed_ledger: str, ledger_id: int, place: Offload
+    ) -> None:
+        """Copies a closed ledger of the ledger store to its place; everything reads back when this returns.
+
+        :raises TieredStorageError: the store has failed
+        :raises LedgerError: the ledger cannot be read
+        """
+        key = OffloadKey(managed_ledger, ledger_id, place.uuid)
+        async with self._uploads:
+            tier = self._tier(storage, None)
+            try:
+                await self._upload(tier, key)
+            except (OffloadError, ValueError) as error:
+                self.upload_errors += 1
+                raise TieredStorageError(f"ledger {ledger_id} cannot be offloaded: {error}") from error
+
+    async def _upload(self, tier: _Tier, key: OffloadKey) -> None:
+        reader = await self._store.open(key.ledger_id, recover=False)
+        try:
+            reader.in_background()
+            found = reader.metadata
+            record = without_bookies(found.last_entry_id, found.length, found.ctime_ms, found.custom)
+            driver = await tier.driver()
+            writer = await tier.write(partial(driver.begin, key, record))
+            try:
+                entry_id = 0
+                while entry_id <= found.last_entry_id:
+                    runs = await reader.read(entry_id, found.last_entry_id, _CHUNK_BYTES)
+                    self.uploaded_bytes += await tier.write(partial(_append, writer, runs))
+                    entry_id = runs[-1].last_entry_id + 1
+                await tier.write(writer.finish)
+            except BaseException:
+                # After the job in progress, also if this task was cancelled.
+                tier.discard(writer)
+                raise
+        finally:
+            reader.close()
+
+    async def open(
+        self, managed_ledger: str, ledger_id: int, place: Offload, storage: OffloadStorage | None
+    ) -> TieredReader:
+        """Opens an offloaded ledger where its record says it is.
+
+        :param storage: the policy of the topic: it has the credentials; None: that of its namespace
+        :raises TieredStorageError: it cannot be read
+        """
+        tier = self._tier(storage or await self._storage_of(managed_ledger, place), place.properties)
+        worker = tier.reader(ledger_id)
+        key = OffloadKey(managed_ledger, ledger_id, place.uuid)
+        try:
+            driver = await tier.driver()
+            reader = await run_job(self._io.loop, worker, partial(driver.open, key))
+        except OffloadError as error:
+            self.read_errors += 1
+            raise TieredStorageError(
+                f"ledger {ledger_id} cannot be opened in tiered storage: {error}"
+            ) from error
+        return TieredReader(self, self._io, worker, ledger_id, reader)
+
+    async def confirm(
+        self, managed_ledger: str, summary: LedgerSummary, storage: OffloadStorage | None
+    ) -> None:
+        """Checks that an offloaded ledger is where its record says, and complete.
+
+        :raises TieredStorageError: it is not, or the store does not answer
+        """
+        if summary.offload is None:
+            return
+        reader = await self.open(managed_ledger, summary.ledger_id, summary.offload, storage)
+        try:
+            found = reader.metadata
+            if (found.last_entry_id, found.length) != (summary.entries - 1, summary.size):
+                raise TieredStorageError(
+                    f"ledger {summary.ledger_id} has {found.last_entry_id + 1} entries of {found.length} "
+                    f"bytes in tiered storage, and {summary.entries} of {summary.size} in its record"
+                )
+        finally:
+            reader.close()
+
+    async def _erase(self, managed_ledger: str, ledger_id: int, place: Offload) -> None:
+        """:raises TieredStorageError: something may be left"""
+        tier = self._tier(await self._storage_of(managed_ledger, place), place.properties)
+        key = OffloadKey(managed_ledger, ledger_id, place.uuid)
+        try:
+            driver = await tier.driver()
+            await tier.write(partial(driver.discard, key))
+        except OffloadError as error:
+            raise TieredStorageError(str(error)) from error
+
+    async def _storage_of(self, managed_ledger: str, place: Offload) -> OffloadStorage:
+        storage = await self._find_storage(managed_ledger)
+        return storage or OffloadStorage(place.driver)
+
+    def _tier(self, storage: OffloadStorage, recorded: Mapping[str, str] | None) -> _Tier:
+        """:param recorded: the place of a ledger, if it is read or deleted; what it says counts, and the
+        rest, such as credentials, comes from ``storage``
+        """
+        key = storage, None if recorded is None else frozenset(recorded.items())
+        tier = self._tiers.get(key)
+        if tier is None:
+            tier = self._tiers[key] = _Tier(self._io, partial(self._open_driver, storage, recorded))
+        return tier
+
+    def close(self) -> None:
+        """Ends all workers, after the jobs in progress."""
+        self.deletions.stop()
+        for tier in self._tiers.values():
+            tier.close()
+        self._tiers.clear()
+
+
+class TieredReader:
+    """A ``LedgerReader`` of an offloaded ledger."""
+
+    def __init__(
+        self, owner: TieredStorage, io: Io, worker: Worker, ledger_id: int, reader: OffloadedReader
+    ) -> None:
+        self._owner = owner
+        self._io = io
+        self._worker = worker
+        self._ledger_id = ledger_id
+        self._reader = reader
+        self._reading = Mutex(io.loop)
+        self._closed = False
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        record = self._reader.record
+        return LedgerMetadata(
+            self._ledger_id,
+            LedgerState.CLOSED,
+            self._reader.last_entry_id,
+            self._reader.length,
+            record.ctime_ms,
+            record.custom,
+        )
+
+    async def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
+        """See :meth:`magnetar.ledger.interface.LedgerReader.read`.
+
+        :raises TieredStorageError: the store has failed, or the data is damaged
+        """
+        async with self._reading:
+            if self._closed:
+                raise TieredStorageError(f"the reader of ledger {self._ledger_id} is closed")
+            try:
+                job = partial(self._reader.read, first, last, max_bytes)
+                runs = await run_job(self._io.loop, self._worker, job)
+            except OffloadError as error:
+                self._owner.read_errors += 1
+                raise TieredStorageError(
+                    f"ledger {self._ledger_id} cannot be read from tiered storage: {error}"
+                ) from error
+        self._owner.read_bytes += sum(run.size() for run in runs)
+        return runs
+
+    def in_background(self) -> None:
+        """Has no effect: tiered storage has no writers that reads could delay."""
+
+    def has_confirmed(self, entry_id: int) -> None:
+        """Has no effect: the ledger is closed."""
+
+    async def last_add_confirmed(self) -> int:
+        return self._reader.last_entry_id
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._worker.submit(self._reader.close)
+
+
+def _append(writer: OffloadWriter, runs: Sequence[EntryRun]) -> int:
+    """Hands entries to a writer; returns their bytes."""
+    total = 0
+    for run in runs:
+        view = memoryview(run.buffer)
+        entries = [view[run.starts[i] : run.ends[i]] for i in range(run.count)]
+        writer.append(run.first_entry_id, entries)
+        total += run.size()
+    return total
+
+
+def no_driver(storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> OffloadDriver:
+    """The ``OpenDriver`` of a program that does not access tiered storage.
+
+    :raises OffloadMisconfigured: always
+    """
+    raise OffloadMisconfigured(f"this program does not access tiered storage ({storage.driver})")
+
+
+async def no_storage(_managed_ledger: str) -> OffloadStorage | None:
+    """The ``StorageOf`` of a program without policies."""
+    return None

@@ -1,0 +1,226 @@
+"""Ledgers of a real broker in tiered storage, read back by the official client; the commands of the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+from moto.server import ThreadedMotoServer
+from server import Server
+
+StartServer = Callable[..., Server]
+PAGE = Path(__file__).parents[2] / "docs" / "tiered-storage.md"
+ADMIN = "magnetar.cli.pulsar_admin"
+BUCKET, SECRET = "tier", "a-very-secret-key"
+KEEPING: dict[str, int | str] = {
+    "managedLedgerMaxEntriesPerLedger": 50,
+    "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+    "defaultRetentionTimeInMinutes": -1,
+    "defaultRetentionSizeInMB": -1,
+    "brokerDeleteInactiveTopicsEnabled": "false",
+}
+AT_ONCE: dict[str, int | str] = {
+    "managedLedgerOffloadAutoTriggerSizeThresholdBytes": 0,
+    "managedLedgerOffloadDeletionLagMs": 0,
+}
+
+
+class Bucket:
+    """A bucket of an S3 server in this process."""
+
+    def __init__(self, url: str) -> None:
+        from botocore.session import get_session
+
+        self.url = url
+        self._s3 = get_session().create_client(
+            "s3",
+            endpoint_url=url,
+            region_name="us-east-1",
+            aws_access_key_id="key",
+            aws_secret_access_key=SECRET,
+        )
+        self._s3.create_bucket(Bucket=BUCKET)
+
+    @property
+    def names(self) -> set[str]:
+        found = self._s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        return {each["Key"] for each in found}
+
+    @property
+    def settings(self) -> dict[str, int | str]:
+        return {
+            "managedLedgerOffloadDriver": "aws-s3",
+            "s3ManagedLedgerOffloadBucket": BUCKET,
+            "s3ManagedLedgerOffloadRegion": "us-east-1",
+            "s3ManagedLedgerOffloadServiceEndpoint": self.url,
+            "s3ManagedLedgerOffloadCredentialId": "key",
+            "s3ManagedLedgerOffloadCredentialSecret": SECRET,
+        }
+
+
+@pytest.fixture
+def bucket() -> Iterator[Bucket]:
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    try:
+        yield Bucket(f"http://{host}:{port}")
+    finally:
+        moto.stop()
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def admin(server: Server, *arguments: str) -> str:
+    ended = run(ADMIN, "--admin-url", server.http_url, *arguments)
+    assert ended.returncode == 0, (arguments, ended.stdout, ended.stderr)
+    return ended.stdout
+
+
+def connected(server: Server) -> pulsar.Client:
+    return pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def content(number: int, size: int) -> bytes:
+    return b"%d " % number + bytes([number % 251]) * size
+
+
+def publish(server: Server, topic: str, count: int, size: int, first: int = 0) -> None:
+    client = connected(server)
+    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
+    for number in range(first, first + count):
+        producer.send_async(content(number, size), None)
+    producer.flush()
+    client.close()
+
+
+def check_read(server: Server, topic: str, count: int, size: int) -> None:
+    client = connected(server)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    for number in range(count):
+        assert reader.read_next(20_000).data() == content(number, size), number
+    assert not reader.has_message_available()
+    client.close()
+
+
+def ledgers(server: Server, topic: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(admin(server, "topics", "stats-internal", topic))["ledgers"]
+    return found
+
+
+def wait_until(server: Server, topic: str, offloaded: int) -> None:
+    """Until so many ledgers are offloaded."""
+    while sum(each["offloaded"] for each in ledgers(server, topic)) < offloaded:
+        time.sleep(0.1)
+
+
+def local_bytes(server: Server, topic: str) -> int:
+    report = run("magnetar", "storage", "report", "--admin-url", server.http_url, "--json")
+    (row,) = [each for each in json.loads(report.stdout)["topics"] if each["topic"] == topic]
+    return int(row["storedBytes"] - row["offloadedBytes"])
+
+
+def test_200_megabytes_move_to_an_object_store_and_are_read_from_it(
+    start_server: StartServer, bucket: Bucket, topic: str
+) -> None:
+    server = start_server(**KEEPING, **AT_ONCE, **bucket.settings)
+    count, size = 210, 1_000_000
+    publish(server, topic, count, size)
+    wait_until(server, topic, 4)
+    while local_bytes(server, topic) > 11 * size:
+        time.sleep(0.1)
+    assert len(bucket.names) == 8
+    check_read(server, topic, count, size)
+    server.kill()
+    server.start()
+    check_read(server, topic, count, size)
+    stats = json.loads(admin(server, "topics", "stats", topic))
+    assert stats["offloadedStorageSize"] > 200 * size
+    admin(server, "topics", "delete", "-f", topic)
+    while bucket.names:
+        time.sleep(0.1)
+    assert SECRET not in server.log
+
+
+def test_a_killed_broker_goes_on_offloading(start_server: StartServer, bucket: Bucket, topic: str) -> None:
+    server = start_server(**KEEPING, **AT_ONCE, **bucket.settings)
+    for kill in range(4):
+        publish(server, topic, 120, 50_000, 120 * kill)
+        server.kill()
+        server.start()
+    publish(server, topic, 120, 50_000, 480)
+    wait_until(server, topic, 11)
+    check_read(server, topic, 600, 50_000)
+    while len(bucket.names) != 2 * sum(each["offloaded"] for each in ledgers(server, topic)):
+        time.sleep(0.1)
+
+
+def test_a_file_system_keeps_ledgers(start_server: StartServer, topic: str, tmp_path: Path) -> None:
+    server = start_server(
+        **KEEPING, **AT_ONCE, managedLedgerOffloadDriver="filesystem", fileSystemURI=f"file://{tmp_path}"
+    )
+    publish(server, topic, 230, 1000)
+    wait_until(server, topic, 4)
+    check_read(server, topic, 230, 1000)
+    assert len(list(tmp_path.rglob("data"))) == 4
+    admin(server, "topics", "delete", "-f", topic)
+    while list(tmp_path.rglob("data")):
+        time.sleep(0.1)
+
+
+def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
+    start_server: StartServer, topic: str, tmp_path: Path
+) -> None:
+    server = start_server(
+        **KEEPING, managedLedgerOffloadDriver="filesystem", fileSystemURI="file:///proc/nowhere"
+    )
+    publish(server, topic, 120, 100)
+    admin(server, "topics", "offload", topic, "--size-threshold", "0")
+    ended = run(ADMIN, "--admin-url", server.http_url, "topics", "offload-status", "-w", topic)
+    assert ended.returncode == 1
+    assert "Error offloading: " in ended.stderr
+    assert "/proc/nowhere" in ended.stderr
+    assert not any(each["offloaded"] for each in ledgers(server, topic))
+    check_read(server, topic, 120, 100)
+
+
+def test_the_commands_of_the_page(start_server: StartServer, bucket: Bucket) -> None:
+    server = start_server(**KEEPING, **bucket.settings)
+    publish(server, "my-topic", 120, 1000)
+    commands = re.findall(r"^    (pulsar-admin|magnetar) (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(commands) == 10
+    for program, line in commands:
+        words, access = line.replace("10M", "0").split(), ["--admin-url", server.http_url]
+        ended = run(ADMIN, *access, *words) if program == "pulsar-admin" else run(program, *words, *access)
+        assert ended.returncode == 0, (line, ended.stderr)
+    assert sum(each["offloaded"] for each in ledgers(server, "my-topic")) == 2
+
+
+def test_a_masked_secret_that_is_written_back_changes_nothing(
+    start_server: StartServer, bucket: Bucket, topic: str
+) -> None:
+    server = start_server(**KEEPING)
+    namespace = "public/default"
+    admin(
+        server, "namespaces", "set-offload-policies", namespace, "-d", "aws-s3", "-b", BUCKET,
+        "-e", bucket.url, "-i", "key", "-s", SECRET, "-oat", "0", "-oae", "0s",
+    )  # fmt: skip
+    shown = admin(server, "namespaces", "get-offload-policies", namespace)
+    assert SECRET not in shown
+    assert SECRET not in admin(server, "namespaces", "policies", namespace)
+    assert server.ask("POST", f"/admin/v2/namespaces/{namespace}/offloadPolicies", shown)[0] == 204
+    publish(server, topic, 120, 1000)
+    wait_until(server, topic, 2)
+    check_read(server, topic, 120, 1000)
+    assert SECRET not in server.log

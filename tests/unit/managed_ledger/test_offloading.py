@@ -1,0 +1,275 @@
+"""Ledgers move to tiered storage and are read from there; nothing is lost or left behind."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+
+import pytest
+from memory_bucket import MemoryBucket
+from simulated_io import SimulatedDisk
+from world import NAME, SMALL, Listener, World
+
+from magnetar.managed_ledger.errors import OffloadInProgress
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.offloading import Offloader, OffloadStatus
+from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.records import OFFLOADS_TO_DELETE, ROOT, decode_managed_ledger
+from magnetar.managed_ledger.settings import OffloadPolicy, OffloadStorage, RetentionSettings
+
+AT_ONCE = OffloadPolicy(OffloadStorage("memory"), threshold_bytes=0, deletion_lag_ms=0)
+KEEPING = replace(SMALL, retention=RetentionSettings(-1, -1))
+
+
+class Offloading:
+    """A topic that keeps everything, and offloads it."""
+
+    def __init__(self, bucket: MemoryBucket, disk: SimulatedDisk | None = None) -> None:
+        self.bucket = bucket
+        self.world = World(disk, KEEPING, open_driver=bucket.open_driver)
+        self.ledger: ManagedLedger
+        self.listener: Listener
+        self.published: list[bytes] = []
+        self.open()
+
+    def open(self, policy: OffloadPolicy | None = AT_ONCE) -> None:
+        self.ledger, self.listener = self.world.open()
+        self.ledger.use_offload(policy)
+
+    def publish(self, count: int) -> None:
+        wanted = len(self.listener.stored) + count
+        for _ in range(count):
+            entry = f"entry {len(self.published)}".encode()
+            self.published.append(entry)
+            self.ledger.append(entry, array("q", [0]), array("q", [len(entry)]), 1, len(entry), None)
+        while len(self.listener.stored) < wanted:
+            self.world.wait(0.01)
+
+    @property
+    def offloader(self) -> Offloader:
+        assert self.ledger.offloader is not None
+        return self.ledger.offloader
+
+    def stored(self) -> list[bytes]:
+        """Everything that a new reader finds."""
+        cursor = self.world.managed.open_reader_cursor(
+            self.ledger, f"reader-{len(self.ledger.cursors)}", EARLIEST
+        )
+        found = []
+        while cursor.has_more():
+            run = self.world.run(cursor.read(100, 1 << 20))
+            assert run is not None
+            found += [run.entry(index) for index in range(run.count)]
+        return found
+
+    def in_store(self) -> set[int]:
+        """The closed ledgers of the topic that the ledger store has."""
+        existing = set(self.world.run(self.world.store.ledger_ids()))
+        return {each.ledger_id for each in self.ledger.ledgers if each.closed_ms} & existing
+
+    def check_nothing_is_left_over(self) -> None:
+        """Exactly the objects that the record names exist."""
+        node = self.world.run(self.world.metadata.get(f"{ROOT}/{NAME}"))
+        named = set()
+        if node is not None:
+            for each in decode_managed_ledger(node.value, node.path).ledgers:
+                if each.offload is not None:
+                    assert each.offload.complete
+                    named.add(each.offload.uuid)
+        assert set(self.bucket.complete) == named
+        assert not self.bucket.unfinished
+        assert self.world.run(self.world.metadata.children(OFFLOADS_TO_DELETE)) == []
+
+
+def test_closed_ledgers_move_to_tiered_storage_and_are_read_from_there() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(22)
+    topic.world.wait(5)
+    closed = [each for each in topic.ledger.ledgers if each.closed_ms]
+    assert len(closed) == 4
+    assert all(each.offload is not None and each.offload.local_deleted for each in closed)
+    assert not topic.in_store()
+    assert topic.offloader.bytes == sum(each.size for each in closed)
+    assert topic.stored() == topic.published
+    topic.check_nothing_is_left_over()
+
+
+def test_a_restarted_broker_reads_what_was_offloaded() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(12)
+    topic.world.wait(5)
+    again = Offloading(topic.bucket, topic.world.crash())
+    assert again.stored() == topic.published
+    again.publish(5)
+    again.world.wait(5)
+    assert again.stored() == topic.published + again.published
+    again.check_nothing_is_left_over()
+
+
+def test_the_local_copy_stays_for_the_lag() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000))
+    topic.publish(6)
+    topic.world.wait(30)
+    assert len(topic.bucket.complete) == len(topic.in_store()) == 1
+    topic.world.wait(31)
+    topic.ledger.check_rollover()
+    topic.world.wait(1)
+    assert topic.in_store() == set()
+    assert topic.stored() == topic.published
+
+
+@pytest.mark.parametrize("tiered_first", [True, False])
+def test_the_policy_decides_where_a_ledger_is_read_that_is_in_both(tiered_first: bool) -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000, tiered_first=tiered_first))
+    topic.publish(6)
+    topic.world.wait(5)
+    topic.ledger.cache.clear()
+    reads: list[str] = []
+    topic.bucket.fault = lambda _call, name: reads.append(name) is not None
+    assert topic.stored() == topic.published
+    assert ("read" in reads) == tiered_first
+
+
+def test_a_threshold_of_size_keeps_the_youngest_ledgers() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=80))
+    topic.publish(26)
+    topic.world.wait(5)
+    left = [each for each in topic.ledger.ledgers if each.offload is None]
+    assert sum(each.size for each in left) <= 80
+    assert len(topic.bucket.complete) == len(topic.ledger.ledgers) - len(left) == 4
+
+
+def test_a_threshold_of_age_waits_until_a_ledger_is_old() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=-1, threshold_seconds=60))
+    topic.publish(6)
+    topic.world.wait(30)
+    topic.ledger.check_rollover()
+    topic.world.wait(1)
+    assert not topic.bucket.complete
+    topic.world.wait(31)
+    topic.ledger.check_rollover()
+    topic.world.wait(1)
+    assert len(topic.bucket.complete) == 1
+
+
+def test_a_user_offloads_what_is_before_a_position() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=-1))
+    topic.publish(22)
+    topic.world.wait(1)
+    third = list(topic.ledger.ledgers)[2].ledger_id
+    topic.offloader.offload_before((third, 0))
+    assert topic.offloader.status is OffloadStatus.RUNNING
+    with pytest.raises(OffloadInProgress):
+        topic.offloader.offload_before((third, 0))
+    topic.world.wait(5)
+    assert topic.offloader.status is OffloadStatus.SUCCESS
+    assert topic.offloader.first_not_offloaded == (third, 0)
+    assert len(topic.bucket.complete) == 2
+    topic.offloader.offload_before((third, 0))
+    assert topic.offloader.status is OffloadStatus.SUCCESS
+
+
+def test_a_failed_request_reports_the_error_and_is_not_repeated() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=-1))
+    topic.publish(6)
+    topic.bucket.fault = lambda _call, name: name == "finish"
+    topic.offloader.offload_before((1 << 40, 0))
+    topic.world.wait(5)
+    assert topic.offloader.status is OffloadStatus.ERROR
+    assert "the bucket does not answer" in topic.offloader.last_error
+    topic.bucket.fault = lambda _call, _name: False
+    topic.world.wait(60)
+    assert not topic.bucket.complete
+    topic.offloader.offload_before((1 << 40, 0))
+    topic.world.wait(60)
+    assert topic.offloader.status is OffloadStatus.SUCCESS
+    topic.check_nothing_is_left_over()
+
+
+@pytest.mark.parametrize("failing", range(1, 12))
+def test_a_failed_call_is_repeated_and_leaves_nothing(failing: int) -> None:
+    topic = Offloading(MemoryBucket())
+    topic.bucket.fault = lambda call, _name: call == failing
+    topic.publish(12)
+    topic.world.wait(120)
+    topic.bucket.fault = lambda _call, _name: False
+    assert topic.stored() == topic.published
+    assert not topic.in_store()
+    topic.check_nothing_is_left_over()
+
+
+def test_an_object_that_vanished_keeps_the_local_copy() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000))
+    topic.publish(6)
+    topic.world.wait(5)
+    topic.bucket.complete.clear()
+    topic.world.wait(60)
+    topic.ledger.check_rollover()
+    topic.world.wait(1)
+    assert len(topic.in_store()) == 1
+    assert "does not exist" in topic.offloader.last_failure
+    topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000, tiered_first=False))
+    topic.ledger.reader.close()
+    assert topic.stored() == topic.published
+
+
+def test_trimming_and_deleting_a_topic_delete_its_objects() -> None:
+    topic = Offloading(MemoryBucket())
+    cursor = topic.world.run(topic.world.managed.open_cursor(topic.ledger, "s", EARLIEST, {}))
+    topic.publish(22)
+    topic.world.wait(5)
+    assert len(topic.bucket.complete) == 4
+    cursor.mark_delete_to(topic.listener.stored[9])
+    topic.ledger.use_retention(RetentionSettings())
+    topic.world.wait(5)
+    assert len(topic.bucket.complete) == 2
+    topic.check_nothing_is_left_over()
+    topic.bucket.fault = lambda _call, name: name == "discard"
+    topic.world.run(topic.world.managed.delete(topic.ledger))
+    topic.world.wait(5)
+    assert len(topic.bucket.complete) == 2
+    topic.bucket.fault = lambda _call, _name: False
+    topic.world.wait(60)
+    topic.check_nothing_is_left_over()
+
+
+def test_objects_are_deleted_after_a_restart_if_the_topic_was_deleted_before() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(12)
+    topic.world.wait(5)
+    topic.bucket.fault = lambda _call, name: name == "discard"
+    topic.world.run(topic.world.managed.delete(topic.ledger))
+    again = World(topic.world.crash(), KEEPING, open_driver=topic.bucket.open_driver)
+    topic.bucket.fault = lambda _call, _name: False
+    again.run(again.managed.resume_deletions())
+    again.wait(5)
+    assert not topic.bucket.complete
+    assert again.run(again.metadata.children(OFFLOADS_TO_DELETE)) == []
+
+
+@pytest.mark.parametrize("step", range(60))
+def test_a_crash_at_any_moment_loses_nothing_and_leaves_nothing(step: int) -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(None)
+    topic.publish(12)
+    topic.ledger.use_offload(AT_ONCE)
+    topic.ledger.check_rollover()
+    topic.world.wait(step / 500)
+    again = Offloading(topic.bucket, topic.world.crash())
+    assert again.stored() == topic.published
+    again.world.run(again.world.managed.resume_deletions())
+    again.ledger.check_rollover()
+    again.world.wait(60)
+    again.world.run(
+        again.world.managed.orphaned_ledgers(0).look(again.world.run(again.world.store.ledger_ids()))
+    )
+    assert again.stored() == topic.published
+    assert not again.in_store()
+    again.check_nothing_is_left_over()
