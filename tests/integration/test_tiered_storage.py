@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import pulsar
 import pytest
 from moto.server import ThreadedMotoServer
+from offloaded_topics import ADMIN, admin, check_read, ledgers, publish, run, wait_until
 from server import Server
 
 StartServer = Callable[..., Server]
 PAGE = Path(__file__).parents[2] / "docs" / "tiered-storage.md"
-ADMIN = "magnetar.cli.pulsar_admin"
 BUCKET, SECRET = "tier", "a-very-secret-key"
 KEEPING: dict[str, int | str] = {
     "managedLedgerMaxEntriesPerLedger": 50,
@@ -75,54 +71,6 @@ def bucket() -> Iterator[Bucket]:
         yield Bucket(f"http://{host}:{port}")
     finally:
         moto.stop()
-
-
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def admin(server: Server, *arguments: str) -> str:
-    ended = run(ADMIN, "--admin-url", server.http_url, *arguments)
-    assert ended.returncode == 0, (arguments, ended.stdout, ended.stderr)
-    return ended.stdout
-
-
-def connected(server: Server) -> pulsar.Client:
-    return pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-
-
-def content(number: int, size: int) -> bytes:
-    return b"%d " % number + bytes([number % 251]) * size
-
-
-def publish(server: Server, topic: str, count: int, size: int, first: int = 0) -> None:
-    client = connected(server)
-    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
-    for number in range(first, first + count):
-        producer.send_async(content(number, size), None)
-    producer.flush()
-    client.close()
-
-
-def check_read(server: Server, topic: str, count: int, size: int) -> None:
-    client = connected(server)
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    for number in range(count):
-        assert reader.read_next(20_000).data() == content(number, size), number
-    assert not reader.has_message_available()
-    client.close()
-
-
-def ledgers(server: Server, topic: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(admin(server, "topics", "stats-internal", topic))["ledgers"]
-    return found
-
-
-def wait_until(server: Server, topic: str, offloaded: int) -> None:
-    """Until so many ledgers are offloaded."""
-    while sum(each["offloaded"] for each in ledgers(server, topic)) < offloaded:
-        time.sleep(0.1)
 
 
 def local_bytes(server: Server, topic: str) -> int:
