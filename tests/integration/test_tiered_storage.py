@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pulsar
 import pytest
+from explained import side_of, until
 from moto.server import ThreadedMotoServer
-from offloaded_topics import ADMIN, admin, check_read, ledgers, publish, run, wait_until
+from offloaded_topics import ADMIN, admin, check_read, connected, content, ledgers, publish, run, wait_until
 from server import Server
 
 StartServer = Callable[..., Server]
@@ -95,6 +97,11 @@ def test_200_megabytes_move_to_an_object_store_and_are_read_from_it(
     check_read(server, topic, count, size)
     stats = json.loads(admin(server, "topics", "stats", topic))
     assert stats["offloadedStorageSize"] > 200 * size
+    _, metrics = server.ask("GET", "/metrics/")
+    (read,) = re.findall(
+        rb'^brk_ledgeroffloader_read_bytes_total{.*topic="%b"} (\d+)$' % topic.encode(), metrics, re.MULTILINE
+    )
+    assert int(read) > 200 * size
     admin(server, "topics", "delete", "-f", topic)
     while bucket.names:
         time.sleep(0.1)
@@ -172,3 +179,30 @@ def test_a_masked_secret_that_is_written_back_changes_nothing(
     wait_until(server, topic, 2)
     check_read(server, topic, 120, 1000)
     assert SECRET not in server.log
+
+
+def test_a_store_that_is_gone_stops_only_its_consumers_and_is_explained(
+    start_server: StartServer, topic: str, tmp_path: Path
+) -> None:
+    kept, away = tmp_path / "kept", tmp_path / "away"
+    kept.mkdir()
+    server = start_server(
+        **KEEPING, **AT_ONCE, managedLedgerOffloadDriver="filesystem", fileSystemURI=f"file://{kept}"
+    )
+    publish(server, topic, 120, 1000)
+    wait_until(server, topic, 2)
+    while local_bytes(server, topic) > 30_000:
+        time.sleep(0.1)
+    server.kill()
+    kept.rename(away)
+    server.start()
+    client = connected(server)
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    found = until(lambda: side_of(server, topic), lambda found: found["reason"] == "read_failed")
+    assert "cannot be read from tiered storage, filesystem (" in str(found)
+    other = client.create_producer(f"{topic}-other")
+    other.send(b"goes on")
+    away.rename(kept)
+    for number in range(120):
+        assert consumer.receive(20_000).data() == content(number, 1000)
+    client.close()

@@ -16,7 +16,7 @@ from magnetar.ledger.interface import (
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
-from magnetar.managed_ledger.records import LedgerSummary
+from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, OffloadPolicy
 
 if TYPE_CHECKING:
@@ -56,6 +56,17 @@ def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
     return run
 
 
+class TieredReads:
+    """What one managed ledger has read from tiered storage."""
+
+    __slots__ = ("bytes", "errors")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """Bytes of entries."""
+        self.errors = 0
+
+
 class EntryReader:
     """Reads positions of one managed ledger; keeps the readers of its ledgers open."""
 
@@ -76,6 +87,10 @@ class EntryReader:
         self._cache = cache
         self._settings = settings
         self._readers: dict[int, LedgerReader] = {}
+        self._in_tiered_storage: frozenset[int] = frozenset()
+        """Ledgers whose reader reads tiered storage."""
+        self.tiered_reads: TieredReads | None = None
+        """None: nothing was read from tiered storage."""
         self.confirmed: dict[int, int] = {}
         """The last entry of a ledger that another broker writes, if it is not known from the store."""
         self.entries_read = 0
@@ -162,6 +177,15 @@ class EntryReader:
         self.bytes_read += runs[0].size()
         return runs[0]
 
+    def tiered_place(self, position: Position) -> Offload | None:
+        """Returns where in tiered storage an entry is read; None: it is read from the ledger store."""
+        summary = self._ledgers.get(position[0])
+        offload = None if summary is None else summary.offload
+        if offload is None or not offload.complete:
+            return None
+        policy = self.offload_policy
+        return offload if offload.local_deleted or (policy is not None and policy.tiered_first) else None
+
     async def _runs(
         self, summary: LedgerSummary, first: int, last: int, max_bytes: int
     ) -> Sequence[EntryRun]:
@@ -172,10 +196,11 @@ class EntryReader:
             if ledger_id in self.confirmed:
                 reader.has_confirmed(self.confirmed[ledger_id])
             return await reader.read(first, last, max_bytes)
-        except NoSuchLedger:
+        except GONE:
             if there or not is_in_tiered_storage_only(summary):
                 raise
         # Its local copy was deleted meanwhile.
+        self.local_copy_deleted(ledger_id)
         reader = await self._reader(summary)
         return await reader.read(first, last, max_bytes)
 
@@ -183,22 +208,32 @@ class EntryReader:
         ledger_id = summary.ledger_id
         reader = self._readers.get(ledger_id)
         if reader is None:
-            offload, policy = summary.offload, self.offload_policy
-            first = policy is not None and policy.tiered_first
-            if offload is not None and offload.complete and (first or offload.local_deleted):
-                storage = None if policy is None else policy.storage
-                reader = await self._tiered().open(self._name, ledger_id, offload, storage)
+            place = self.tiered_place((ledger_id, 0))
+            if place is not None:
+                storage = None if self.offload_policy is None else self.offload_policy.storage
+                reads = self.tiered_reads = self.tiered_reads or TieredReads()
+                reader = await self._tiered().open(self._name, ledger_id, place, storage, reads)
             else:
                 reader = await self._store.open(ledger_id, recover=False)
             twin = self._readers.setdefault(ledger_id, reader)
             if twin is not reader:
                 reader.close()
                 reader = twin
+            elif place is not None:
+                self._in_tiered_storage |= {ledger_id}
         return reader
+
+    def local_copy_deleted(self, ledger_id: int) -> None:
+        """Closes the reader of a ledger, unless it reads tiered storage."""
+        if ledger_id not in self._in_tiered_storage:
+            reader = self._readers.pop(ledger_id, None)
+            if reader is not None:
+                reader.close()
 
     def forget(self, ledger_id: int) -> None:
         """Closes the reader of a ledger and drops its cached entries."""
         self.confirmed.pop(ledger_id, None)
+        self._in_tiered_storage -= {ledger_id}
         reader = self._readers.pop(ledger_id, None)
         if reader is not None:
             reader.close()

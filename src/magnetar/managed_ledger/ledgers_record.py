@@ -135,13 +135,13 @@ class LedgersRecord:
 
     async def let_go(self, summary: LedgerSummary) -> None:
         """Deletes a ledger that the record does not name, now or later."""
-        await self.delete_local(summary.ledger_id)
+        self._forget(summary.ledger_id)
+        await self._deletions.delete(summary.ledger_id)
         if summary.offload is not None:
             self._tiered().deletions.start()
 
     async def delete_local(self, ledger_id: int) -> None:
-        """Deletes the copy of a ledger in the ledger store, which nobody reads any more."""
-        self._forget(ledger_id)
+        """Deletes the copy of a ledger in the ledger store, which is read from tiered storage from now on."""
         await self._deletions.delete(ledger_id)
 
     def abandon(self) -> None:

@@ -80,6 +80,9 @@ class Offloader:
         """The last ledger that was offloaded; 0: none."""
         self.last_success_ms = 0
         self.last_failure_ms = 0
+        self.written_bytes = 0
+        """Bytes of entries that were offloaded since the topic was loaded."""
+        self.failures = 0
         self.last_failure = ""
         """Why the last attempt failed; empty if it succeeded."""
 
@@ -197,6 +200,7 @@ class Offloader:
         self._pause = _FIRST_PAUSE
         self.last_ledger_id, self.last_success_ms = summary.ledger_id, self._io.clock.wall_ms()
         self.last_failure = ""
+        self.written_bytes += summary.size
         log.info(
             "ledger offloaded",
             extra={
@@ -208,6 +212,7 @@ class Offloader:
         )
 
     def _failed(self, error: Exception) -> None:
+        self.failures += 1
         self.last_failure_ms, self.last_failure = self._io.clock.wall_ms(), str(error)
         log.warning(
             "offloading failed; trying again later",
@@ -292,4 +297,5 @@ class Offloader:
                 summary.offload = offload
             raise
         for summary, _offload in before:
+            self._owner.reader.local_copy_deleted(summary.ledger_id)
             await self._record.delete_local(summary.ledger_id)

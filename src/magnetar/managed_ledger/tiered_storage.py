@@ -21,6 +21,7 @@ from magnetar.ledger.interface import (
     LedgerState,
     LedgerStore,
 )
+from magnetar.managed_ledger.entry_reader import TieredReads
 from magnetar.managed_ledger.offload_deletions import OffloadDeletions
 from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import OffloadStorage
@@ -121,11 +122,6 @@ class TieredStorage:
         self._tiers: dict[tuple[OffloadStorage, frozenset[tuple[str, str]] | None], _Tier] = {}
         self._uploads = FairSemaphore(io.loop, _UPLOADS)
         self.deletions = OffloadDeletions(io.loop, metadata, self._erase)
-        self.uploaded_bytes = 0
-        """Bytes of entries, since the start of the process."""
-        self.read_bytes = 0
-        self.upload_errors = 0
-        self.read_errors = 0
 
     async def note_use(self) -> None:
         """Makes it durable that ledgers are in tiered storage.
@@ -164,7 +160,6 @@ class TieredStorage:
             try:
                 await self._upload(tier, key)
             except (OffloadError, ValueError) as error:
-                self.upload_errors += 1
                 raise TieredStorageError(f"ledger {ledger_id} cannot be offloaded: {error}") from error
 
     async def _upload(self, tier: _Tier, key: OffloadKey) -> None:
@@ -179,7 +174,7 @@ class TieredStorage:
                 entry_id = 0
                 while entry_id <= found.last_entry_id:
                     runs = await reader.read(entry_id, found.last_entry_id, _CHUNK_BYTES)
-                    self.uploaded_bytes += await tier.write(partial(_append, writer, runs))
+                    await tier.write(partial(_append, writer, runs))
                     entry_id = runs[-1].last_entry_id + 1
                 await tier.write(writer.finish)
             except BaseException:
@@ -190,11 +185,17 @@ class TieredStorage:
             reader.close()
 
     async def open(
-        self, managed_ledger: str, ledger_id: int, place: Offload, storage: OffloadStorage | None
+        self,
+        managed_ledger: str,
+        ledger_id: int,
+        place: Offload,
+        storage: OffloadStorage | None,
+        reads: TieredReads,
     ) -> TieredReader:
         """Opens an offloaded ledger where its record says it is.
 
         :param storage: the policy of the topic: it has the credentials; None: that of its namespace
+        :param reads: counts what is read
         :raises TieredStorageError: it cannot be read
         """
         tier = self._tier(storage or await self._storage_of(managed_ledger, place), place.properties)
@@ -204,11 +205,11 @@ class TieredStorage:
             driver = await tier.driver()
             reader = await run_job(self._io.loop, worker, partial(driver.open, key))
         except OffloadError as error:
-            self.read_errors += 1
+            reads.errors += 1
             raise TieredStorageError(
                 f"ledger {ledger_id} cannot be opened in tiered storage: {error}"
             ) from error
-        return TieredReader(self, self._io, worker, ledger_id, reader)
+        return TieredReader(self._io, worker, ledger_id, reader, reads)
 
     async def confirm(
         self, managed_ledger: str, summary: LedgerSummary, storage: OffloadStorage | None
@@ -219,7 +220,7 @@ class TieredStorage:
         """
         if summary.offload is None:
             return
-        reader = await self.open(managed_ledger, summary.ledger_id, summary.offload, storage)
+        reader = await self.open(managed_ledger, summary.ledger_id, summary.offload, storage, TieredReads())
         try:
             found = reader.metadata
             if (found.last_entry_id, found.length) != (summary.entries - 1, summary.size):
@@ -266,13 +267,13 @@ class TieredReader:
     """A ``LedgerReader`` of an offloaded ledger."""
 
     def __init__(
-        self, owner: TieredStorage, io: Io, worker: Worker, ledger_id: int, reader: OffloadedReader
+        self, io: Io, worker: Worker, ledger_id: int, reader: OffloadedReader, reads: TieredReads
     ) -> None:
-        self._owner = owner
         self._io = io
         self._worker = worker
         self._ledger_id = ledger_id
         self._reader = reader
+        self._reads = reads
         self._reading = Mutex(io.loop)
         self._closed = False
 
@@ -300,11 +301,11 @@ class TieredReader:
                 job = partial(self._reader.read, first, last, max_bytes)
                 runs = await run_job(self._io.loop, self._worker, job)
             except OffloadError as error:
-                self._owner.read_errors += 1
+                self._reads.errors += 1
                 raise TieredStorageError(
                     f"ledger {self._ledger_id} cannot be read from tiered storage: {error}"
                 ) from error
-        self._owner.read_bytes += sum(run.size() for run in runs)
+        self._reads.bytes += sum(run.size() for run in runs)
         return runs
 
     def in_background(self) -> None:
@@ -322,15 +323,11 @@ class TieredReader:
             self._worker.submit(self._reader.close)
 
 
-def _append(writer: OffloadWriter, runs: Sequence[EntryRun]) -> int:
-    """Hands entries to a writer; returns their bytes."""
-    total = 0
+def _append(writer: OffloadWriter, runs: Sequence[EntryRun]) -> None:
     for run in runs:
         view = memoryview(run.buffer)
         entries = [view[run.starts[i] : run.ends[i]] for i in range(run.count)]
         writer.append(run.first_entry_id, entries)
-        total += run.size()
-    return total
 
 
 def no_driver(storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> OffloadDriver:

@@ -273,3 +273,24 @@ def test_a_crash_at_any_moment_loses_nothing_and_leaves_nothing(step: int) -> No
     assert again.stored() == topic.published
     assert not again.in_store()
     again.check_nothing_is_left_over()
+
+
+def test_a_reader_of_the_local_copy_goes_on_in_tiered_storage() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000, tiered_first=False))
+    topic.publish(11)
+    topic.world.wait(5)
+    cursor = topic.world.managed.open_reader_cursor(topic.ledger, "r", EARLIEST)
+    found = topic.world.run(cursor.read(1, 1 << 20))
+    assert found is not None
+    topic.world.wait(60)
+    topic.ledger.check_rollover()
+    topic.world.wait(1)
+    assert not topic.in_store()
+    topic.ledger.cache.clear()
+    left = [found.entry(0)]
+    while cursor.has_more():
+        run = topic.world.run(cursor.read(1, 1 << 20))
+        assert run is not None
+        left.append(run.entry(0))
+    assert left == topic.published

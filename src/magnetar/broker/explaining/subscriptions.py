@@ -294,12 +294,33 @@ def _filter(subscription: Subscription) -> Parts:
     return sentence, figures, "", ""
 
 
+def _tiered_place(subscription: Subscription) -> str:
+    """Returns where in tiered storage the next entries are; empty: they are read from the ledger store."""
+    ledger = subscription.topic.managed_ledger
+    place = ledger.reader.tiered_place(ledger.ledgers.first_at_or_after(subscription.cursor.read_position))
+    if place is None:
+        return ""
+    known = ", ".join(f"{name} {value}" for name, value in place.properties.items() if value)
+    return f"{place.driver} ({known})"
+
+
 def _reading(subscription: Subscription) -> Parts:
+    place = _tiered_place(subscription)
+    if place:
+        return f"A read from tiered storage is in progress: {place}.", {"tieredStorage": place}, "", ""
     return "A read from the ledger store is in progress.", {}, "", ""
 
 
 def _read_failed(subscription: Subscription) -> Parts:
     retry = subscription.topic.dispatch_settings.read_retry_seconds
+    place = _tiered_place(subscription)
+    if place:
+        sentence = (
+            f"The next entries cannot be read from tiered storage, {place} "
+            f"({counted(subscription.read_errors, 'failure')}: {subscription.last_read_error}); the broker "
+            f"retries every {retry:g} s."
+        )
+        return sentence, {"failures": subscription.read_errors, "tieredStorage": place}, "", ""
     sentence = (
         f"The next entries cannot be read ({counted(subscription.read_errors, 'failure')}; the log has the "
         f"error); the broker retries every {retry:g} s. It skips entries that are lost for good only if "

@@ -103,6 +103,16 @@ class SubscriptionMetrics:
 
 
 @dataclass(slots=True)
+class OffloadMetrics:
+    """What a topic has written to tiered storage and read from it since it was loaded."""
+
+    written_bytes: int = 0
+    write_errors: int = 0
+    read_bytes: int = 0
+    read_errors: int = 0
+
+
+@dataclass(slots=True)
 class CompactionMetrics:
     """Compactions of one topic since it was loaded."""
 
@@ -205,6 +215,8 @@ class TopicMetrics:
     shadows: Sequence[ReplicationMetrics] = ()
     """By the shadow topic."""
     compaction: CompactionMetrics | None = None
+    offload: OffloadMetrics | None = None
+    """None: it has nothing to do with tiered storage."""
     """None: the topic was not compacted."""
     producers: Sequence[ProducerMetrics] = ()
     """Empty unless ``exposeProducerLevelMetricsInPrometheus``."""

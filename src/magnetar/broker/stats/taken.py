@@ -16,6 +16,7 @@ from magnetar.broker.stats.figures import (
     CompactionMetrics,
     ConsumerMetrics,
     Histogram,
+    OffloadMetrics,
     ProducerMetrics,
     ReplicationMetrics,
     SubscriptionMetrics,
@@ -177,8 +178,16 @@ def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = Non
         subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
     now = _of_any_topic(topic, subscriptions)
     now.storage_size = now.storage_logical_size = topic.managed_ledger.ledgers.total_size()
-    if topic.managed_ledger.offloader is not None:
-        now.offloaded_bytes = topic.managed_ledger.offloader.bytes
+    offloader, reads = topic.managed_ledger.offloader, topic.managed_ledger.reader.tiered_reads
+    if offloader is not None:
+        now.offloaded_bytes = offloader.bytes
+    if offloader is not None or reads is not None:
+        now.offload = OffloadMetrics(
+            0 if offloader is None else offloader.written_bytes,
+            0 if offloader is None else offloader.failures,
+            0 if reads is None else reads.bytes,
+            0 if reads is None else reads.errors,
+        )
     now.backlog = sum(s.backlog for s in now.subscriptions)
     durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
     now.backlog_bytes = max(durable, default=0)

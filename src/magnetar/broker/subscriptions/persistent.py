@@ -76,6 +76,7 @@ class Subscription(BaseSubscription):
         self.awaiting_return: Cancellable | None = None
         """Timer of a reader's subscription that waits for its consumer to return from a seek."""
         self.read_errors = 0
+        self.last_read_error = ""
         self.throttle = topic.dispatch_rates.throttle(self, None)
         self.awaits_acks = False
         self.carried: CarriedSubscription | None = None
@@ -206,6 +207,7 @@ class Subscription(BaseSubscription):
             # The stores may close before a read ends whose result is no longer needed.
             return
         self.read_errors += 1
+        self.last_read_error = str(error)
         log.error(
             "cannot read entries; trying again",
             extra={"topic": self.topic.full_name, "subscription": self.name, "error": str(error)},

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from magnetar.broker.stats.figure_table import figures_of
 from magnetar.broker.stats.figures import (
-    CompactionMetrics,
     ConsumerMetrics,
     Histogram,
     MetricsSnapshot,
@@ -280,7 +279,8 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
             rows.append((_topic_labels(snapshot.cluster, topic, options), topic))
     yield from _gauges("topic", rows, "both", "topic")
     yield from _histograms(rows)
-    yield from _compactions(rows)
+    yield from _of_some(rows, "compaction", lambda topic: topic.compaction)
+    yield from _of_some(rows, "offload", lambda topic: topic.offload)
     yield from sections.evictions(rows)
     yield from _subscriptions(rows, options)
     yield from sections.waiting_topics(rows)
@@ -367,16 +367,16 @@ def _histograms(rows: TopicRows) -> Iterator[str]:
         yield from family(f"{name}_sum", "gauge", ((labels, h.total) for labels, h in known))
 
 
-def _compactions(rows: TopicRows) -> Iterator[str]:
-    """Yields metrics of compacted topics; most topics are not compacted."""
-    known: list[tuple[str, CompactionMetrics]] = []
+def _of_some(rows: TopicRows, kind: str, of: Callable[[TopicMetrics], object | None]) -> Iterator[str]:
+    """Yields figures that few topics have: those that are compacted, or use tiered storage."""
+    known: list[tuple[str, object]] = []
     for row in _with_pauses(rows):
         if row is None:
             yield ""
-        elif row[1].compaction is not None:
-            known.append((row[0], row[1].compaction))
+        elif (found := of(row[1])) is not None:
+            known.append((row[0], found))
     if known:
-        yield from _gauges("compaction", known)
+        yield from _gauges(kind, known)
 
 
 def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
