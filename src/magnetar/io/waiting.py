@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from magnetar.io.interfaces import Cancellable, Loop, Worker
 
@@ -116,18 +116,18 @@ class InProgress:
 
 async def run_job(loop: Loop, worker: Worker, job: Callable[[], T]) -> T:
     """Runs ``job`` on ``worker`` and returns its result, or raises what it raised."""
-    future = loop.create_future()
+    results: list[T] = []
+    future: Future[None] = loop.create_future()
 
-    def done(result: T | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
+    def done(_: object, error: BaseException | None) -> None:
+        if error is None:
+            settle(future)
         else:
-            future.set_result(result)
+            fail(future, error)
 
-    worker.submit(job, done)
-    return cast(T, await future)
+    worker.submit(lambda: results.append(job()), done)
+    await future
+    return results[0]
 
 
 async def together(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 from magnetar import left_out
 from magnetar.admin_client.errors import AdminError
@@ -145,4 +144,4 @@ def _asked(root: Root, path: str) -> Sequence[str]:
     except (AccessRefused, AdminError):
         # Offer nothing, because there is no place for an error while a line is typed.
         return ()
-    return cast(Sequence[str], answer) if isinstance(answer, list) else ()
+    return [each for each in answer if isinstance(each, str)] if isinstance(answer, list) else ()

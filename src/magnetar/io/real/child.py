@@ -12,7 +12,6 @@ import socket
 import struct
 import sys
 from importlib import import_module
-from typing import cast
 
 from magnetar.io.interfaces import Service
 from magnetar.io.real.disk import RealDisk
@@ -32,11 +31,6 @@ _NICENESS = 10
 def service_name(service: Service) -> str:
     """Returns the name by which :func:`main` finds a service."""
     return f"{service.__module__}:{service.__qualname__}"
-
-
-def _service(name: str) -> Service:
-    module, _, function = name.partition(":")
-    return cast(Service, getattr(import_module(module), function))
 
 
 def _whole(connection: socket.socket, length: int) -> bytes | None:
@@ -70,10 +64,12 @@ def main(arguments: list[str]) -> int:
     os.nice(_NICENESS)
     keep_freed_buffers()
     name, root = arguments
+    module, _, function = name.partition(":")
+    service: Service = getattr(import_module(module), function)
     connection = socket.socket(fileno=os.dup(0))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
     try:
-        answer_all(connection, _service(name), root)
+        answer_all(connection, service, root)
     except (BrokenPipeError, ConnectionResetError):
         # The parent ended while the answer was being sent.
         return 0

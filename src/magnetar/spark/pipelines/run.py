@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import cast
 
 from pyspark.sql import SparkSession
 
@@ -115,7 +114,10 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
 
 
 def _pipeline(name: str) -> Pipeline:
-    return cast(Pipeline, import_module(f"magnetar.spark.pipelines.{PIPELINES[name].module}"))
+    module = import_module(f"magnetar.spark.pipelines.{PIPELINES[name].module}")
+    if not isinstance(module, Pipeline):
+        raise TypeError(f"{module.__name__} is not a pipeline: give it all that {Pipeline.__name__} has")
+    return module
 
 
 def _section(name: str) -> str:

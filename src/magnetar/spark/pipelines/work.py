@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -122,6 +122,7 @@ class Work:
         return (reader if schema is None else reader.schema(schema)).load()
 
 
+@runtime_checkable
 class Pipeline(Protocol):
     """A module of this package."""
 

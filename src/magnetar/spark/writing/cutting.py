@@ -189,11 +189,15 @@ def _buffers(column: pa.Array) -> _Buffers:
     _, offsets, data = wide.buffers()
     first = wide.offset
     numbers = memoryview(offsets).cast("B").cast("q")[first : first + len(wide) + 1]
-    nulls = _NOTHING
-    if wide.null_count:
-        flags = pc.is_null(wide).cast(pa.uint8())
-        nulls = memoryview(flags.buffers()[1]).cast("B")[flags.offset : flags.offset + len(flags)]
-    return numbers, memoryview(data).cast("B") if data is not None else _NOTHING, nulls
+    return numbers, memoryview(data).cast("B") if data is not None else _NOTHING, _nulls(wide)
+
+
+def _nulls(column: pa.Array) -> memoryview:
+    """Returns a byte for each row, 1 if it is null; empty if no row is."""
+    if not column.null_count:
+        return _NOTHING
+    flags = pc.is_null(column).cast(pa.uint8())
+    return memoryview(flags.buffers()[1]).cast("B")[flags.offset : flags.offset + len(flags)]
 
 
 def _event_times(column: pa.Array) -> memoryview:
@@ -213,10 +217,6 @@ def _properties(column: pa.MapArray) -> tuple[memoryview, memoryview]:
     """Returns each row's properties as the beginning of its serialized metadata: offsets and bytes."""
     offsets = column.offsets
     rows = memoryview(offsets.buffers()[1]).cast("B").cast("i")[offsets.offset :][: len(column) + 1]
-    nulls = _NOTHING
-    if column.null_count:
-        flags = pc.is_null(column).cast(pa.uint8())
-        nulls = memoryview(flags.buffers()[1]).cast("B")[flags.offset : flags.offset + len(flags)]
     ends = array("q", bytes(8 * (len(column) + 1)))
-    heads = property_heads(rows, nulls, _buffers(column.keys)[:2], _buffers(column.items)[:2], ends)
+    heads = property_heads(rows, _nulls(column), _buffers(column.keys)[:2], _buffers(column.items)[:2], ends)
     return memoryview(ends), memoryview(heads)
