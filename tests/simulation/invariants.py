@@ -87,6 +87,7 @@ class Invariants:
             if connection.pending_publishes < 0:
                 raise Violation(f"a connection with {connection.pending_publishes} pending publishes")
         cache = service.managed_ledgers.cache
+        cache.check()
         if not 0 <= cache.used_bytes <= self._limits.cache.max_bytes:
             raise Violation(f"cache: {cache.used_bytes} bytes of {self._limits.cache.max_bytes}")
         partial = service.limits.partial_frames

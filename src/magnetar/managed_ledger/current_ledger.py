@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from magnetar.invariants import must
+from magnetar.invariants import Fail, must, violated
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.waiting import sleep
 from magnetar.ledger.interface import LedgerError, LedgerOutOfOrder, LedgerStore, LedgerWriter, Quorums
+from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.records import LedgerSummary
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 
@@ -38,10 +39,14 @@ _NOBODY = _Nobody()
 class CurrentLedger:
     """Holds one ledger after another; none before the first append."""
 
-    __slots__ = ("_clock", "_name", "_store", "entries", "made_ms", "size", "summary", "writer")
+    __slots__ = ("_clock", "_fail", "_name", "_store", "entries", "made_ms", "size", "summary", "writer")
 
-    def __init__(self, clock: Clock, store: LedgerStore, name: str) -> None:
-        """:param name: the name of the managed ledger"""
+    def __init__(self, clock: Clock, store: LedgerStore, name: str, fail: Fail) -> None:
+        """:param name: the name of the managed ledger
+
+        :param fail: ends its owner after a mistake in the program
+        """
+        self._fail = fail
         self._clock = clock
         self._store = store
         self._name = name
@@ -64,6 +69,21 @@ class CurrentLedger:
         """Returns how many more entries the ledger takes."""
         return settings.room(self.entries, self.size, self._clock.wall_ms() - self.made_ms)
 
+    def confirm(self, summary: LedgerSummary, done: Sequence[Append], last_entry_id: int) -> tuple[int, int]:
+        """Counts durable appends, which end with an entry of the ledger; returns their entries and bytes."""
+        before = summary.entries
+        size = sum([append.size for append in done])
+        if not done or done[0].first_entry_id != before:
+            what = f"managed ledger {self._name}: next durable entry of ledger {summary.ledger_id}"
+            violated(self._fail, what, before, done[0].first_entry_id if done else "no append")
+        summary.size += size
+        summary.entries = done[-1].first_entry_id + done[-1].count
+        if summary.entries != last_entry_id + 1 or summary.size > self.size:
+            what = f"managed ledger {self._name}: durable entries and bytes of ledger {summary.ledger_id}"
+            expected = f"{last_entry_id + 1} and at most {self.size}"
+            violated(self._fail, what, expected, f"{summary.entries} and {summary.size}")
+        return summary.entries - before, size
+
     async def close(self) -> None:
         """Closes the ledger at its last acknowledged entry; without a ledger there is nothing to do.
 
@@ -79,6 +99,9 @@ class CurrentLedger:
                 self._told_of(writer, error)
                 writer = None
             else:
+                if last + 1 < summary.entries:
+                    what = f"managed ledger {self._name}: entries of closed ledger {summary.ledger_id}"
+                    violated(self._fail, what, f"at least {summary.entries}", last + 1)
                 summary.entries, summary.size = last + 1, length
         if writer is None:
             # Entries of the failed ledger after the last acknowledged one are never read, because of its

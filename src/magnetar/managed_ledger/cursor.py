@@ -240,6 +240,8 @@ class Cursor:
                 added += state.add_each(ledger_id, entry_ids, index, stop, limit)
             index = stop
         if added:
+            if not 0 < added <= count:
+                self._violated("entries that an acknowledgement consumed", f"at most {count}", added)
             self.messages_consumed += added
             self._advance()
             self._changed()
@@ -276,6 +278,8 @@ class Cursor:
         if position <= self.state.mark_delete:
             return 0
         consumed = self._entries_between(self.state.mark_delete, position)
+        if consumed < 0:
+            self._violated(f"entries not consumed up to {position}", "at least 0", consumed)
         self.state.move_mark_delete(position)
         self._advance()
         self._moved()
@@ -305,6 +309,8 @@ class Cursor:
         known = self.state.batches.get(position)
         if known is None:
             known = (1 << batch_size) - 1 if batch_size else remaining | 1 << remaining.bit_length()
+        if known <= 0:
+            self._violated(f"messages left of the batch at {position}", "at least one", known)
         left = known & remaining
         cleared = known.bit_count() - left.bit_count()
         if not left:
@@ -340,6 +346,9 @@ class Cursor:
         marked = self.state.mark_delete
         if marked > self._owner.last_confirmed and marked != (self._owner.ledgers.first_id(), -1):
             self._violated("mark-delete position", f"at most {self._owner.last_confirmed}", marked)
+        ranges = self.state.ranges.get(marked[0])
+        if ranges is not None and ranges.contains(marked[1]):
+            self._violated("entries consumed individually", f"none at or before {marked}", marked)
         if self.read_position <= marked:
             self.read_position = self._owner.ledgers.after(marked)
             if self.read_position <= marked:

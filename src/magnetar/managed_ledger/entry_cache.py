@@ -11,7 +11,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
+from typing import NoReturn
 
+from magnetar.invariants import Fail, must, violated
 from magnetar.io.interfaces import Cancellable, Clock, Loop
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
@@ -89,6 +91,8 @@ class EntryCache:
         if not lease[0]:
             del self._buffers[id(buffer)]
             self.used_bytes -= lease[1]
+            if self.used_bytes < 0:
+                self._violated("bytes", self.used_bytes)
 
     def add(self, owner: LedgerCache, run: EntryRun, size: int) -> _Slot:
         slot = _Slot(owner, run, size, self._clock.monotonic())
@@ -111,6 +115,8 @@ class EntryCache:
         self._let_go(run.buffer)
         self.entries -= run.count
         self.evicted_entries += run.count
+        if self.entries < 0:
+            self._violated("entries", self.entries)
 
     def _tick(self) -> None:
         self._timer = None
@@ -138,14 +144,42 @@ class EntryCache:
             else:
                 break
 
+    def _violated(self, what: str, found: int) -> NoReturn:
+        """Counts again what is cached, so that the other topics go on."""
+        self.used_bytes, self.entries = self._counted()
+        violated(None, f"{what} in the entry cache", "at least 0", found)
+
+    def _counted(self) -> tuple[int, int]:
+        """Returns the bytes and the entries that are cached."""
+        runs = [slot.run for slot in self._slots if slot.run is not None]
+        return sum(size for _, size in self._buffers.values()), sum(run.count for run in runs)
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: its counts differ from what is cached, or a buffer is kept for nothing"""
+        now, found = (self.used_bytes, self.entries), self._counted()
+        must(now == found, "the entry cache counts (bytes, entries)", now, "and keeps", found)
+        leases: dict[int, int] = {}
+        for slot in self._slots:
+            if slot.run is not None:
+                key = id(slot.run.buffer)
+                leases[key] = leases.get(key, 0) + 1
+        held = {key: count for key, (count, _) in self._buffers.items()}
+        must(held == leases, "the entry cache holds buffers", held, "and its runs use", leases)
+
 
 class LedgerCache:
-    """The cached runs of one managed ledger, per ledger in ascending order."""
+    """The cached runs of one managed ledger, per ledger in ascending order.
 
-    __slots__ = ("_cache", "_firsts", "_slots")
+    :param name: the name of the managed ledger
+    :param fail: ends it after a mistake in the program
+    """
 
-    def __init__(self, cache: EntryCache) -> None:
+    __slots__ = ("_cache", "_fail", "_firsts", "_name", "_slots")
+
+    def __init__(self, cache: EntryCache, name: str, fail: Fail) -> None:
         self._cache = cache
+        self._name = name
+        self._fail = fail
         self._slots: dict[int, list[_Slot]] = {}
         self._firsts: dict[int, list[int]] = {}
 
@@ -193,6 +227,9 @@ class LedgerCache:
         run = self._slots[ledger_id][index].run
         if run is None or run.last_entry_id < entry_id:
             return None
+        if run.first_entry_id > entry_id or run.ledger_id != ledger_id:
+            what = f"managed ledger {self._name}: first entry of the cached run with {ledger_id}:{entry_id}"
+            violated(self._fail, what, "that one or an earlier one", f"{run.ledger_id}:{run.first_entry_id}")
         return run
 
     def hit(self, entries: int, size: int) -> None:
@@ -246,3 +283,14 @@ class LedgerCache:
     def clear(self) -> None:
         for ledger_id in list(self._slots):
             self.drop_ledger(ledger_id)
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: a run is not where it is looked for, or entries are cached twice"""
+        for ledger_id, slots in self._slots.items():
+            next_id = 0
+            for first, slot in zip(self._firsts[ledger_id], slots, strict=True):
+                must(slot.run is not None, "the cache of ledger", ledger_id, "keeps what was dropped")
+                if slot.run is not None:
+                    at = (slot.run.ledger_id, slot.run.first_entry_id)
+                    must(at == (ledger_id, first) and first >= next_id, "a run is cached at", first, "of", at)
+                    next_id = slot.run.last_entry_id + 1

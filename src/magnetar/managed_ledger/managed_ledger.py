@@ -95,7 +95,7 @@ class ManagedLedger:
             owns_ledgers=self._owns_ledgers,
         )
         self.ledgers = self._record.ledgers
-        self.cache = LedgerCache(cache)
+        self.cache = LedgerCache(cache, name, lambda error: own.fail(error))
         self.reader = EntryReader(name, store, self.ledgers, self.cache, settings, tiered)
         self.cursors = Cursors(
             io.loop,
@@ -109,7 +109,7 @@ class ManagedLedger:
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
         """Returns properties to merge into the record whenever a new ledger is started."""
-        self._current = CurrentLedger(io.clock, store, name)
+        self._current = CurrentLedger(io.clock, store, name, lambda error: own.fail(error))
         self.appends = AppendQueue()
         """Appends that are not durable yet, in order."""
         self._refused = RefusedAppends(lambda append, error: own._append_failed(append, error))
@@ -177,6 +177,7 @@ class ManagedLedger:
             "is open, and appends wait for nothing",
         )
         self.appends.check(name, last)
+        self.cache.check()
         for cursor in self.cursors.values():
             cursor.check()
 
@@ -301,14 +302,9 @@ class ManagedLedger:
     def _confirm(self, current: LedgerSummary, last_entry_id: int) -> None:
         """Notes that everything up to an entry of the current ledger is durable."""
         done = self.appends.durable_through(last_entry_id)
-        if not done or done[0].first_entry_id != current.entries:
-            what = f"managed ledger {self.name}: next durable entry of ledger {current.ledger_id}"
-            violated(self.fail, what, current.entries, done[0].first_entry_id if done else "no append")
-        for operation in done:
-            current.size += operation.size
-            self.entries_added += operation.count
-            self.bytes_added += operation.size
-        current.entries = last_entry_id + 1
+        count, size = self._current.confirm(current, done, last_entry_id)
+        self.entries_added += count
+        self.bytes_added += size
         self.last_confirmed = (current.ledger_id, last_entry_id)
         self.cursors.appended(done)
         if self.listener is not None:

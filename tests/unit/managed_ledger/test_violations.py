@@ -10,7 +10,9 @@ import pytest
 from world import Listener, World, append
 
 from magnetar.invariants import BrokenInvariant
+from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.ending import FOLLOWING, State
+from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.position import EARLIEST
 
 pytestmark = pytest.mark.plants
@@ -103,12 +105,76 @@ def _mark_beyond(found: Violated) -> None:
     found.cursor._moved()
 
 
+def _confirmed_beyond_the_appends(found: Violated) -> None:
+    append(found.ledger, 1)
+    found.ledger.on_durable(found.id, 7)
+
+
+def _more_durable_than_appended(found: Violated) -> None:
+    assert found.ledger._current.summary is not None
+    append(found.ledger, 1)
+    found.ledger._current.summary.size = 1 << 40
+    found.ledger.on_durable(found.id, 4)
+
+
+def _closed_before_the_end(found: Violated) -> None:
+    assert found.ledger._current.summary is not None
+    found.ledger._current.summary.entries += 1
+    found.world.run(found.ledger.roll())
+
+
+class _Overstating(EntryRanges):
+    """Counts more entries than it is given."""
+
+    def add_each(self, *_arguments: object) -> int:
+        return 3
+
+
+def _consumed_more_than_acknowledged(found: Violated) -> None:
+    found.cursor.state.ranges[found.id] = _Overstating()
+    found.cursor.delete_run(array("q", [found.id]), array("q", [3]), 1)
+
+
+def _consumed_more_than_stored(found: Violated) -> None:
+    found.cursor.state.ranges[found.id] = ranges = EntryRanges()
+    ranges.add(0, 2)
+    found.cursor.mark_delete_to((found.id, 2))
+
+
+def _range_at_the_mark(found: Violated) -> None:
+    found.cursor.state.ranges[found.id] = ranges = EntryRanges()
+    ranges.add(1, 2)
+    found.cursor._moved()
+
+
+def _nothing_left_of_a_batch(found: Violated) -> None:
+    found.cursor.state.batches[(found.id, 2)] = 0
+    found.cursor.consume_batch_indexes(found.id, 2, 1, 2)
+
+
+def _cached_elsewhere(found: Violated) -> None:
+    (slot,) = found.ledger.cache._slots[found.id][:1]
+    slot.run = EntryRun(found.id, 3, 1, b"x", array("q", [0]), array("q", [1]))
+    found.ledger.cache.find(found.id, 2)
+
+
 PLANTS: list[tuple[Callable[[Violated], None], str]] = [
     (_append_elsewhere, "first id of entries appended to ledger"),
     (_no_writer, "in state OPEN: expected a writer"),
     (_confirmed_again, "next durable entry of ledger"),
     (_ledger_before_the_end, "id of a new ledger: expected above that of"),
     (_confirmed_without_append, "next durable entry of ledger"),
+    (_confirmed_beyond_the_appends, "durable entries and bytes of ledger"),
+    (_more_durable_than_appended, "durable entries and bytes of ledger"),
+    (_closed_before_the_end, "entries of closed ledger"),
+    (
+        _consumed_more_than_acknowledged,
+        "entries that an acknowledgement consumed: expected at most 1, found 3",
+    ),
+    (_consumed_more_than_stored, "entries not consumed up to"),
+    (_range_at_the_mark, "entries consumed individually: expected none at or before"),
+    (_nothing_left_of_a_batch, "messages left of the batch at"),
+    (_cached_elsewhere, "first entry of the cached run"),
     (_confirmed_out_of_order, "next durable entry of ledger"),
     (_closed_and_open, "in state CLOSED: expected CLOSED, FENCED, found OPEN"),
     (_open_without_writer, "in state OPEN: expected a writer, found None"),
@@ -154,3 +220,41 @@ def test_an_unexpected_error_while_receipts_are_sent_is_told() -> None:
     with pytest.raises(RuntimeError, match="a defect"):
         found.ledger.on_durable(found.id, 4)
     assert found.listener.failure is error
+
+
+@pytest.mark.parametrize("counter", ["used_bytes", "entries"])
+def test_counts_of_the_entry_cache_that_fall_below_zero_are_taken_again(counter: str) -> None:
+    found = Violated()
+    cache = found.world.managed.cache
+    cache.check()
+    setattr(cache, counter, 0)
+    with pytest.raises(BrokenInvariant, match="the entry cache counts"):
+        cache.check()
+    with pytest.raises(BrokenInvariant, match="in the entry cache: expected at least 0, found -"):
+        found.ledger.cache.drop_ledger(found.id)
+    cache.check()
+
+
+def test_a_buffer_of_the_entry_cache_that_nothing_uses_is_found() -> None:
+    found = Violated()
+    cache = found.world.managed.cache
+    cache._hold(b"unused")
+    with pytest.raises(BrokenInvariant, match="the entry cache holds buffers"):
+        cache.check()
+
+
+@pytest.mark.parametrize("plant", ["dropped", "elsewhere", "twice"])
+def test_a_run_that_is_cached_wrongly_is_found(plant: str) -> None:
+    found = Violated()
+    cache: Any = found.ledger.cache
+    cache.check()
+    slots, firsts = cache._slots[found.id], cache._firsts[found.id]
+    if plant == "dropped":
+        slots[0].run = None
+    elif plant == "elsewhere":
+        firsts[0] += 1
+    else:
+        slots.append(slots[0])
+        firsts.append(firsts[0])
+    with pytest.raises(BrokenInvariant):
+        cache.check()
