@@ -121,6 +121,9 @@ class Scenario:
             await world.sleep(random.random())
             world.check_log()
             for site in world.sites.values():
+                service = site.broker.service
+                if service is not None and service.replication is not None:
+                    service.replication._common.in_flight.check()
                 if not site.broker.alive and not await site.broker.start() and site.broker.start_error:
                     raise Violation(f"{site.name} does not start: {site.broker.start_error!r}")
 

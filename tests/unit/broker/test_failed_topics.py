@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from peers import TOPIC, Brokers, send_frame, subscribe_frame
 
+from magnetar.broker.dispatch.contract import DispatchSettings
+from magnetar.broker.flow.dispatch_rates import Throttle
+from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.serving.recoveries import Failures
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import ServiceNotReady
@@ -311,6 +315,38 @@ def _waiting_without_a_record(failing: Failing) -> None:
     delays._taken()
 
 
+def _chunk_for_nobody(failing: Failing) -> None:
+    dispatcher = failing.subscription.dispatcher
+    consumer, dispatcher.consumers = dispatcher.consumers[0], []
+    dispatcher._wait_for_holder(consumer, failing.topic.managed_ledger.last_confirmed)
+
+
+def _chunk_that_waits_twice(failing: Failing) -> None:
+    dispatcher, position = failing.subscription.dispatcher, failing.topic.managed_ledger.last_confirmed
+    dispatcher.replay.add(position)
+    dispatcher._wait_for_holder(dispatcher.consumers[0], position)
+
+
+def _limited(failing: Failing) -> Throttle:
+    topic, subscription = failing.topic, failing.subscription
+    topic.dispatch_rates.use(EffectivePolicies(dispatch_rate=DispatchRate(1)), None, DispatchSettings())
+    throttle: Throttle = topic.dispatch_rates.throttle(subscription, None)
+    return throttle
+
+
+def _less_than_nothing_sent(failing: Failing) -> None:
+    _limited(failing).take(1, -1, 0)
+
+
+def _waiting_without_a_timer(failing: Failing) -> None:
+    first, second = _limited(failing), _limited(failing)
+    (limiter,) = first.limiters
+    limiter.wait(first)
+    limiter._timer.cancel()
+    limiter._timer = None
+    limiter.wait(second)
+
+
 VIOLATIONS: list[tuple[int, Callable[[Failing], None], str]] = [
     (0, _permits, "permits of consumer c1"),
     (0, _marked_beyond_the_end, "mark-delete position: expected at most"),
@@ -323,6 +359,14 @@ VIOLATIONS: list[tuple[int, Callable[[Failing], None], str]] = [
     (1, _redelivered, "unacknowledged messages of subscription s of persistent"),
     (1, _blocked, "blocked of subscription s of persistent"),
     (1, _unknown_cursor, "cursor of subscription s of persistent"),
+    (1, _chunk_for_nobody, "consumer of the chunk"),
+    (1, _chunk_that_waits_twice, "lists in which the chunk"),
+    (
+        0,
+        _less_than_nothing_sent,
+        "messages and bytes sent within a limit: expected at least 0, found (-1, 0)",
+    ),
+    (0, _waiting_without_a_timer, "dispatchers that wait for the limit of the topic without a timer"),
     (1, _waiting, "entries of cursor s that wait: expected at least 0, found -1"),
     (
         1,

@@ -45,7 +45,7 @@ def test_who_waits_for_a_limit_is_served_though_another_one_fails() -> None:
         raise RuntimeError("a dispatcher that is broken")
 
     for go_on in (fails, lambda: served.append("other")):
-        throttle = Throttle(cast(Any, clock), go_on, lambda: False)
+        throttle = Throttle(cast(Any, clock), go_on, lambda: False, lambda _error: None)
         throttle.use([limiter])
         limiter.take(1, 0)
         assert not throttle.admits()

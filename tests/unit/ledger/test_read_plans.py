@@ -9,6 +9,8 @@ import pytest
 from ledger_stores import MINIATURE, Listener, append
 from simulated_io import SimulatedDisk, Simulation, simulated_io
 
+from magnetar.invariants import BrokenInvariant
+from magnetar.io.waiting import sleep
 from magnetar.ledger.embedded.reader import EntriesDamaged, SegmentReader, entries_of_part
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.embedded.store import EmbeddedLedgerStore
@@ -187,3 +189,21 @@ async def _sleep(simulation: Simulation, seconds: float) -> None:
     passed = simulation.loop.create_future()
     simulation.loop.call_later(seconds, passed.set_result, None)
     await passed
+
+
+@pytest.mark.plants
+def test_the_release_of_a_plan_whose_segments_were_not_kept_fails() -> None:
+    simulation = simulated_io(8)
+
+    async def scenario() -> None:
+        store = await _open(simulation)
+        writer = await _filled(store)
+        plan = store.read_plans.make([(writer.ledger_id, 0, ENTRIES - 1)], 60)
+        await sleep(simulation.io.loop, 10.0)
+        for segment_id in {part.segment_id for part in plan.ranges}:
+            store._reads.unpin(segment_id)
+        with pytest.raises(BrokenInvariant, match=r"pins of segment .*: expected at least 0, found -1"):
+            store.read_plans.release(plan.plan_id)
+        await store.close()
+
+    simulation.loop.run_until(scenario())

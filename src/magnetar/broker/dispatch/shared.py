@@ -268,7 +268,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         if chunked:
             consumer, count = self._chunks.receiver(run, range(first, end), consumer)
             if not count:
-                self._chunks.wait(consumer, (ledger_id, run.first_entry_id + first))
+                self._wait_for_holder(consumer, (ledger_id, run.first_entry_id + first))
                 return first + 1
         kept = False
         if timed or self.delays is not None:
@@ -372,8 +372,8 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         if chunked:
             consumer, together = self._chunks.receiver(run, chosen, consumer)
             if not together:
-                self._chunks.wait(consumer, waiting[0])
                 self.replay.discard(waiting[0])
+                self._wait_for_holder(consumer, waiting[0])
                 return
             chosen = chosen[:together]
         count = consumer.entries_within_permits(sizes, len(chosen), self._allowance(consumer))
@@ -426,6 +426,14 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
 
     def _wait_as_due(self, position: Position, _hashed: int) -> None:
         self.replay.add(position)
+
+    def _wait_for_holder(self, consumer: AnyConsumer, position: Position) -> None:
+        """Lets a chunk wait until the consumer of its message is ready."""
+        if consumer not in self.consumers:
+            self._violated(f"consumer of the chunk {position}", "a connected one", consumer.name)
+        if position in self.replay:
+            self._violated(f"lists in which the chunk {position} waits", 1, 2)
+        self._chunks.wait(consumer, position)
 
     def _nothing_new(self) -> Reason:
         waiting = self._chunks.waiting

@@ -13,7 +13,7 @@ from enum import Enum
 
 from magnetar.broker.flow.rate_limits import TokenBucket
 from magnetar.broker.policies.values import DispatchRate
-from magnetar.invariants import must
+from magnetar.invariants import Fail, must, violated
 from magnetar.io.interfaces import Cancellable, Clock
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryRun
@@ -135,9 +135,13 @@ class DispatchLimiter:
 
     def wait(self, throttle: Throttle) -> None:
         """Adds a throttle at the end of the queue; it goes on when there is room again."""
+        before = len(self._row)
         self._row[throttle] = None
         if self._timer is None and not self._serving:
             self._plan()
+            if before:
+                what = f"dispatchers that wait for the limit of the {self.kind.value.lower()} without a timer"
+                violated(throttle.fail, what, 0, before)
 
     def leave(self, throttle: Throttle) -> None:
         """Removes a throttle from the queue."""
@@ -186,6 +190,7 @@ class Throttle:
 
     :param go_on: makes its dispatcher send what it can
     :param caught_up: whether the subscription is near the end of its topic
+    :param fail: ends the topic after a mistake in the program
     """
 
     def __init__(
@@ -193,6 +198,7 @@ class Throttle:
         clock: Clock,
         go_on: Callable[[], None],
         caught_up: Callable[[], bool],
+        fail: Fail,
         *,
         count_messages: bool = True,
         bound_if_caught_up: bool = True,
@@ -200,6 +206,7 @@ class Throttle:
         self._clock = clock
         self._go_on = go_on
         self._caught_up = caught_up
+        self.fail = fail
         self.count_messages = count_messages
         """A batch counts as its number of messages; otherwise as one."""
         self.bound_if_caught_up = bound_if_caught_up
@@ -277,6 +284,8 @@ class Throttle:
         if not self._bound:
             return
         counted = messages if self.count_messages else entries
+        if counted < 0 or size < 0:
+            violated(self.fail, "messages and bytes sent within a limit", "at least 0", (counted, size))
         for limiter in self.limiters:
             limiter.take(counted, size)
 

@@ -14,6 +14,7 @@ from magnetar.broker.flow.rates import Timings
 from magnetar.broker.policies.records import CLUSTERS, Clusters
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.errors import BrokerError
+from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Io, Loop
 from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import outcome
@@ -24,6 +25,7 @@ from magnetar.protocol.hot_replication import ReplicationRun
 
 if TYPE_CHECKING:
     from magnetar.broker.flow.loop_budget import BudgetTaker
+    from magnetar.broker.replication.remote_producer import BaseReplicator
     from magnetar.client.client import Client
 
 log = logging.getLogger(__name__)
@@ -210,6 +212,8 @@ class InFlightBytes:
         self._loop = loop
         self._limit = limit
         self.used = 0
+        self._of: dict[BaseReplicator, int] = {}
+        """The bytes of each replicator that has sent some."""
         self._waiting: dict[BudgetTaker, None] = {}
         self._planned = False
 
@@ -230,11 +234,20 @@ class InFlightBytes:
         """Removes a waiting replicator."""
         self._waiting.pop(taker, None)
 
-    def take(self, size: int) -> None:
+    def take(self, replicator: BaseReplicator, size: int) -> None:
+        self._of[replicator] = self._of.get(replicator, 0) + size
         self.used += size
 
-    def release(self, size: int) -> None:
+    def release(self, replicator: BaseReplicator, size: int) -> None:
+        left = self._of.pop(replicator, 0) - size
+        if left > 0:
+            self._of[replicator] = left
         self.used -= size
+        if left < 0:
+            # Counted again, so that the other replicators go on.
+            self.used = sum(self._of.values())
+            what = f"bytes in flight of {replicator.topic.full_name} to {replicator.where}"
+            violated(replicator.topic.fail, what, "at least 0", left)
         if self._waiting and not self._planned:
             self._planned = True
             self._loop.call_soon(self._serve)
@@ -244,6 +257,12 @@ class InFlightBytes:
         waiting, self._waiting = self._waiting, {}
         for taker in waiting:
             taker.go_on()
+
+    def check(self) -> None:
+        """:raises BrokenInvariant: the total differs from the bytes of all replicators"""
+        sizes = self._of.values()
+        must(self.used == sum(sizes), self.used, "bytes are in flight, and replicators have sent", sum(sizes))
+        must(all(size > 0 for size in sizes), "a replicator without bytes in flight is kept")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class PassingReplicator(BaseReplicator):
     """The replicator of one loaded non-persistent topic to one other cluster."""
 
     def __init__(self, common: Common, topic: NonPersistentTopic, remote: str) -> None:
-        self.topic = topic
+        self.topic: NonPersistentTopic = topic
         self.remote = remote
         self.sent = Rate()
         self.dropped = Rate()
@@ -53,7 +53,7 @@ class PassingReplicator(BaseReplicator):
         self._there.backoff.reset()
 
     def detached(self) -> None:
-        self._bytes.release(self._in_flight_size)
+        self._bytes.release(self, self._in_flight_size)
         self._in_flight = self._in_flight_size = 0
 
     def receipts(self, run: ReceiptRun) -> None:
@@ -64,7 +64,7 @@ class PassingReplicator(BaseReplicator):
         share = self._in_flight_size * run.count // self._in_flight
         self._in_flight -= run.count
         self._in_flight_size -= share
-        self._bytes.release(share)
+        self._bytes.release(self, share)
         self._last_receipt = self._loop.time()
 
     def go_on(self) -> None:
@@ -117,7 +117,7 @@ class PassingReplicator(BaseReplicator):
             self._last_receipt = self._loop.time()
         self._in_flight += encoding.sent
         self._in_flight_size += len(frames)
-        self._bytes.take(len(frames))
+        self._bytes.take(self, len(frames))
         self.sent.messages += encoding.messages
         self.sent.bytes += len(frames)
         connection.send(frames)

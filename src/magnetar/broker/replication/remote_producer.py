@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.replication.clusters import Common, RemoteCluster
 from magnetar.broker.schemas.data import fill_wire, version_from_bytes
@@ -28,6 +28,9 @@ from magnetar.naming.replicators import producer_name
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+if TYPE_CHECKING:
+    from magnetar.broker.topics.any_topic import AnyTopic
 
 log = logging.getLogger(__name__)
 
@@ -409,6 +412,7 @@ class RemoteProducer:
 class BaseReplicator:
     """The properties that replicators of all kinds expose of their remote producer."""
 
+    topic: AnyTopic
     _there: RemoteProducer
 
     @property

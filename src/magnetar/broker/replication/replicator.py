@@ -61,7 +61,7 @@ class Replicator(BaseReplicator):
     not send."""
 
     def __init__(self, common: Common, topic: Topic, remote: str, cursor: Cursor) -> None:
-        self.topic = topic
+        self.topic: Topic = topic
         self.remote = remote
         self.cursor = cursor
         self.sent = Rate()
@@ -173,7 +173,7 @@ class Replicator(BaseReplicator):
     def _in_flight_cleared(self) -> None:
         size = self._in_flight.size
         self._in_flight = _NOTHING
-        self._bytes.release(size)
+        self._bytes.release(self, size)
 
     def receipts(self, run: ReceiptRun) -> None:
         connection, in_flight = self._there.connection, self._in_flight
@@ -187,7 +187,7 @@ class Replicator(BaseReplicator):
             raise FrameError(
                 f"{self.remote} confirmed another entry for {self._there.name} than the oldest one"
             )
-        self._bytes.release(before - in_flight.size)
+        self._bytes.release(self, before - in_flight.size)
         if count:
             self._there.backoff.reset()
             self._oldest_sent = self._loop.time()
@@ -316,7 +316,7 @@ class Replicator(BaseReplicator):
         elif rate.limited:
             clock = self._io.clock
             self._limiter = DispatchLimiter(self.topic.wheel, clock, LimitedBy.REPLICATOR, rate)
-            self._throttle = Throttle(clock, self.go_on, lambda: False)
+            self._throttle = Throttle(clock, self.go_on, lambda: False, self.topic.fail)
             self._throttle.use((self._limiter,))
 
     def _blocked(self) -> bool:
@@ -411,7 +411,7 @@ class Replicator(BaseReplicator):
                     in_flight = self._in_flight = InFlight()
             before = in_flight.size
             in_flight.add(encoding, first, stopped_at, run.ledger_id, run.first_entry_id)
-            self._bytes.take(in_flight.size - before)
+            self._bytes.take(self, in_flight.size - before)
             connection.send(frames)
             if self._throttle is not None:
                 self._throttle.take(encoding.sent, encoding.messages, len(frames))

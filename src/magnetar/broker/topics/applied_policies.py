@@ -133,7 +133,10 @@ class TopicDispatchRates:
             return None
         cursors = self._cursors
         throttle = known or Throttle(
-            self._clock, subscription.read_more, lambda: cursors.is_near_end(subscription.cursor)
+            self._clock,
+            subscription.read_more,
+            lambda: cursors.is_near_end(subscription.cursor),
+            subscription.fail,
         )
         throttle.use(limiters)
         throttle.count_messages = self._settings.throttle_by_message

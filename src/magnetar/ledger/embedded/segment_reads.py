@@ -41,7 +41,7 @@ class SegmentReads:
         self._pins[segment_id] = self._pins.get(segment_id, 0) + 1
 
     def unpin(self, segment_id: int) -> None:
-        left = self._pins[segment_id] - 1
+        left = self._pins.get(segment_id, 0) - 1
         if left < 0:
             violated(None, f"pins of segment {segment_id}", "at least 0", left)
         if left:
