@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 import magnetar.http.metrics
-from magnetar.broker.stats.figure_table import KINDS, figures_of
-from magnetar.broker.stats.figures import ManagedLedgerMetrics, MetricsSnapshot, TopicMetrics
+from magnetar.broker.stats.figure_table import KINDS, figures_of, subscription_json
+from magnetar.broker.stats.figures import (
+    ManagedLedgerMetrics,
+    MetricsSnapshot,
+    SubscriptionMetrics,
+    TopicMetrics,
+)
 from magnetar.telemetry.instruments import InstrumentKind
 
 HELP = Path(magnetar.http.metrics.__file__).with_name("help.tsv")
@@ -34,6 +39,14 @@ def test_each_row_has_an_attribute_and_known_names(kind: str) -> None:
     for levels in ("both", "topic", ""), ("both", "namespace"):
         printed = [row.prometheus for row in rows if row.prometheus and row.level in levels]
         assert len(printed) == len(set(printed))
+
+
+def test_figures_keep_their_types_in_json() -> None:
+    now = SubscriptionMetrics("s", rate_out=1.0, backlog=2, blocked_on_unacked=True)
+    found = subscription_json(now)
+    assert (found["msgRateOut"], found["msgBacklog"]) == (1.0, 2)
+    assert found["blockedSubscriptionOnUnackedMsgs"] is True
+    assert "backlogSize" not in found
 
 
 def test_figures_of_the_broker_are_found_in_a_snapshot() -> None:

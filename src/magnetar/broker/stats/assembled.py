@@ -12,7 +12,8 @@ from typing import Any
 from magnetar.broker.dispatch.non_persistent import NonPersistentKeyShared
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.schemas.storage import SchemaStorage
-from magnetar.broker.stats.figures import ProducerMetrics, SubscriptionMetrics
+from magnetar.broker.stats.figure_table import subscription_json, topic_json
+from magnetar.broker.stats.figures import ProducerMetrics, SubscriptionMetrics, TopicMetrics
 from magnetar.broker.stats.taken import (
     of_non_persistent_subscription,
     of_non_persistent_topic,
@@ -70,8 +71,6 @@ _BY_NAME = frozenset(("subscriptions", "replication"))
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))
 """Objects with string values by such names; the first partition's values are taken."""
 NOTHING_STORED: Json = {
-    "storageSize": 0,
-    "backlogSize": 0,
     "backlogQuotaLimitSize": 0,
     "backlogQuotaLimitTime": 0,
     "oldestBacklogMessageAgeSeconds": 0,
@@ -79,14 +78,7 @@ NOTHING_STORED: Json = {
     "nonContiguousDeletedMessagesRangesSerializedSize": 0,
 }
 _NOTHING_WAITS: Json = {
-    "msgRateRedeliver": 0.0,
-    "msgBacklog": 0,
     "backlogSize": 0,
-    "msgBacklogNoDelayed": 0,
-    "blockedSubscriptionOnUnackedMsgs": False,
-    "msgInReplay": 0,
-    "unackedMessages": 0,
-    "lastMarkDeleteAdvancedTimestamp": 0,
     # True for every subscription of such a topic: none outlives the broker.
     "isDurable": False,
     "durable": False,
@@ -241,17 +233,7 @@ _LARGEST = frozenset(
 _OF_NO_PARTITION: Mapping[str, object] = {
     **TOPIC_ZEROES,
     **NOTHING_STORED,
-    "msgRateIn": 0.0,
-    "msgThroughputIn": 0.0,
-    "msgRateOut": 0.0,
-    "msgThroughputOut": 0.0,
-    "bytesInCounter": 0,
-    "msgInCounter": 0,
-    "bytesOutCounter": 0,
-    "msgOutCounter": 0,
-    "averageMsgSize": 0.0,
     "msgChunkPublished": False,
-    "publishRateLimitedTimes": 0,
     "publishers": [],
     "waitingPublishers": 0,
     "subscriptions": {},
@@ -265,7 +247,7 @@ def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     Figures are summed; producers, consumers and subscriptions of the same name count as one.
     """
     if not parts:
-        return deepcopy(dict(_OF_NO_PARTITION))
+        return {**topic_json(TopicMetrics("", "")), **deepcopy(dict(_OF_NO_PARTITION))}
     total: dict[str, Any] = {}
     for stats in parts:
         _add(total, stats)
@@ -340,14 +322,7 @@ def subscription_stats(subscription: NonPersistentSubscription, now: Subscriptio
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
         **_NOTHING_WAITS,
-        "msgRateOut": now.rate_out,
-        "msgThroughputOut": now.throughput_out,
-        "bytesOutCounter": now.bytes_out,
-        "msgOutCounter": now.messages_out,
-        "messageAckRate": now.ack_rate,
-        "lastConsumedFlowTimestamp": now.last_consumed_flow_ms,
-        "lastConsumedTimestamp": now.last_consumed_ms,
-        "lastAckedTimestamp": now.last_acked_ms,
+        **subscription_json(now),
         "consumers": [],
         "subscriptionProperties": subscription.properties,
         "msgDropRate": now.drop_rate,
@@ -377,18 +352,19 @@ def stats_of_non_persistent(
     )
     now = of_non_persistent_topic(topic, taken)
     producers = list(zip(topic.producers.local(), now.producers, strict=True)) if publishers else []
-    stats = {
+    found: list[Json] = []
+    stats: Json = {
         **TOPIC_ZEROES,
-        **NOTHING_STORED,
         **traffic_stats(topic, now),
-        "publishers": list[Json](),
+        **NOTHING_STORED,
+        "publishers": found,
         "subscriptions": subscriptions,
         "msgDropRate": topic.drops.per_second + sum(s.drop_rate for s in now.subscriptions),
         "replication": replication_stats(topic),
         "ownerBroker": owner,
     }
     for pair in producers:
-        stats["publishers"].append(publisher_stats(*pair))
+        found.append(publisher_stats(*pair))
         yield
     return stats
 

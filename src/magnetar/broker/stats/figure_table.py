@@ -1,9 +1,10 @@
 """The names of figures outside: ``figures.tsv`` declares each figure once, with all of its names.
 
 Columns: the object that has the figure; its attribute in :mod:`magnetar.broker.stats.figures` (none: always
-zero, for features that do not exist); ``whole`` or ``real``; the name in ``/metrics``, and whether topics,
-sums of namespaces or both have it there; the name of the sum over all topics; the name in OpenTelemetry, the
-kind of instrument, the unit (UCUM) and additional attributes.
+zero, for features that do not exist); ``whole`` or ``real``; the name in the JSON of statistics (after a
+change run ``python tools/generate_statistics.py``); the name in ``/metrics``, and whether topics, sums of
+namespaces or both have it there; the name of the sum over all topics; the name in OpenTelemetry, the kind of
+instrument, the unit (UCUM) and additional attributes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from magnetar.broker.stats.figures import (
 )
 from magnetar.lazy_dataclass import dataclass
 
-__all__ = ["KINDS", "FigureRow", "figures_of"]
+__all__ = [
+    "KINDS",
+    "FigureRow",
+    "consumer_json",
+    "figures_of",
+    "producer_json",
+    "subscription_json",
+    "topic_json",
+]
 
 Number = int | float
 KINDS: Mapping[str, type] = {
@@ -67,7 +76,9 @@ def figures_of(kind: str) -> tuple[FigureRow, ...]:
     """Returns the figures of ``topic``, ``subscription``, ``managed ledger``, …, in the table's order."""
     rows = []
     for line in Path(__file__).with_name("figures.tsv").read_text("utf-8").splitlines()[1:]:
-        of, figure, number, prometheus, level, total, otlp, instrument, unit, attributes = line.split("\t")
+        of, figure, number, _json, prometheus, level, total, otlp, instrument, unit, attributes = line.split(
+            "\t"
+        )
         if of == kind:
             pairs = (pair.split("=") for pair in attributes.split(",") if pair)
             names = (prometheus, level, total, otlp, instrument, unit)
@@ -81,3 +92,79 @@ def _getter(figure: str, number: str) -> Callable[[object], Number]:
     get = attrgetter(figure)
     make = float if number == "real" else int
     return lambda measured: make(get(measured))
+
+
+# Written by tools/generate_statistics.py: the figures of an object in JSON, as literals because thousands of
+# consumers have them.
+
+
+def topic_json(now: TopicMetrics) -> dict[str, object]:
+    return {
+        "msgRateIn": now.rate_in,
+        "msgRateOut": now.rate_out,
+        "msgThroughputIn": now.throughput_in,
+        "msgThroughputOut": now.throughput_out,
+        "bytesInCounter": now.bytes_in,
+        "msgInCounter": now.messages_in,
+        "storageSize": now.storage_size,
+        "backlogSize": now.backlog_bytes,
+        "offloadedStorageSize": now.offloaded_bytes,
+        "delayedMessageIndexSizeInBytes": now.delay_index_bytes,
+        "averageMsgSize": now.average_message_size,
+        "backlogQuotaLimitSize": now.backlog_quota_bytes,
+        "backlogQuotaLimitTime": now.backlog_quota_seconds,
+        "publishRateLimitedTimes": now.publish_rate_limited,
+        "msgOutCounter": now.messages_out,
+        "bytesOutCounter": now.bytes_out,
+    }
+
+
+def subscription_json(now: SubscriptionMetrics) -> dict[str, object]:
+    return {
+        "msgBacklog": now.backlog,
+        "msgBacklogNoDelayed": now.backlog_no_delayed,
+        "msgDelayed": now.delayed,
+        "msgInReplay": now.in_replay,
+        "msgRateRedeliver": now.rate_redeliver,
+        "unackedMessages": now.unacked_messages,
+        "blockedSubscriptionOnUnackedMsgs": now.blocked_on_unacked,
+        "msgRateOut": now.rate_out,
+        "messageAckRate": now.ack_rate,
+        "msgThroughputOut": now.throughput_out,
+        "bytesOutCounter": now.bytes_out,
+        "msgOutCounter": now.messages_out,
+        "lastExpireTimestamp": now.last_expire_ms,
+        "lastAckedTimestamp": now.last_acked_ms,
+        "lastConsumedFlowTimestamp": now.last_consumed_flow_ms,
+        "lastConsumedTimestamp": now.last_consumed_ms,
+        "lastMarkDeleteAdvancedTimestamp": now.last_mark_delete_advanced_ms,
+        "msgRateExpired": now.rate_expired,
+        "totalMsgExpired": now.total_expired,
+        "delayedMessageIndexSizeInBytes": now.delay_index_bytes,
+        "filterProcessedMsgCount": now.filter_processed,
+        "filterAcceptedMsgCount": now.filter_accepted,
+        "filterRejectedMsgCount": now.filter_rejected,
+        "filterRescheduledMsgCount": now.filter_rescheduled,
+    }
+
+
+def consumer_json(now: ConsumerMetrics) -> dict[str, object]:
+    return {
+        "msgRateRedeliver": now.rate_redeliver,
+        "unackedMessages": now.unacked_messages,
+        "blockedConsumerOnUnackedMsgs": now.blocked_on_unacked,
+        "msgRateOut": now.rate_out,
+        "messageAckRate": now.ack_rate,
+        "msgThroughputOut": now.throughput_out,
+        "availablePermits": now.available_permits,
+        "bytesOutCounter": now.bytes_out,
+        "msgOutCounter": now.messages_out,
+    }
+
+
+def producer_json(now: ProducerMetrics) -> dict[str, object]:
+    return {
+        "msgRateIn": now.rate_in,
+        "msgThroughputIn": now.throughput_in,
+        "averageMsgSize": now.average_message_size,
+    }

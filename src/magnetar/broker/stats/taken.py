@@ -102,7 +102,7 @@ def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
     now = _of_any_subscription(subscription)
     dispatcher, filters = subscription.dispatcher, subscription.filters
     now.backlog = now.backlog_no_delayed = subscription.backlog()
-    now.rate_redeliver = sum(c.rate_redeliver for c in now.consumers)
+    now.rate_redeliver = sum((c.rate_redeliver for c in now.consumers), 0.0)
     now.unacked_messages = subscription.unacked_messages()
     if isinstance(dispatcher, ManyConsumersDispatcher):
         now.in_replay = len(dispatcher.replay)

@@ -12,6 +12,7 @@ from magnetar.broker.consumers.consumer import AnyConsumer
 from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
 from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.publishing.producer import Producer
+from magnetar.broker.stats.figure_table import consumer_json, producer_json, subscription_json, topic_json
 from magnetar.broker.stats.figures import ConsumerMetrics, ProducerMetrics, SubscriptionMetrics, TopicMetrics
 from magnetar.broker.stats.taken import of_subscription, of_topic, replication_stats
 from magnetar.broker.subscriptions.base import AnyDispatcher, BaseSubscription
@@ -35,10 +36,6 @@ SUBSCRIPTION_ZEROES: Json = {
     "chunkedMessageRate": 0.0,
     "type": "None",
     "earliestMsgPublishTimeInBacklog": 0,
-    "msgDelayed": 0,
-    "msgRateExpired": 0.0,
-    "totalMsgExpired": 0,
-    "lastExpireTimestamp": 0,
     "isReplicated": False,
     "replicated": False,
     "allowOutOfOrderDelivery": False,
@@ -46,11 +43,6 @@ SUBSCRIPTION_ZEROES: Json = {
     "drainingHashesCount": 0,
     "drainingHashesClearedTotal": 0,
     "drainingHashesUnackedMessages": 0,
-    "delayedMessageIndexSizeInBytes": 0,
-    "filterProcessedMsgCount": 0,
-    "filterAcceptedMsgCount": 0,
-    "filterRejectedMsgCount": 0,
-    "filterRescheduledMsgCount": 0,
     "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
     "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
     "dispatchThrottledMsgEventsByTopicLimit": 0,
@@ -65,9 +57,8 @@ _LIMITS = ("Subscription", "Topic", "Broker")
 
 
 def offload_stats(offloader: Offloader | None) -> Json:
-    """Returns what is in tiered storage, and when a ledger was last offloaded."""
+    """Returns when a ledger was last offloaded, or failed to be, since the topic was loaded."""
     return {
-        "offloadedStorageSize": 0 if offloader is None else offloader.bytes,
         "lastOffloadLedgerId": 0 if offloader is None else offloader.last_ledger_id,
         "lastOffloadSuccessTimeStamp": 0 if offloader is None else offloader.last_success_ms,
         "lastOffloadFailureTimeStamp": 0 if offloader is None else offloader.last_failure_ms,
@@ -84,7 +75,6 @@ TOPIC_ZEROES: Json = {
     "abortedTxnCount": 0,
     "committedTxnCount": 0,
     "replication": {},
-    "delayedMessageIndexSizeInBytes": 0,
     "compaction": {
         "lastCompactionRemovedEventCount": 0,
         "lastCompactionSucceedTimestamp": 0,
@@ -97,9 +87,7 @@ TOPIC_ZEROES: Json = {
 def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
     return {
         "accessMode": producer.access_mode.name,
-        "msgRateIn": now.rate_in,
-        "msgThroughputIn": now.throughput_in,
-        "averageMsgSize": now.average_message_size,
+        **producer_json(now),
         "chunkedMessageRate": producer.chunks.per_second,
         "producerId": producer.producer_id,
         "supportsPartialProducer": producer.partial_producer,
@@ -147,18 +135,10 @@ def _key_shared_subscription(dispatcher: object) -> Json:
 def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics, dispatcher: AnyDispatcher | None) -> Json:
     """:param dispatcher: the dispatcher of its subscription"""
     return {
-        "msgRateOut": now.rate_out,
-        "msgThroughputOut": now.throughput_out,
-        "bytesOutCounter": now.bytes_out,
-        "msgOutCounter": now.messages_out,
-        "msgRateRedeliver": now.rate_redeliver,
-        "messageAckRate": now.ack_rate,
+        **consumer_json(now),
         "chunkedMessageRate": 0.0,
         "consumerName": consumer.name,
-        "availablePermits": now.available_permits,
-        "unackedMessages": now.unacked_messages,
         "avgMessagesPerEntry": consumer.average_messages_per_entry(),
-        "blockedConsumerOnUnackedMsgs": now.blocked_on_unacked,
         **_key_shared_consumer(consumer, dispatcher),
         "address": f"/{consumer.address}",
         "connectedSince": iso_time(consumer.connected_ms),
@@ -210,27 +190,8 @@ def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, 
     persisted = subscription.topic.managed_ledger.settings.max_unacked_ranges_to_persist
     stats: Json = {
         **SUBSCRIPTION_ZEROES,
-        "msgRateOut": now.rate_out,
-        "msgThroughputOut": now.throughput_out,
-        "bytesOutCounter": now.bytes_out,
-        "msgOutCounter": now.messages_out,
-        "msgRateRedeliver": float(now.rate_redeliver),
-        "messageAckRate": now.ack_rate,
-        "msgBacklog": now.backlog,
+        **subscription_json(now),
         "backlogSize": cursor.backlog_bytes() if backlog_size else -1,
-        "msgBacklogNoDelayed": now.backlog_no_delayed,
-        "msgDelayed": now.delayed,
-        "delayedMessageIndexSizeInBytes": now.delay_index_bytes,
-        "blockedSubscriptionOnUnackedMsgs": now.blocked_on_unacked,
-        "msgInReplay": now.in_replay,
-        "unackedMessages": now.unacked_messages,
-        "lastConsumedFlowTimestamp": now.last_consumed_flow_ms,
-        "lastConsumedTimestamp": now.last_consumed_ms,
-        "lastAckedTimestamp": now.last_acked_ms,
-        "lastMarkDeleteAdvancedTimestamp": now.last_mark_delete_advanced_ms,
-        "msgRateExpired": now.rate_expired,
-        "totalMsgExpired": now.total_expired,
-        "lastExpireTimestamp": now.last_expire_ms,
         "consumers": [],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
@@ -239,10 +200,6 @@ def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, 
         "subscriptionProperties": subscription.properties,
         "isReplicated": subscription.replicated,
         "replicated": subscription.replicated,
-        "filterProcessedMsgCount": now.filter_processed,
-        "filterAcceptedMsgCount": now.filter_accepted,
-        "filterRejectedMsgCount": now.filter_rejected,
-        "filterRescheduledMsgCount": now.filter_rescheduled,
         **{
             f"dispatchThrottled{'Msg' if messages else 'Bytes'}EventsBy{whose}Limit": count
             for (whose, messages), count in now.held_back.items()
@@ -258,21 +215,12 @@ def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, 
 
 
 def traffic_stats(topic: AnyTopic, now: TopicMetrics) -> Json:
-    """Returns what came in and went out, for either kind of topic."""
+    """Returns the figures of either kind of topic, and what waits to be published."""
     return {
-        "msgRateIn": now.rate_in,
-        "msgThroughputIn": now.throughput_in,
-        "msgRateOut": now.rate_out,
-        "msgThroughputOut": now.throughput_out,
-        "bytesInCounter": now.bytes_in,
-        "msgInCounter": now.messages_in,
-        "bytesOutCounter": topic.rate_out.bytes,
-        "msgOutCounter": topic.rate_out.messages,
-        "averageMsgSize": now.average_message_size,
+        **topic_json(now),
         "msgChunkPublished": topic.producers.chunks_published
         or any(p.chunks.messages for p in topic.producers.values()),
         "waitingPublishers": topic.access.waiting,
-        "publishRateLimitedTimes": now.publish_rate_limited,
         **({"topicEpoch": topic.access.epoch} if topic.access.epoch is not None else {}),
     }
 
@@ -296,10 +244,6 @@ def topic_stats(
         **TOPIC_ZEROES,
         **traffic_stats(topic, now),
         **offload_stats(topic.managed_ledger.offloader),
-        "storageSize": now.storage_size,
-        "backlogSize": now.backlog_bytes,
-        "backlogQuotaLimitSize": now.backlog_quota_bytes,
-        "backlogQuotaLimitTime": now.backlog_quota_seconds,
         "publishers": list[Json](),
         "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
         "subscriptions": subscriptions,
@@ -308,9 +252,6 @@ def topic_stats(
         ),
         "nonContiguousDeletedMessagesRangesSerializedSize": sum(
             s["nonContiguousDeletedMessagesRangesSerializedSize"] for s in subscriptions.values()
-        ),
-        "delayedMessageIndexSizeInBytes": sum(
-            s["delayedMessageIndexSizeInBytes"] for s in subscriptions.values()
         ),
         "ownerBroker": owner,
         "replication": replication_stats(topic),
