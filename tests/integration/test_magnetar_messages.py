@@ -41,6 +41,10 @@ KEYS = Path(__file__).parent / "semantics" / "keys"
 PAGE = Path(__file__).parents[2] / "docs" / "command-lines.md"
 _SECTIONS = ("### Messages", "### Watching topics")
 WAIT_SECONDS = 30
+WARNING = (
+    "warning: a topic that is not used is deleted after 60 s, with its messages; keep it with set-retention, "
+    "or set-inactive-topic-policies --disable-delete-while-inactive\n"
+)
 
 
 class Order(Record):  # type: ignore[misc]
@@ -91,7 +95,9 @@ def magnetar(*arguments: str, given: str = "") -> subprocess.CompletedProcess[st
 
 def printed(*arguments: str, given: str = "") -> list[str]:
     ended = magnetar(*arguments, given=given)
-    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    # Here, no topic has a subscription when the command publishes to it.
+    said = f"magnetar: {WARNING}" if arguments[0] == "produce" else ""
+    assert (ended.returncode, ended.stderr) == (0, said), ended
     return ended.stdout.splitlines()
 
 
@@ -375,7 +381,8 @@ def test_commands_of_the_page(server: Server) -> None:
             timeout=2 * WAIT_SECONDS,
             check=False,
         )
-        assert (ended.returncode, ended.stderr) == (0, ""), each
+        said = f"magnetar: {WARNING}" if "magnetar produce" in each else ""
+        assert (ended.returncode, ended.stderr) == (0, said), each
         found.append(ended.stdout.splitlines())
     sent, last, again, replayed, top = found
     assert (len(sent), len(again)) == (2, 2)
@@ -466,6 +473,47 @@ def test_produced_and_consumed(client: Any, topic: str, tmp_path: Path) -> None:
     kept = records(*left, "--no-ack")
     assert records(*left) == kept
     assert [each.get("content", each.get("hex")) for each in kept] == ["three", "ff", "four"]
+
+
+def pulsar_client(*arguments: str) -> str:
+    """Returns what the command writes to standard error."""
+    command = [sys.executable, "-m", "magnetar.cli.pulsar_client", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended
+    return ended.stderr
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_topic_that_is_deleted_soon_is_told_with_the_first_messages(
+    admin: AdminClient, client: Any, server: Server, topic: str, partitions: int
+) -> None:
+    if partitions:
+        admin.create_partitioned_topic(topic, partitions)
+    sent = "1 messages successfully produced\n"
+    assert pulsar_client("produce", "-m", "x", topic) == f"pulsar-client: {WARNING}{sent}"
+    assert magnetar("produce", topic, "x").stderr == f"magnetar: {WARNING}"
+    # The addresses may belong to different clusters.
+    alone = {"PULSAR_ADMIN_URL": ""}
+    ended = subprocess.run(
+        [sys.executable, "-m", "magnetar", "produce", topic, "x", "--url", server.url],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+        env=os.environ | alone,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    client.subscribe(topic, "s")
+    assert pulsar_client("produce", "-m", "x", topic) == sent
+    assert magnetar("produce", topic, "x").stderr == ""
+
+
+def test_messages_are_published_though_nobody_answers_about_the_topic(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULSAR_ADMIN_URL", "http://127.0.0.1:1")
+    ended = magnetar("produce", topic, "x")
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_replayed(client: Any, topic: str) -> None:

@@ -27,6 +27,8 @@ _ENVIRONMENT = {
 }
 _ADMIN_URL = "http://localhost:8080"
 _SERVICE_URL = "pulsar://localhost:6650"
+_WARNING_SECONDS = 2.0
+"""The longest wait for a warning."""
 _OWN_FACTORY = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
 Flags = Mapping[str, str | bool | None]
 """Flags of the command line, by the keys of ``client.conf``; None and False: not given."""
@@ -56,6 +58,22 @@ class ClusterAccess:
             timeout_seconds=timeout_seconds,
             warn=warn,
         )
+
+    def warn_of_deletion(self, topic: str, warn: Callable[[str], None]) -> None:
+        """Passes on the broker's warning if a topic has no subscription and is deleted soon.
+
+        There is no warning if the admin interface does not answer or refuses: publishing needs neither the
+        interface nor the permission to look at topics. It is not asked if only one of the addresses is the
+        default one, as they may belong to different clusters.
+        """
+        from magnetar.admin_client import AdminError, topic_path
+
+        if (self.service_url == _SERVICE_URL) != (self.admin_url == _ADMIN_URL):
+            return
+        try:
+            self.http(timeout_seconds=_WARNING_SECONDS, warn=warn).ask("GET", topic_path(topic) + "/explain")
+        except AdminError:
+            return
 
     def client_options(self) -> dict[str, Any]:
         """Returns arguments of ``magnetar.client.Client``."""

@@ -22,6 +22,10 @@ _COMMANDS: dict[
 }
 
 
+def _warn(sentence: str) -> None:
+    sys.stderr.write(f"pulsar-client: warning: {sentence}\n")
+
+
 def perform(parsed: argparse.Namespace) -> int:
     """Runs the command; returns the exit code: 0 success, 1 failed, 130 interrupted."""
     try:
@@ -44,6 +48,8 @@ def perform(parsed: argparse.Namespace) -> int:
             access.service_url, listener_name=parsed.listener_name, **access.client_options()
         ) as client:
             done = work(client, parsed, given)
+            if parsed.command == "produce":
+                access.warn_of_deletion(parsed.topic, _warn)
     except (AccessRefused, PulsarException, Refused, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise

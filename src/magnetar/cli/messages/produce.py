@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from magnetar.cli.command_lines import Refused
+from magnetar.cli.messages.lines import warn
 from magnetar.cli.messages.run import Ends, paced, run
 from magnetar.client.readable import id_text
 
@@ -32,6 +33,7 @@ def _produce(ends: Ends, parsed: argparse.Namespace) -> None:
     # Messages in arguments are checked before anything is sent.
     named = [_outgoing(each.encode("utf-8", "surrogateescape"), parsed) for each in parsed.messages]
     producer = ends.client.create_producer(parsed.topic)
+    ends.access.warn_of_deletion(parsed.topic, lambda sentence: warn(f"warning: {sentence}"))
     repeated = chain.from_iterable(repeat(named, parsed.count or 1))
     pace = paced(parsed.rate)
     for content, options in repeated if named else _of_lines(parsed):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from magnetar.admin_client import AdminClient, AdminError
-from magnetar.cli.cluster_access import AccessRefused, cluster_access, error_text
+from magnetar.cli.cluster_access import AccessRefused, ClusterAccess, cluster_access, error_text
 from magnetar.cli.command_lines import Refused, access_values
 from magnetar.cli.messages.lines import Print, SchemaDecoders, printer, warn
 from magnetar.cli.streams import discard_output
@@ -23,6 +23,7 @@ class Ends:
 
     client: Client
     admin: AdminClient
+    access: ClusterAccess
     private_key: CryptoKeyReader | None = None
     """The key for encrypted contents."""
 
@@ -37,7 +38,7 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
         access = cluster_access({**access_values(parsed), "brokerServiceUrl": parsed.url})
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
         with Client(access.service_url, **access.client_options()) as client:
-            work(Ends(client, admin, _private_key(parsed)), parsed)
+            work(Ends(client, admin, access, _private_key(parsed)), parsed)
     except BrokenPipeError:
         discard_output()
     except (AccessRefused, AdminError, PulsarException, InvalidName, Refused, OSError) as error:

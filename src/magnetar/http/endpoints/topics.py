@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.partitions import PartitionAdmin
-from magnetar.broker.admin.subscriptions import ExplainAdmin
 from magnetar.broker.admin.topics import TopicAdmin, TopicListAdmin
 from magnetar.broker.stats.assembled import StatsSelection
 from magnetar.errors import BrokerError, InvalidRequest
@@ -118,10 +117,31 @@ def _warning_of_deletion(create: Handler) -> Handler:
 
     async def handler(application: Application, request: Request) -> Response:
         answer = await create(application, request)
-        seconds = await application.admin.topics.seconds_unused(topic_of(request.variables))
-        return warned(answer, [_DELETED.format(seconds=seconds)] if seconds <= _SOON_SECONDS else ())
+        return await _warned_of_deletion(application, topic_of(request.variables), answer)
 
     return handler
+
+
+async def _warned_of_deletion(application: Application, topic: str, answer: Response) -> Response:
+    seconds = await application.admin.topics.seconds_unused(topic)
+    return warned(answer, [_DELETED.format(seconds=seconds)] if seconds <= _SOON_SECONDS else ())
+
+
+async def _explain(application: Application, request: Request) -> Response:
+    """Explains a topic; the answer also warns if no subscription keeps it and it is deleted soon."""
+    topic = topic_of(request.variables)
+    found = await application.admin.explaining.explain(topic, request.query.get("subscription") or None)
+    answer = json_response(found)
+    return answer if _has_subscriptions(found) else await _warned_of_deletion(application, topic, answer)
+
+
+def _has_subscriptions(explained: object) -> bool:
+    match explained:
+        case {"partitions": dict(parts)}:
+            return any(map(_has_subscriptions, parts.values()))
+        case {"subscriptions": dict(found)}:
+            return bool(found)
+    return False
 
 
 def _wanted(request: Request) -> StatsSelection:
@@ -180,10 +200,6 @@ def _removed(request: Request) -> Mapping[str, None]:
     if key is None:
         raise InvalidRequest("key is missing: it names the property to remove")
     return {key: None}
-
-
-def _explained(request: Request) -> str | None:
-    return request.query.get("subscription") or None
 
 
 def _status(found: tuple[str, str]) -> Response:
@@ -329,7 +345,7 @@ _ROWS: Sequence[Endpoint] = (
     Endpoint(
         "GET",
         "/{topic}/explain",
-        calls(ExplainAdmin.explain, TOPIC, _explained, answer=as_json),
+        _explain,
         "why messages do not arrive or cannot be published; Magnetar's own",
         T.GET_STATS,
         parameters=(Parameter("subscription", "text"),),
