@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -42,27 +42,28 @@ def aligned(lines: Sequence[Sequence[str]], *, numbers: bool = False) -> list[st
 
 def fitted(text: str, width: int) -> str:
     """Returns the text cut to ``width`` columns, with a sign for the missing part, or padded with blanks."""
-    missing = width - cells(text)
-    if missing >= 0:
-        return text + " " * missing
-    kept, taken = "", 0
-    for each in text:
-        if taken + _cells_of(each) >= width:
-            break
-        kept, taken = kept + each, taken + _cells_of(each)
-    return (kept + "…" + " " * (width - taken - 1)) if width else ""
+    if cells(text) <= width:
+        return text + " " * (width - cells(text))
+    kept, blanks = _kept(text, width)
+    return (kept + "…" + blanks) if width else ""
 
 
 def fitted_end(text: str, width: int) -> str:
     """As :func:`fitted`, but keeps the end of a text that is too long: names differ there."""
     if cells(text) <= width:
         return fitted(text, width)
-    kept, taken = "", 0
-    for each in reversed(text):
-        if taken + _cells_of(each) >= width:
+    kept, blanks = _kept(reversed(text), width)
+    return (blanks + "…" + kept[::-1]) if width else ""
+
+
+def _kept(letters: Iterable[str], width: int) -> tuple[str, str]:
+    """Returns the letters that fit beside the sign for the others, and the blanks that are left."""
+    kept, taken = "", 1
+    for each in letters:
+        if taken + _cells_of(each) > width:
             break
-        kept, taken = each + kept, taken + _cells_of(each)
-    return (" " * (width - taken - 1) + "…" + kept) if width else ""
+        kept, taken = kept + each, taken + _cells_of(each)
+    return kept, " " * (width - taken)
 
 
 def _cells_of(letter: str) -> int:

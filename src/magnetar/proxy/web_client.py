@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from magnetar.http.engine.message import MOST_BYTES, Abandoned
+from magnetar.http.engine.message import Abandoned, Arriving
 from magnetar.io.interfaces import ConnectingNetwork, Future, Loop, Transport
 from magnetar.io.waiting import fail, nobody_waits, settle
 from magnetar.lazy_dataclass import dataclass
@@ -38,61 +38,14 @@ class BrokerResponse:
         return next((value for known, value in self.headers if known == name), "")
 
 
-class ArrivingEvents:
-    """The server-sent events of a broker: see :class:`magnetar.http.engine.message.Streamed`.
-
-    While the client does not read, at most :data:`MOST_BYTES` and one more read from the socket wait here.
-    """
+class ArrivingEvents(Arriving):
+    """The server-sent events of a broker: see :class:`magnetar.http.engine.message.Streamed`."""
 
     def __init__(self, loop: Loop, exchange: Exchange) -> None:
-        self.seconds = 0.0
-        """Time without a byte after which the broker counts as lost; 0: no limit."""
+        super().__init__(loop, exchange.hold, Abandoned, 0.0, "the broker sent nothing for {seconds} s")
         self.ended: Callable[[], object] | None = None
         """Called once, when nothing more is passed on."""
-        self._loop = loop
         self._exchange = exchange
-        self._came = bytearray()
-        self._held = False
-        self._over = False
-        self._failure = ""
-        self._waiter: Future[None] | None = None
-
-    # called by the exchange
-
-    def feed(self, data: bytes | bytearray) -> None:
-        self._came += data
-        if len(self._came) > MOST_BYTES and not self._held:
-            self._held = True
-            self._exchange.hold(True)
-        self._wake()
-
-    def end(self) -> None:
-        self._over = True
-        self._wake()
-
-    def fail(self, reason: str) -> None:
-        """Notes that the rest will not arrive; does nothing after the end."""
-        if not self._over:
-            self._failure = self._failure or reason
-            self._wake()
-
-    # called by the connection to the client
-
-    async def next(self) -> bytes:
-        """Returns what has arrived, as soon as something has; empty: the end.
-
-        :raises Abandoned: the broker is lost or silent
-        """
-        while not self._came and not self._over:
-            if self._failure:
-                raise Abandoned(self._failure)
-            await self._wait()
-        data = bytes(self._came)
-        self._came.clear()
-        if self._held:
-            self._held = False
-            self._exchange.hold(False)
-        return data
 
     def close(self) -> None:
         self.end()
@@ -100,23 +53,6 @@ class ArrivingEvents:
         ended, self.ended = self.ended, None
         if ended is not None:
             ended()
-
-    async def _wait(self) -> None:
-        waiter = self._waiter = self._loop.create_future()
-        silent = None
-        if self.seconds:
-            reason = f"the broker sent nothing for {self.seconds:g} s"
-            silent = self._loop.call_later(self.seconds, self.fail, reason)
-        try:
-            await waiter
-        finally:
-            if silent is not None:
-                silent.cancel()
-
-    def _wake(self) -> None:
-        if self._waiter is not None:
-            waiter, self._waiter = self._waiter, None
-            settle(waiter)
 
 
 class Exchange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
@@ -165,21 +166,31 @@ def warned(response: Response, sentences: Iterable[str]) -> Response:
     return replace(response, headers=[*response.headers, *added])
 
 
-class ArrivingBody:
-    """A body that is too large for memory: its handler reads it while it arrives.
+class Arriving:
+    """Bytes from one connection, read while they arrive. A slow reader slows down the sender: at most
+    :data:`MOST_BYTES` and one more read from the socket wait here.
 
-    A slow handler slows down the client.
-
-    :param seconds: time without a byte after which the request fails
+    :param hold: pauses (true) or resumes reading from the sender
+    :param failure: returns the error that :meth:`next` raises, for a reason
+    :param silence: the reason if nothing arrives in time, with ``{seconds}``
     """
 
-    def __init__(self, loop: Loop, socket: HttpConnection, seconds: float) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        hold: Callable[[bool], None],
+        failure: Callable[[str], Exception],
+        seconds: float,
+        silence: str,
+    ) -> None:
+        self.seconds = seconds
+        """Time without a byte after which the rest counts as lost; 0: no limit."""
         self._loop = loop
-        self._socket = socket
-        self._seconds = seconds
+        self._hold = hold
+        self._failed = failure
+        self._silence = silence
         self._came = bytearray()
         self._held = False
-        self._left_aside = False
         self._over = False
         self._failure = ""
         self._waiter: Future[None] | None = None
@@ -187,66 +198,74 @@ class ArrivingBody:
     # called by the connection
 
     def feed(self, data: bytes | bytearray) -> None:
-        if not self._left_aside:
-            self._came += data
-            if len(self._came) > MOST_BYTES and not self._held:
-                self._held = True
-                self._socket.hold(True)
+        self._came += data
+        if len(self._came) > MOST_BYTES and not self._held:
+            self._held = True
+            self._hold(True)
         self._wake()
 
     def end(self) -> None:
-        """Notes that the body is complete."""
+        """Notes that everything has arrived."""
         self._over = True
         self._wake()
 
     def fail(self, reason: str) -> None:
-        """Notes that the rest will not arrive; does nothing if the body is complete."""
+        """Notes that the rest will not arrive; does nothing after the end."""
         if not self._over:
             self._failure = self._failure or reason
-        self._wake()
+            self._wake()
+
+    # called by the reader
+
+    async def next(self) -> bytes:
+        """Returns what has arrived, as soon as something has; empty: the end.
+
+        :raises Exception: as returned by ``failure``: the sender disconnected or stopped sending
+        """
+        while not self._came and not self._over:
+            if self._failure:
+                raise self._failed(self._failure)
+            await self._wait()
+        data = bytes(self._came)
+        self._came.clear()
+        if self._held:
+            self._held = False
+            if not self._over:
+                self._hold(False)
+        return data
+
+    async def _wait(self) -> None:
+        waiter = self._waiter = self._loop.create_future()
+        silent = None
+        if self.seconds:
+            reason = self._silence.format(seconds=f"{self.seconds:g}")
+            silent = self._loop.call_later(self.seconds, self.fail, reason)
+        try:
+            await waiter
+        finally:
+            if silent is not None:
+                silent.cancel()
 
     def _wake(self) -> None:
         if self._waiter is not None:
             waiter, self._waiter = self._waiter, None
             settle(waiter)
 
+
+class ArrivingBody(Arriving):
+    """A body that is too large for memory: its handler reads it while it arrives.
+
+    :param seconds: time without a byte after which the request fails, with InvalidRequest
+    """
+
+    def __init__(self, loop: Loop, socket: HttpConnection, seconds: float) -> None:
+        super().__init__(loop, socket.hold, InvalidRequest, seconds, "The body did not arrive in time")
+
     async def leave_aside(self) -> None:
         """Reads and discards the rest, because a client that is sending does not read the answer.
 
         Also returns if the rest does not arrive.
         """
-        self._left_aside = True
-        self._came.clear()
-        self._read_on()
-        while not self._over and not self._failure:
-            await self._wait()
-
-    # called by the handler
-
-    async def next(self) -> bytes:
-        """Returns the next bytes as soon as some have arrived; empty: the end.
-
-        :raises InvalidRequest: the client disconnected or stopped sending before the end
-        """
-        while not self._came and not self._over:
-            if self._failure:
-                raise InvalidRequest(self._failure)
-            await self._wait()
-        data = bytes(self._came)
-        self._came.clear()
-        self._read_on()
-        return data
-
-    def _read_on(self) -> None:
-        if self._held:
-            self._held = False
-            if not self._over:
-                self._socket.hold(False)
-
-    async def _wait(self) -> None:
-        waiter = self._waiter = self._loop.create_future()
-        stalled = self._loop.call_later(self._seconds, self.fail, "The body did not arrive in time")
-        try:
-            await waiter
-        finally:
-            stalled.cancel()
+        with suppress(InvalidRequest):
+            while await self.next():
+                pass
