@@ -93,6 +93,26 @@ def test_a_refused_change_does_not_come_back_after_a_crash(power: bool) -> None:
     assert refused
 
 
+def test_a_refused_pairing_does_not_come_back_after_a_crash() -> None:
+    found = set()
+    for room in range(0, 20_000, 256):
+        life = Life(SimulatedDisk(room, QUOTA))
+        fill_up(life.disk)
+        life.disk.quota += room
+        before, paired = life.store.progress.ledger_store, bytes(range(16))
+        try:
+            life.run(life.store.pair_with(paired, lambda: 7))
+        except MetadataUnavailable:
+            paired = before
+        disk = life.killed()
+        disk.quota = QUOTA
+        there = Life(disk)
+        assert there.store.progress.ledger_store == paired, room
+        there.killed()
+        found.add(paired == before)
+    assert found == {True, False}
+
+
 def test_a_reserve_that_cannot_be_opened_is_filled_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

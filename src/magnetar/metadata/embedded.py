@@ -405,6 +405,7 @@ class EmbeddedMetadataStore:
             self._connection.execute("COMMIT")
         except SqlFull as error:
             self._roll_back()
+            self._erase_refused()
             raise self._without_room(error) from error
         self._written = progress
 
