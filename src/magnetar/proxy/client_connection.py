@@ -7,6 +7,7 @@ from enum import Enum
 
 from magnetar import __version__
 from magnetar.errors import BrokerError, ServerErrorCode, ServiceNotReady
+from magnetar.invariants import told
 from magnetar.io.interfaces import Cancellable, Future, Task, Transport
 from magnetar.io.locks import Mutex
 from magnetar.io.tasks import TaskScope
@@ -372,7 +373,8 @@ class ClientConnection:
     # outgoing commands, and the end
 
     def _failed(self, _name: str, error: BaseException) -> None:
-        log.error("connection failed with an internal error", exc_info=error)
+        # The loop has the error, with its traceback.
+        log.error("connection failed with an internal error", extra=told(error))
         self._refuse(int(ServiceNotReady("").code), "Internal error; see the log of the proxy")
 
     def _send(self, command: BaseCommand) -> None:

@@ -123,6 +123,13 @@ def _handler(two: Two) -> None:
     two.failing.send(BaseCommand.PING, "ping")
 
 
+def test_a_defect_in_a_request_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Two(monkeypatch)
+    _task(two)
+    two.check_ended("a task")
+    assert len(two.reported) == 1
+
+
 @pytest.mark.parametrize(
     ("plant", "text"),
     [

@@ -175,3 +175,26 @@ def test_a_broker_that_ends_while_it_is_handed_over_is_no_broker(ends: bool) -> 
         assert network.wire.closed
 
     asyncio.run(work())
+
+
+def test_a_defect_is_logged_with_one_traceback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        service, client = begun(Network(ends=False), Wire())
+        await settled()
+
+        async def defective(_target: BrokerTarget) -> Lists:
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(client, "broker", defective)
+        asked = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
+        asked.getTopicsOfNamespace.namespace, asked.getTopicsOfNamespace.request_id = "n", 1
+        client.data_received(encode_command(asked))
+        await settled()
+        await service.stop()
+
+    asyncio.run(work())
+    told = [each for each in caplog.records if each.message == "connection failed with an internal error"]
+    assert [vars(each)["error"] for each in told] == ["a defect"]
+    assert len([each for each in caplog.records if each.exc_info]) == 1

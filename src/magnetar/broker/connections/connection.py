@@ -406,16 +406,20 @@ class Connection:
         if self.session.protocol_version >= _ACTIVE_CONSUMER_VERSION:
             self.send(answers.active_consumer_change(consumer.consumer_id, active))
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, *, reported: bool = False) -> None:
         """Closes the connection in a later turn of the loop, after a mistake in the program; the others go
-        on. Later calls have no effect."""
+        on. Later calls have no effect.
+
+        :param reported: whether the loop has the error already
+        """
         if self.failed:
             return
         self.failed = True
         log.error(
             "closing the connection after an internal error", extra={"peer": self.address, **told(error)}
         )
-        _report(self, error)
+        if not reported:
+            _report(self, error)
         self.broker.io.loop.call_soon(self.close)
 
     def start(self, work: Coroutine[object, None, None], name: str) -> Task[None]:
@@ -428,7 +432,7 @@ class Connection:
     def _task_ended(self, task: Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.fail(error)
+            self.fail(error, reported=True)
 
     def close(self) -> None:
         """Sends what is queued, then closes; its producers and consumers are removed at once."""
