@@ -22,6 +22,7 @@ from magnetar.offload.settings import S3Settings
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
+    from botocore.loaders import Loader
 
 T = TypeVar("T")
 VERSION_NAME, VERSION = "s3managedledgeroffloaderformatversion", "1"
@@ -30,6 +31,7 @@ MOST_PARTS = 10_000
 """Of one multipart upload."""
 _TYPE = "application/octet-stream"
 _CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 10, 60, 3
+_loader: Loader | None = None
 _GONE = {"NoSuchKey", "NoSuchUpload", "NotFound", "404"}
 _LATER = {"BadDigest", "IncompleteBody", "RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling"}
 """Codes of client errors (4xx) after which the same request may succeed."""
@@ -222,6 +224,7 @@ def _md5(data: bytes) -> bytes:
 def _client(settings: S3Settings) -> BaseClient:
     try:
         from botocore.config import Config
+        from botocore.loaders import create_loader
         from botocore.session import Session
     except ImportError as error:
         raise OffloadMisconfigured(
@@ -236,8 +239,14 @@ def _client(settings: S3Settings) -> BaseClient:
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if settings.endpoint else "auto"},
     )
+    global _loader
+    if _loader is None:
+        _loader = create_loader()
+    session = Session()
+    # The description of S3 is read once: that takes a third of a second.
+    session.register_component("data_loader", _loader)
     try:
-        return Session().create_client(
+        return session.create_client(
             "s3",
             region_name=settings.region or "us-east-1",
             endpoint_url=settings.endpoint or None,
