@@ -24,6 +24,9 @@ from magnetar.offload.interface import OffloadedLedgerDamaged, OffloadMisconfigu
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _RECORD = struct.Struct(">ii")
+_START = struct.Struct(">iiq")
+"""Of a record: its length, that of the key, the key."""
+_SYNC_FOLLOWS = b"\xff" * 4
 _MAGIC = b"SEQ\x06"
 _IO = "org.apache.hadoop.io."
 LONG, BYTES = f"{_IO}LongWritable", f"{_IO}BytesWritable"
@@ -53,12 +56,10 @@ class SequenceWriter:
         """:param value: its parts, serialized"""
         size = sum(map(len, value))
         if self.position - self._synced >= _SYNC_EVERY:
-            self._file.write(_I32.pack(-1) + self._sync)
+            self._file.write(_SYNC_FOLLOWS + self._sync)
             self.position += _I32.size + _SYNC_BYTES
             self._synced = self.position
-        self._file.write(_RECORD.pack(_I64.size + size, _I64.size) + _I64.pack(key))
-        for part in value:
-            self._file.write(part)
+        self._file.write(b"".join((_START.pack(_I64.size + size, _I64.size, key), *value)))
         self.position += _RECORD.size + _I64.size + size
 
 
@@ -124,33 +125,37 @@ class SequenceReader:
 
         :raises OffloadedLedgerDamaged: there is something else
         """
-        while True:
-            self._file.seek(position)
-            start = self._file.read(_I32.size)
-            if not start:
-                return
-            length = _I32.unpack(start.ljust(_I32.size, b"\0"))[0]
-            if len(start) < _I32.size or length < -1:
-                raise self._damaged(position, "a record", f"{len(start)} bytes, {start.hex()}")
+        self._file.seek(position)
+        return self._compressed_blocks(position) if self._in_blocks else self._single_records(position)
+
+    def _single_records(self, position: int) -> Iterator[RecordGroup]:
+        read = self._file.read
+        while start := read(_START.size):
+            if len(start) < _START.size:
+                raise self._damaged(position, "a record or the end", f"{len(start)} bytes, {start.hex()}")
+            length, key_length, key = _START.unpack(start)
             if length == -1:
-                self._expect(self._sync, self._take(_SYNC_BYTES))
-                if not self._in_blocks:
-                    position = self._file.tell()
-                    continue
-            elif self._in_blocks:
+                self._expect(self._sync, start[_I32.size :] + self._take(_I32.size))
+                position += _I32.size + _SYNC_BYTES
+                continue
+            if key_length != _I64.size or length < key_length:
+                found = f"one of {key_length} in {length} bytes"
+                raise self._damaged(position, "a record with a key of 8 bytes", found)
+            value = self._take(length - key_length)
+            if self._compressed:
+                value = self._inflated(position, value)
+            following = position + _RECORD.size + length
+            yield RecordGroup(position, following, ((key, self._value(position, value)),))
+            position = following
+
+    def _compressed_blocks(self, position: int) -> Iterator[RecordGroup]:
+        while start := self._file.read(_I32.size):
+            if start != _SYNC_FOLLOWS:
                 raise self._damaged(position, "the sync marker of a block", start.hex())
-            records = self._block() if self._in_blocks else [self._record(position, length)]
-            group = RecordGroup(position, self._file.tell(), records)
+            self._expect(self._sync, self._take(_SYNC_BYTES))
+            group = RecordGroup(position, 0, self._block())._replace(next_position=self._file.tell())
             yield group
             position = group.next_position
-
-    def _record(self, position: int, length: int) -> tuple[int, bytes]:
-        key_length = self._taken_int()
-        if key_length != _I64.size or length < key_length:
-            raise self._damaged(position, "a record with a key of 8 bytes", f"{key_length} of {length} bytes")
-        key = _I64.unpack(self._take(key_length))[0]
-        value = self._take(length - key_length)
-        return key, self._value(position, self._inflated(position, value) if self._compressed else value)
 
     def _block(self) -> list[tuple[int, bytes]]:
         position = self._file.tell()
@@ -201,14 +206,12 @@ class SequenceReader:
         return _vint(data + self._take(_more(data[0])), 0, self._name, self._file.tell())[0]
 
     def _take(self, length: int) -> bytes:
-        position = self._file.tell()
         if not 0 <= length < _MOST_BYTES:
-            raise self._damaged(position, "a length", str(length))
+            raise self._damaged(self._file.tell(), "a length", str(length))
         data = self._file.read(length)
         if len(data) != length:
-            raise self._damaged(
-                position + len(data), f"{length} bytes from {position} on", "the end of the file"
-            )
+            start = self._file.tell() - len(data)
+            raise self._damaged(start, f"{length} bytes before the end", f"{len(data)} bytes")
         return data
 
     def _expect(self, wanted: bytes, found: bytes) -> None:

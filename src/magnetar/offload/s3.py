@@ -30,7 +30,7 @@ VERSION_NAME, VERSION = "s3managedledgeroffloaderformatversion", "1"
 MOST_PARTS = 10_000
 """Of one multipart upload."""
 _TYPE = "application/octet-stream"
-_CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 10, 60, 3
+_CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 5, 25, 3
 _loader: Loader | None = None
 _GONE = {"NoSuchKey", "NoSuchUpload", "NotFound", "404"}
 _LATER = {"BadDigest", "IncompleteBody", "RequestTimeout", "RequestTimeTooSkewed", "SlowDown", "Throttling"}
@@ -176,7 +176,7 @@ class S3Store:
         data = self._get(name, {"Range": f"bytes={start}-{end - 1}"}, start)
         if len(data) != end - start:
             raise OffloadedLedgerDamaged(
-                name, start + len(data), f"{end - start} bytes from {start} on", "its end"
+                name, start, f"{end - start} bytes before the end", f"{len(data)} bytes"
             )
         return data
 
