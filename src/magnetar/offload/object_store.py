@@ -22,6 +22,7 @@ from magnetar.offload.interface import (
     OffloadedLedgerDamaged,
     OffloadedLedgerMissing,
     OffloadKey,
+    OffloadRefused,
     OffloadWriter,
 )
 from magnetar.offload.ledger_metadata import check_complete, check_offloadable
@@ -29,6 +30,8 @@ from magnetar.offload.reading import PieceReader, PieceStart
 from magnetar.offload.s3 import MOST_PARTS, S3Store, digest, tag_of_parts
 from magnetar.offload.settings import AWS_S3, DRIVER, MAX_BLOCK_BYTES, S3Settings
 
+_MOST_NAME = 1024
+"""Characters of a name that fit into the metadata of an object: S3 takes 2048 bytes of them."""
 _PROVIDER = "AWS_S3"
 """The name of the driver in the recorded metadata: that of the constant in Pulsar's code."""
 
@@ -74,8 +77,13 @@ class S3Driver(OffloadDriver):
 
     def discard(self, key: OffloadKey, upload_id: str = "") -> None:
         name = object_name(key.uuid, key.ledger_id)
-        for unfinished in (upload_id,) if upload_id else self._store.unfinished_uploads(name):
-            self._store.abort_upload(name, unfinished)
+        try:
+            for unfinished in (upload_id,) if upload_id else self._store.unfinished_uploads(name):
+                self._store.abort_upload(name, unfinished)
+        except OffloadRefused:
+            # The credentials may permit to delete objects, but not to list uploads.
+            self.delete(key)
+            raise
         self.delete(key)
 
     def close(self) -> None:
@@ -88,6 +96,8 @@ def _index(name: str) -> str:
 
 def _described(managed_ledger: str, role: str) -> Mapping[str, str]:
     """Returns metadata of an object for people who look at the bucket; Pulsar writes the same."""
+    if len(managed_ledger) > _MOST_NAME:
+        return {"role": role}
     return {"managedledgername": managed_ledger, "role": role}
 
 

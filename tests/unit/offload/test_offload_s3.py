@@ -137,6 +137,23 @@ def test_an_interrupted_attempt_is_discarded_by_its_name(store: ObjectStore) -> 
     writer.abort()
 
 
+def test_objects_are_deleted_where_uploads_may_not_be_listed(store: ObjectStore) -> None:
+    driver = s3(store)
+    offload(driver, KEY, SMALL)
+    store.plan(Fault.FORBIDDEN, "GET", "uploads")
+    with pytest.raises(OffloadRefused):
+        driver.discard(KEY)
+    assert NAME not in store.names()
+
+
+def test_a_long_name_is_left_out_of_the_metadata(store: ObjectStore) -> None:
+    key = KEY._replace(managed_ledger="public/default/persistent/" + "x" * 2000)
+    driver = s3(store)
+    offload(driver, key, SMALL)
+    assert store.metadata(NAME) == {"s3managedledgeroffloaderformatversion": "1", "role": "data"}
+    assert read_all(driver.open(key)) == SMALL
+
+
 @pytest.mark.parametrize("fault", [Fault.RESET, Fault.LOST, Fault.ERROR, Fault.BUSY])
 @pytest.mark.parametrize(
     ("method", "text"), [("POST", "?uploads"), ("PUT", "partNumber"), ("POST", "uploadId"), ("PUT", "-index")]
