@@ -123,9 +123,8 @@ def test_other_topics_and_connections_go_on(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _roll(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic.managed_ledger, "rolled", defective)
     monkeypatch.setattr(topic.managed_ledger._record, "still_owned", defective)
-    topic.managed_ledger._tasks.start(defective(), "the roll to a new ledger")
+    topic.managed_ledger.rolling._tasks.start(defective(), "the roll to a new ledger")
 
 
 def _trim(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
