@@ -74,3 +74,20 @@ def test_other_topics_go_by_changed_policies_where_one_cannot(monkeypatch: pytes
             )
         )
     assert [topic.policies.max_producers for topic in topics] == [2, 2, 2]
+
+
+def test_a_changed_topic_is_applied_to_its_partitions_and_to_no_other_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lived = Lived(EffectivePolicies())
+    changed = TopicName.parse("persistent://public/default/t")
+    names = ("t", "t-partition-0", "t-partition-10", "t-partition-x", "t2", "u")
+    applied: list[str] = []
+    for local in names:
+        topic = lived.topic(TopicName.parse(f"persistent://public/default/{local}"))
+        monkeypatch.setattr(topic, "apply_policies", lambda _policies, local=local: applied.append(local))
+    lived.world.run(lived.broker.policies.tell(changed.namespace_name, changed))
+    assert applied == ["t", "t-partition-0", "t-partition-10"]
+    applied.clear()
+    lived.world.run(lived.broker.policies.tell(changed.namespace_name, None))
+    assert applied == [*names]

@@ -33,10 +33,19 @@ async def apply_changed(
     affected: list[AnyTopic] = []
 
     def take(live: AnyTopic) -> None:
-        if namespace in (None, live.name.namespace_name) and topic in (None, live.name.base):
+        if namespace in (None, live.name.namespace_name):
             affected.append(live)
 
-    await each(served.io, "policies", list(served.loaded.values()), take)
+    if topic is None:
+        await each(served.io, "policies", list(served.loaded.values()), take)
+    else:
+        # Texts are compared first, because thousands of topics may be loaded.
+        name = str(topic)
+        affected += [
+            live
+            for known, live in served.loaded.items()
+            if known.startswith(name) and live.name.base == topic
+        ]
     running = Slice(served.io, "policies")
     failure: Exception | None = None
     for live in affected:
