@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
+from zlib import crc32
 
 from endpoint_bodies import BODIES, NAMES
 
@@ -23,6 +24,8 @@ _ATTEMPTS = 30
 """What was made a moment ago may not be found yet by a broker that is busy."""
 SHARED, BARE = "shared", "bare"
 """Namespaces of topics: the second one grants nothing."""
+_OWN_GRANTS = tuple(f"{BARE}{number}" for number in range(16))
+"""Namespaces whose topics alone grant something: a change of such a grant applies to all topics of one."""
 
 _SETTERS = setters()
 _GRANTS = {"producer": ["produce"], "consumer": ["consume"]}
@@ -49,7 +52,7 @@ def make_namespaces(calls: Calls) -> None:
     for tenant, admins in ((TENANT, [*TENANT_ADMINS]), (OTHER_TENANT, ["neighbour"])):
         body = {"adminRoles": admins, "allowedClusters": [CLUSTER]}
         _made(calls, "PUT", f"/admin/v2/tenants/{tenant}", body)
-    for name in NAMESPACES:
+    for name in (*NAMESPACES, *(f"{TENANT}/{each}" for each in _OWN_GRANTS)):
         make_namespace(calls, name, granted=BARE not in name)
 
 
@@ -192,7 +195,9 @@ class Objects:
 
     def _make_topic(self, things: Things, own: str, granted: bool) -> None:
         row = things.row
-        space = BARE if row.way in (GRANTED, PARTITION) else SHARED
+        space = SHARED
+        if row.way in (GRANTED, PARTITION):
+            space = _OWN_GRANTS[crc32(row.key.encode()) % len(_OWN_GRANTS)]
         things.names["namespace"] = space
         things.namespace = f"{TENANT}/{CLUSTER}/{space}" if row.way == LEGACY else f"{TENANT}/{space}"
         things.topic = things.names["topic"] = own
