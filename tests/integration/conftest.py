@@ -54,6 +54,12 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
         server.close()
 
 
+@pytest.fixture(scope="module")
+def broker(start_server: StartServer) -> Server:
+    """A server with the usual settings, beside which tests start other processes."""
+    return start_server()
+
+
 @pytest.fixture
 def topic() -> str:
     """A topic nobody else uses."""

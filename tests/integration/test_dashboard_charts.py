@@ -60,16 +60,29 @@ def browser() -> Iterator[webdriver.Chrome]:
         yield running
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_values_are_read_by_pointer_and_by_keys(
-    served: Server, browser: webdriver.Chrome, width: int, scheme: str
+def go_through(
+    served: Server, browser: webdriver.Chrome, width: int, scheme: str, look: Callable[[Page], None]
 ) -> None:
+    """Looks at the charts of the first page and of a topic, while a value is shown and afterwards."""
     browser.get_log("browser")
     page = Page(browser, served.http_url)
     page.appear(width, scheme)
     for place in ("/", "/topic/persistent/public/default/orders"):
         page.go(place)
+        look(page)
+        page.check_fits(width)
+        assert page.browser.execute_script(_CONTRAST)["faint"] == []
+        page.press(Keys.ESCAPE)
+        page.waiting.until(lambda _: "Point at" in page.element(".chart.out output").text)
+    page.check_console()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_values_are_read_by_pointer_and_by_keys(
+    served: Server, browser: webdriver.Chrome, width: int, scheme: str
+) -> None:
+    def look(page: Page) -> None:
         page.sees("Point at the chart", "msg/s")
         plot = page.element(".chart.in .plot")
         ActionChains(browser).move_to_element(plot).perform()
@@ -79,11 +92,8 @@ def test_values_are_read_by_pointer_and_by_keys(
         page.waiting.until(lambda _: _VALUE.match(page.element(".chart.out output").text))
         page.press(Keys.ARROW_RIGHT, Keys.END)
         page.waiting.until(lambda _: _VALUE.match(page.element(".chart.out output").text))
-        page.check_fits(width)
-        assert page.browser.execute_script(_CONTRAST)["faint"] == []
-        page.press(Keys.ESCAPE)
-        page.waiting.until(lambda _: "Point at" in page.element(".chart.out output").text)
-    page.check_console()
+
+    go_through(served, browser, width, scheme, look)
 
 
 @pytest.mark.usefixtures("published")
@@ -92,17 +102,11 @@ def test_values_are_read_by_pointer_and_by_keys(
 def test_latencies_are_drawn_with_both_quantiles(
     served: Server, browser: webdriver.Chrome, width: int, scheme: str
 ) -> None:
-    browser.get_log("browser")
-    page = Page(browser, served.http_url)
-    page.appear(width, scheme)
-    for place in ("/", "/topic/persistent/public/default/orders"):
-        page.go(place)
+    def look(page: Page) -> None:
         page.sees("Publish latency", "p50", "p99", "ms")
         page.waiting.until(lambda _: len(page.browser.find_elements(By.CSS_SELECTOR, _LINES)) >= 2)
         browser.execute_script("document.querySelector('.chart.latency .plot').focus()")
         page.press(Keys.END)
         page.waiting.until(lambda _: _LATENCY.match(browser.execute_script(_OUTPUT)))
-        page.check_fits(width)
-        assert page.browser.execute_script(_CONTRAST)["faint"] == []
-        page.press(Keys.ESCAPE)
-    page.check_console()
+
+    go_through(served, browser, width, scheme, look)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pulsar
 import pytest
@@ -26,13 +26,8 @@ _TOPIC = "/topic/persistent/public/default/orders"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("broker"), {"statsUpdateFrequencyInSecs": 1})
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
+def broker(start_server: Callable[..., Server]) -> Server:
+    return start_server(statsUpdateFrequencyInSecs=1)
 
 
 @pytest.fixture(scope="module")

@@ -18,16 +18,6 @@ from magnetar.client.aio import Client
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("broker"), {})
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
-
-
-@pytest.fixture(scope="module")
 def discovery(broker: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DiscoveryProcess]:
     running = DiscoveryProcess(
         tmp_path_factory.mktemp("discovery"),

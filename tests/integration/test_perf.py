@@ -6,7 +6,6 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,6 @@ from server import Server
 
 PAGE = Path(__file__).parents[2] / "docs" / "pulsar-perf.md"
 SECONDS = 120
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("server"), {})
-    try:
-        running.start()
-        yield running
-    finally:
-        running.close()
 
 
 def perf(broker: Server, command: str, topic: str, *flags: str) -> subprocess.CompletedProcess[str]:

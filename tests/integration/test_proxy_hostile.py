@@ -22,16 +22,6 @@ SIZE, MESSAGES = 1 << 20, 60
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("broker"), {})
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
-
-
-@pytest.fixture(scope="module")
 def proxy(broker: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     running = ProxyProcess(
         tmp_path_factory.mktemp("proxy"),
