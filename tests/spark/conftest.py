@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from server import Server
 from spark_world import Cluster, end, session
+
+from magnetar.spark.pipelines.run import run_pipeline
 
 _topics = count()
 
@@ -72,3 +77,24 @@ def read(spark: SparkSession, cluster: Cluster) -> Read:
         return spark.read.format("pulsar").options(**cluster.options(**options, **(more or {}))).load()
 
     return load
+
+
+Run = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Run:
+    """Runs a pipeline with a configuration of its own; exit code and report."""
+    assert spark is not None
+
+    def do(name: str, dry_run: bool = False, **section: Any) -> tuple[int, dict[str, Any]]:
+        config = tmp_path / "config.json"
+        addresses = {"service_url": cluster.url, "admin_url": cluster.http_url}
+        settings = {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "2"}}
+        own = name.replace("-", "_")
+        config.write_text(json.dumps({"cluster": addresses, "spark": settings, own: section}))
+        code = run_pipeline(name, config, dry_run=dry_run, quiet=True)
+        reports = sorted((tmp_path / "reports").glob(f"{name}-*.json"))
+        return code, json.loads(reports[-1].read_text()) if reports else {}
+
+    return do

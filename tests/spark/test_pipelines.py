@@ -19,36 +19,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 from spark_world import Cluster
 
 from magnetar.client import Message, MessageId
 from magnetar.spark.pipelines.generate import CAUSES, FIRST_SECOND
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox
-from magnetar.spark.pipelines.run import run_pipeline
 
 COUNT = 4000
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
-
-
-@pytest.fixture
-def run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Run:
-    """Runs a pipeline with a configuration of its own; exit code and report."""
-    assert spark is not None
-
-    def do(name: str, dry_run: bool = False, **section: Any) -> tuple[int, dict[str, Any]]:
-        config = tmp_path / "config.json"
-        addresses = {"service_url": cluster.url, "admin_url": cluster.http_url}
-        settings = {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "2"}}
-        own = name.replace("-", "_")
-        config.write_text(json.dumps({"cluster": addresses, "spark": settings, own: section}))
-        code = run_pipeline(name, config, dry_run=dry_run, quiet=True)
-        reports = sorted((tmp_path / "reports").glob(f"{name}-*.json"))
-        return code, json.loads(reports[-1].read_text()) if reports else {}
-
-    return do
 
 
 def messages(cluster: Cluster, topic: str) -> list[Message]:

@@ -24,6 +24,7 @@ __all__ = [
     "Cluster",
     "ConfigurationRefused",
     "Document",
+    "Location",
     "PipelineError",
     "SparkSection",
     "init_value",
@@ -34,15 +35,23 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
+
+
+class Location(str):
+    """The absolute path of a folder."""
+
+    __slots__ = ()
+
+
 _EXAMPLE = "example"
 
 
-def init_value(text: str) -> Mapping[str, str]:
+def init_value(value: str | list[str]) -> Mapping[str, str | list[str]]:
     """Returns the metadata of a field without a default.
 
-    :param text: its value in the file that ``magnetar pipeline init`` prints
+    :param value: its value in the file that ``magnetar pipeline init`` prints
     """
-    return {_EXAMPLE: text}
+    return {_EXAMPLE: value}
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,10 @@ class Document:
             if not isinstance(value, str) or not value or "://" in value:
                 raise ValueError(f"must be a directory that all processes of Spark can access, not {value!r}")
             return self._directory / Path(value).expanduser()
+        if hint is Location:
+            if not isinstance(value, str) or not value or "://" in value:
+                raise ValueError(f"must be a folder that all processes of Spark can access, not {value!r}")
+            return Location(self._directory / Path(value).expanduser())
         return _plain(hint, value)
 
 

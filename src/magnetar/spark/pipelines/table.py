@@ -1,0 +1,377 @@
+"""``table``: turns topics into tables of Delta Lake or Apache Iceberg, exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from magnetar.admin_client import AdminError, NotFound
+from magnetar.build_info import install_extra
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.codec.columns import BYTES
+from magnetar.spark.codec.schemas import columns_of, shared_definition
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import SparkSourceError
+from magnetar.spark.options import QueryOptions
+from magnetar.spark.pipelines.configuration import Location, PipelineError, init_value
+from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.table_commits import (
+    BatchTaken,
+    OpenTable,
+    TableError,
+    TableIdentity,
+    TableMarker,
+    TableState,
+    commit_once,
+)
+from magnetar.spark.pipelines.table_files import BatchPlan, TableFolder, shares_of, write_batch
+from magnetar.spark.pipelines.work import Work
+from magnetar.spark.positions import Offset
+from magnetar.spark.reading.planning import TaskPart, parts_of
+from magnetar.spark.reading.streaming import StreamReader
+
+_NO_TOPIC = "none"
+log = logging.getLogger(__name__)
+_PARTITION = re.compile(r"-partition-\d+$")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SECONDS = {"s": 1, "min": 60, "h": 3600}
+_FEWEST_ENTRIES = 50
+"""A file of fewer entries would cost readers more than a task saves."""
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    topics: tuple[str, ...] = field(metadata=init_value(["persistent://public/default/orders"]))
+    """Topics, and namespaces such as public/default; a topic with its partitions is one table."""
+    path: Location = field(metadata=init_value("tables"))
+    """The folder of the tables. A table lies at TENANT/NAMESPACE/TOPIC in it."""
+    pattern: str = ""
+    """A regular expression for full names of topics: persistent://public/default/orders-.*; empty: none."""
+    format: Literal["delta", "iceberg"] = "delta"
+    mode: Literal["append"] = "append"
+    """append: each message is a row."""
+    trigger: str = ""
+    """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
+    max_rows_per_batch: int = 1_000_000
+    """The most messages that are committed together."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Additional options of ``format("pulsar")``."""
+
+    def __post_init__(self) -> None:
+        if not self.topics and not self.pattern:
+            raise ValueError("one of topics and pattern is required")
+        if self.max_rows_per_batch < 1:
+            raise ValueError(f"max_rows_per_batch must be at least 1, not {self.max_rows_per_batch}")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(f"pattern is not a regular expression: {error}") from error
+        for each in self.topics:
+            _check_name(each)
+        _ = self.pause_seconds
+
+    @property
+    def pause_seconds(self) -> float:
+        """The value of ``trigger`` in seconds; 0: one round."""
+        if not self.trigger:
+            return 0.0
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)", self.trigger)
+        if found is None or not float(found[1]):
+            raise ValueError(f'trigger must be a time such as "30 s", "5 min" or "1 h", not {self.trigger!r}')
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+CONFIG = TableConfig
+NEEDS_SPARK = True
+
+
+def _is_namespace(name: str) -> bool:
+    return "://" not in name and name.count("/") == 1
+
+
+def _check_name(name: str) -> None:
+    """:raises ValueError: it is not the name of a topic or a namespace"""
+    if _is_namespace(name):
+        return
+    try:
+        topic = TopicName.parse(name)
+    except InvalidName as error:
+        raise ValueError(f"topics: {error}") from error
+    if topic.domain.value != "persistent":
+        raise ValueError(f"topics: {name!r} is not persistent: its messages are not stored")
+
+
+def check(work: Work) -> None:
+    """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
+    config: TableConfig = work.config
+    opened(config, _NO_TOPIC)
+    for each in config.topics:
+        if _is_namespace(each):
+            work.check_namespace(each)
+        else:
+            work.check_cluster(each)
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    lines = []
+    for topic in topics_of(work):
+        table = TopicTable(work, topic)
+        marker = table.marker()
+        there = "does not exist yet" if marker is None else f"has {marker.batch:,} batches"
+        lines.append(f"would add what {topic} holds to {table.table}, which {there}")
+    return lines or ["no topic matches"]
+
+
+def run(work: Work) -> None:
+    config: TableConfig = work.config
+    tables: dict[str, TopicTable] = {}
+    while True:
+        begun = time.monotonic()
+        for topic in topics_of(work):
+            table = tables.setdefault(topic, TopicTable(work, topic))
+            work.progress.step(f"adding {topic}")
+            try:
+                table.add_all(work.spark)
+            except (TableError, SparkSourceError) as error:
+                raise PipelineError(f"{topic}: {error}") from error
+            finally:
+                _tell(work, tables)
+            work.progress.done(table.rows)
+        if not config.trigger:
+            return
+        time.sleep(max(0.0, begun + config.pause_seconds - time.monotonic()))
+
+
+def topics_of(work: Work) -> list[str]:
+    """Returns the full names of the topics, without those of the system.
+
+    :raises PipelineError: a namespace cannot be listed
+    """
+    config: TableConfig = work.config
+    found = {str(TopicName.parse(each)) for each in config.topics if not _is_namespace(each)}
+    for each in config.topics:
+        if _is_namespace(each):
+            found.update(_listed(work, each))
+    if config.pattern:
+        parts = re.match(r"(?:persistent://)?([^/]+)/([^/]+)/", config.pattern)
+        if parts is None:
+            raise PipelineError(
+                f"pattern = {config.pattern!r} must begin with a tenant and a namespace, such as "
+                "persistent://public/default/"
+            )
+        wanted = re.compile(config.pattern.removeprefix("persistent://"))
+        names = _listed(work, f"{parts[1]}/{parts[2]}")
+        found.update(name for name in names if wanted.fullmatch(name.removeprefix("persistent://")))
+    return sorted(found)
+
+
+def _listed(work: Work, namespace: str) -> Iterator[str]:
+    try:
+        names = work.admin.partitioned_topics(namespace) + work.admin.topics(namespace)
+    except NotFound as error:
+        raise PipelineError(f"namespace {namespace}: {error}") from error
+    except AdminError as error:
+        raise PipelineError(f"the topics of {namespace} cannot be listed: {error}") from error
+    for name in {_PARTITION.sub("", each) for each in names}:
+        if not TopicName.parse(name).local.startswith("__"):
+            yield name
+
+
+def place_of(topic: str) -> tuple[str, ...]:
+    """Returns tenant, namespace and topic as names of folders and tables."""
+    name = TopicName.parse(topic)
+    return tuple(_plain(each) for each in (name.tenant, name.namespace, name.local))
+
+
+def _plain(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    # Different names stay different.
+    return f"{re.sub('[^A-Za-z0-9_-]', '_', name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+class TopicTable:
+    """A topic and its table."""
+
+    def __init__(self, work: Work, topic: str) -> None:
+        config: TableConfig = work.config
+        self.topic = topic
+        self.table = opened(config, topic)
+        self.rows = 0
+        """Rows that this run has added."""
+        self.files = 0
+        self.bytes = 0
+        self.batches = 0
+        self.lag = 0
+        """Entries that the table does not have yet."""
+        self._config = config
+        self._given = {
+            **work.cluster.options(),
+            "topic": topic,
+            "startingOffsets": "earliest",
+            "maxRowsPerTrigger": str(config.max_rows_per_batch),
+            **config.options,
+        }
+        self._progress = work.progress
+        self._moved = ""
+        """The positions to which this run has moved the subscription."""
+
+    def marker(self) -> TableMarker | None:
+        """Returns the marker of the table; None: the table does not exist.
+
+        :raises PipelineError: the table cannot be used
+        """
+        try:
+            state = self.table.find()
+            return None if state is None else state.marker
+        except TableError as error:
+            raise PipelineError(f"{self.topic}: {error}") from error
+
+    def add_all(self, spark: SparkSession) -> None:
+        """Adds the messages that the topic has now, in batches.
+
+        :raises TableError: the table cannot be written; the text says why
+        :raises SparkSourceError: the topic cannot be read
+        """
+        state = self.table.find() or self._created()
+        self._check(state.identity)
+        options = QueryOptions.parse({**self._given, "predefinedSubscription": state.identity.subscription})
+        reader = StreamReader(options, BYTES)
+        try:
+            reader.prepareForTriggerAvailableNow()
+            while self._add_batch(spark, reader, options):
+                pass
+            seen = json.loads(json.dumps(reader.reportLatestOffset() or {"topics": {}}))
+            self.lag = sum(each["backlog"] for each in seen["topics"].values())
+        finally:
+            reader.stop()
+
+    def _created(self) -> TableState:
+        query = uuid.uuid4().hex[:16]
+        identity = TableIdentity(query, self.topic, f"table-{query}", self._config.mode)
+        with Connection(QueryOptions.parse(self._given)) as connection:
+            definition = shared_definition(connection)
+        self.table.create(identity, to_arrow_schema(columns_of(definition), timezone="UTC"))
+        return self.table.load()
+
+    def _check(self, identity: TableIdentity) -> None:
+        """:raises TableError: the table is for something else"""
+        pairs = (
+            ("topic", identity.topic, self.topic),
+            ("mode", identity.mode, self._config.mode),
+        )
+        for what, has, wanted in pairs:
+            if has != wanted:
+                raise TableError(f"{self.table} has the {what} {has}, not {wanted}; use another path")
+
+    def _add_batch(self, spark: SparkSession, reader: StreamReader, options: QueryOptions) -> bool:
+        """Adds a batch; returns False if there is nothing to add."""
+        marker = self.table.load().marker
+        if marker.positions and marker.positions != self._moved:
+            # The last run may have ended between its commit and this.
+            reader.commit(Offset.from_json(marker.positions).to_json())
+            self._moved = marker.positions
+        start = Offset.from_json(marker.positions).to_json() if marker.positions else reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        if end == start:
+            return False
+        # The batch has been planned: the schemas of its messages are registered by now.
+        with Connection(options) as connection:
+            definition = shared_definition(connection)
+        columns = columns_of(definition)
+        self.table.widen(to_arrow_schema(columns, timezone="UTC"))
+        parts = [each for each in reader.partitions(start, end) if isinstance(each, TaskPart)]
+        tasks = tasks_of(spark)
+        shares = shares_of(_cut(parts, tasks), tasks)
+        schema, folder = self.table.load().schema, self.table.folder
+        plan = BatchPlan(options, columns, definition, shares, schema, folder, marker.query)
+        files = write_batch(spark, plan)
+        try:
+            committed = commit_once(self.table, marker, _compact(Offset.from_json(end)), files)
+        except BatchTaken as taken:
+            log.warning("%s: another driver has added %s", self.topic, taken)
+            return True
+        reader.commit(end)
+        self._moved = committed.positions
+        self.rows += sum(each.rows for each in files)
+        self.files += len(files)
+        self.bytes += sum(each.size for each in files)
+        self.batches += 1
+        self._progress.update(self.rows)
+        return True
+
+
+def _cut(parts: Sequence[TaskPart], tasks: int) -> list[TaskPart]:
+    """Returns parts that are small enough for all tasks to get some."""
+    entries = sum(each.entries for part in parts for each in part.ranges)
+    most = max(_FEWEST_ENTRIES, -(-entries // tasks))
+    return [piece for part in parts for piece in parts_of(part.topic, part.ranges, most)]
+
+
+def _compact(offset: Offset) -> str:
+    """Returns the JSON of positions; what only the batch needs that they end is left out."""
+    topics = {name: replace(each, splits=(), begin=None) for name, each in offset.topics.items()}
+    return json.dumps(replace(offset, topics=topics).to_json(), separators=(",", ":"), sort_keys=True)
+
+
+def tasks_of(spark: SparkSession) -> int:
+    """Returns how many tasks can run at the same time."""
+    if hasattr(spark, "_jsparkSession"):
+        return max(1, spark.sparkContext.defaultParallelism)
+    # A client of Spark Connect does not know the cluster.
+    return max(1, int(str(spark.conf.get("spark.default.parallelism", "8"))))
+
+
+def opened(config: TableConfig, topic: str) -> OpenTable:
+    """Returns the table of a topic, whether it exists or not.
+
+    :raises PipelineError: the library of the format is missing
+    """
+    place = place_of(topic)
+    folder = TableFolder("/".join((config.path, *place)))
+    try:
+        if config.format == "delta":
+            from magnetar.spark.pipelines.table_delta import DeltaFormat
+
+            return DeltaFormat(folder)
+        from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_beside
+    except ImportError as error:
+        raise PipelineError(
+            f"format = {config.format!r} needs a library ({error}): {install_extra('lake')}"
+        ) from error
+    return IcebergFormat(catalog_beside(config.path), place, folder)
+
+
+def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
+    """Writes the figures so far."""
+    added = list(tables.values())
+    work.report.figures.update(
+        {
+            "tables": len(added),
+            "rows added": sum(each.rows for each in added),
+            "files added": sum(each.files for each in added),
+            "bytes added": sum(each.bytes for each in added),
+            "batches": sum(each.batches for each in added),
+            "lag in entries": sum(each.lag for each in added),
+        }
+    )
+    lines = [(each.topic, str(each.table), each.rows, each.files, each.bytes, each.lag) for each in added]
+    names = ("topic", "table", "rows added", "files added", "bytes added", "lag in entries")
+    reading = [
+        (each.topic, program, line) for each in added for program, line in each.table.reading().items()
+    ]
+    work.report.tables[:] = [
+        Table("Tables", names, lines),
+        Table("Reading", ("topic", "program", "line"), reading),
+    ]

@@ -1,0 +1,244 @@
+"""Commits a batch to a table exactly once, whatever fails, and however many drivers try.
+
+Neither library refuses a batch that a table has already. Therefore the marker is compared on the very state
+on which the commit is built, and the commit fails if the table has changed since. A commit without an answer
+is looked up: the id in the marker says whose it is. Nothing here deletes a file: one that was written for a
+commit whose outcome is unknown may belong to the table.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
+
+__all__ = [
+    "MARKER",
+    "BatchTaken",
+    "CommitRefused",
+    "OpenTable",
+    "TableError",
+    "TableIdentity",
+    "TableMarker",
+    "TableState",
+    "commit_once",
+    "is_same_batch",
+    "rolled_back",
+]
+
+MARKER = "magnetar.marker"
+"""The name under which a commit, or a table, keeps the marker."""
+_IDENTITY = {
+    "query": "magnetar.query",
+    "topic": "magnetar.topic",
+    "subscription": "magnetar.subscription",
+    "mode": "magnetar.mode",
+}
+_ATTEMPTS = 8
+_PAUSE_SECONDS = 0.05
+log = logging.getLogger(__name__)
+
+
+class TableError(Exception):
+    """The table cannot be written as it is; ``str()`` says why, and what to do about it."""
+
+
+class CommitRefused(Exception):
+    """Another commit came first; this one certainly had no effect."""
+
+
+class BatchTaken(Exception):
+    """The table has another marker than the batch was written for: another driver has committed."""
+
+
+@dataclass(frozen=True)
+class TableIdentity:
+    """What a table is for; chosen when the table is created."""
+
+    query: str
+    """A random id: tables of the same topic are different queries."""
+    topic: str
+    subscription: str
+    """Keeps the messages that the table does not have yet."""
+    mode: str
+
+    def properties(self) -> dict[str, str]:
+        """Returns the table properties that record it."""
+        return {name: getattr(self, each) for each, name in _IDENTITY.items()}
+
+    @staticmethod
+    def of(properties: Mapping[str, object], where: str) -> TableIdentity:
+        """The inverse of :meth:`properties`.
+
+        :param where: the table, for the text of an error
+        :raises TableError: this pipeline did not create the table
+        """
+        missing = [name for name in _IDENTITY.values() if not properties.get(name)]
+        if missing:
+            raise TableError(
+                f"{where} was not created by this pipeline: it has no property {missing[0]}; use another path"
+            )
+        return TableIdentity(**{each: str(properties[name]) for each, name in _IDENTITY.items()})
+
+
+@dataclass(frozen=True)
+class TableMarker:
+    """The last batch of a table."""
+
+    query: str
+    batch: int
+    """Batches so far; 0: none."""
+    positions: str
+    """The positions after the batch, the JSON of :class:`magnetar.spark.positions.Offset`; empty: none."""
+    commit: str
+    """A random id of the commit, by which its driver recognizes it."""
+    snapshot: int = 0
+    """The snapshot that the commit created, if the format has ids of snapshots; 0: none."""
+    sequence: int = 0
+    """The sequence number of that snapshot; later snapshots have higher ones."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str, where: str) -> TableMarker:
+        """:raises TableError: the text is not a marker"""
+        try:
+            return TableMarker(**json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise TableError(f"{where} has a damaged marker {text[:200]!r}: {error}") from error
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} ({self.positions or 'no positions'})"
+
+
+def rolled_back(where: str, marker: TableMarker, found: TableMarker | None) -> TableError:
+    """Returns the error of a table that no longer has the rows that its marker claims.
+
+    :param found: the last batch that the table still has; None: unknown
+    """
+    there = "an earlier state" if found is None else str(found)
+    return TableError(
+        f"{where} was rolled back to {there}, behind its marker, {marker}; restore the later state, or write "
+        "the topic to a table at another path"
+    )
+
+
+class TableState(ABC):
+    """A table as it was when it was loaded."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> TableIdentity:
+        """What the table is for."""
+
+    @property
+    @abstractmethod
+    def marker(self) -> TableMarker:
+        """The last batch; :class:`TableError` if the table was rolled back behind it."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of new files."""
+
+    @abstractmethod
+    def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
+        """Adds files together with the marker, unless the table has changed since it was loaded.
+
+        :returns: the marker as the table has it now
+        :raises CommitRefused: the table has changed; nothing was added
+        :raises Exception: the outcome is unknown
+        """
+
+
+class OpenTable(ABC):
+    """A table of some format."""
+
+    def __init__(self, folder: TableFolder) -> None:
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    @abstractmethod
+    def find(self) -> TableState | None:
+        """Returns the present state; None: the table does not exist.
+
+        :raises TableError: the table is not one of this pipeline
+        """
+
+    def load(self) -> TableState:
+        """As :meth:`find`.
+
+        :raises TableError: the table does not exist
+        """
+        state = self.find()
+        if state is None:
+            raise TableError(f"{self} does not exist any more; restore it")
+        return state
+
+    @abstractmethod
+    def create(self, identity: TableIdentity, columns: pa.Schema) -> None:
+        """Creates the table without rows; does nothing if another driver has just done so."""
+
+    @abstractmethod
+    def widen(self, columns: pa.Schema) -> None:
+        """Adds the columns that the table lacks.
+
+        :raises TableError: the format cannot express a change; the text names the field
+        """
+
+    @abstractmethod
+    def reading(self) -> dict[str, str]:
+        """Returns the line that reads the table, by program."""
+
+
+def is_same_batch(found: TableMarker, before: TableMarker) -> bool:
+    """Whether the table is still in the state for which a batch was written."""
+    return found == before
+
+
+def commit_once(
+    table: OpenTable, before: TableMarker, positions: str, files: Sequence[WrittenFile]
+) -> TableMarker:
+    """Adds the files of the batch after ``before``; returns the new marker.
+
+    :param positions: see :attr:`TableMarker.positions`
+    :raises BatchTaken: another driver has committed this batch, or later ones; the files belong to no table
+    :raises TableError: the table is gone, was rolled back, or the outcome stayed unknown
+    """
+    wanted = TableMarker(before.query, before.batch + 1, positions, uuid.uuid4().hex)
+    reason = ""
+    for attempt in range(_ATTEMPTS + 1):
+        try:
+            state = table.load()
+            found = state.marker
+            if found.commit == wanted.commit:
+                return found
+            if not is_same_batch(found, before):
+                raise BatchTaken(str(found))
+            if attempt == _ATTEMPTS:
+                break
+            return state.commit(files, wanted)
+        except (BatchTaken, TableError):
+            raise
+        except CommitRefused as refused:
+            reason = f"another writer came first: {refused}"
+        # A library reports a lost answer by any of its exceptions, so all of them mean the same.
+        except Exception as error:  # noqa: BLE001
+            reason = f"the outcome is unknown: {type(error).__name__}: {error}"
+        log.warning("batch %d of %s: attempt %d: %s", wanted.batch, before.query, attempt + 1, reason)
+        time.sleep(_PAUSE_SECONDS * 2**attempt)
+    raise TableError(
+        f"batch {wanted.batch} could not be committed in {_ATTEMPTS} attempts ({reason}); run the pipeline "
+        "again"
+    )

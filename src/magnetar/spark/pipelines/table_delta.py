@@ -1,0 +1,253 @@
+"""Tables of Delta Lake, committed by ``deltalake``.
+
+A commit has an application transaction, with the query as its application and the batch as its version, and
+the whole marker among the commit's own data. The table keeps its log files, so the commit of the last batch
+can always be read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from magnetar.spark.durable import sync
+from magnetar.spark.pipelines.table_commits import (
+    MARKER,
+    CommitRefused,
+    OpenTable,
+    TableError,
+    TableIdentity,
+    TableMarker,
+    TableState,
+    rolled_back,
+)
+from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
+
+__all__ = ["DeltaFormat"]
+
+_LOG = "_delta_log"
+_SHORT = 32
+"""Longer texts are cut in statistics: a shorter text is a lower bound, but no upper one."""
+
+
+class DeltaFormat(OpenTable):
+    """A table of Delta Lake in a folder; see :class:`magnetar.spark.pipelines.table_commits.OpenTable`."""
+
+    def find(self) -> DeltaState | None:
+        try:
+            table = DeltaTable(str(self.folder))
+        except TableNotFoundError:
+            return None
+        return DeltaState(table, self.folder)
+
+    def create(self, identity: TableIdentity, columns: pa.Schema) -> None:
+        _check_names(columns, self.folder)
+        configuration = {**identity.properties(), "delta.enableExpiredLogCleanup": "false"}
+        try:
+            DeltaTable.create(
+                str(self.folder),
+                schema=DeltaSchema.from_arrow(columns),
+                mode="error",
+                configuration=configuration,
+                raise_if_key_not_exists=False,
+            )
+        except DeltaError:
+            if self.find() is None:
+                raise
+
+    def widen(self, columns: pa.Schema) -> None:
+        _check_names(columns, self.folder)
+        state = DeltaState(DeltaTable(str(self.folder)), self.folder)
+        wanted = pa.schema(DeltaSchema.from_arrow(columns).to_arrow())
+        added = []
+        for field in wanted:
+            place = state.schema.get_field_index(field.name)
+            if place < 0:
+                added.append(field)
+            elif state.schema.field(place).type != field.type:
+                raise TableError(
+                    f"{self.folder}: the field {field.name!r} was {state.schema.field(place).type} and is "
+                    f"now {field.type}, which Delta cannot express; write the topic to a table at another "
+                    "path"
+                )
+        if added:
+            state.table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(added)).fields))
+
+    def reading(self) -> dict[str, str]:
+        where = str(self.folder)
+        return {
+            "DuckDB": f"SELECT * FROM delta_scan('{where}')",
+            "Python": f"deltalake.DeltaTable({where!r}).to_pandas()",
+            "Spark": f'spark.read.format("delta").load("{where}")',
+        }
+
+
+class DeltaState(TableState):
+    """See :class:`magnetar.spark.pipelines.table_commits.TableState`."""
+
+    def __init__(self, table: DeltaTable, folder: TableFolder) -> None:
+        self.table = table
+        self._folder = folder
+
+    @property
+    def identity(self) -> TableIdentity:
+        return TableIdentity.of(self.table.metadata().configuration, str(self._folder))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(self.table.schema().to_arrow())
+
+    @property
+    def marker(self) -> TableMarker:
+        identity = self.identity
+        batch = self.table.transaction_version(identity.query) or 0
+        if not batch:
+            return TableMarker(identity.query, 0, "", "")
+        restored: list[int] = []
+        for version, commit in _commits(self.table):
+            if commit.get("operation") == "RESTORE":
+                restored.append(_restored_version(commit))
+            marker = _marker_of(commit, identity.query, str(self._folder))
+            if marker is not None and marker.batch == batch:
+                if any(each < version for each in restored):
+                    raise rolled_back(str(self._folder), marker, self._at(min(restored), identity.query))
+                return marker
+        raise TableError(
+            f"{self._folder}: the log has no commit of batch {batch}, so its positions are unknown; restore "
+            f"the files of {_LOG}"
+        )
+
+    def _at(self, version: int, query: str) -> TableMarker | None:
+        """Returns the last batch that the table had at a version."""
+        found = (
+            _marker_of(commit, query, str(self._folder))
+            for number, commit in _commits(self.table)
+            if number <= version
+        )
+        return next((marker for marker in found if marker is not None), None)
+
+    def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                path=file.path,
+                size=file.size,
+                partition_values={},
+                modification_time=int(time.time() * 1000),
+                data_change=True,
+                stats=json.dumps(statistics_of(file.metadata)),
+            )
+            for file in files
+        ]
+        properties = CommitProperties(
+            custom_metadata={MARKER: marker.to_json()},
+            max_commit_retries=0,
+            app_transactions=[Transaction(marker.query, marker.batch)],
+        )
+        try:
+            self.table.create_write_transaction(
+                actions, "append", self.table.schema(), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise CommitRefused(str(error)) from error
+        folder = self._folder.local
+        if folder is not None:
+            for path in (*sorted((folder / _LOG).glob("*.json"))[-1:], folder / _LOG):
+                sync(path)
+        return marker
+
+
+def _commits(table: DeltaTable) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yields the commits with their versions, newest first; usually only the first is needed."""
+    seen = 0
+    for limit in (1, 20, None):
+        found = table.history(limit)
+        for commit in found[seen:]:
+            yield int(commit["version"]), commit
+        seen = len(found)
+
+
+def _marker_of(commit: Mapping[str, object], query: str, where: str) -> TableMarker | None:
+    text = commit.get(MARKER)
+    marker = None if text is None else TableMarker.from_json(str(text), where)
+    return marker if marker is not None and marker.query == query else None
+
+
+def _restored_version(commit: Mapping[str, object]) -> int:
+    parameters = commit.get("operationParameters")
+    found = parameters.get("version") if isinstance(parameters, Mapping) else None
+    # Without a version, a time was given: then any batch may be missing.
+    return -1 if found is None else int(found)
+
+
+def _check_names(columns: pa.Schema, folder: TableFolder) -> None:
+    """:raises TableError: two columns have the same name; Delta ignores case"""
+    names: dict[str, str] = {}
+    for name in columns.names:
+        other = names.setdefault(name.lower(), name)
+        if other != name:
+            raise TableError(f"{folder}: Delta cannot have the fields {other!r} and {name!r} in one table")
+
+
+def statistics_of(metadata: pq.FileMetaData) -> dict[str, object]:
+    """Returns the statistics of a Parquet file in Delta's form."""
+    low: dict[str, object] = {}
+    high: dict[str, object] = {}
+    nulls: dict[str, int] = {}
+    unbounded: set[str] = set()
+    schema = metadata.schema.to_arrow_schema()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            name = column.path_in_schema
+            if name not in schema.names or pa.types.is_nested(schema.field(name).type):
+                continue
+            found = column.statistics
+            if found is None or not found.has_null_count:
+                unbounded.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + found.null_count
+            if found.has_min_max and _has_bounds(schema.field(name).type, found.min, found.max):
+                low[name] = min(low.get(name, found.min), found.min)
+                high[name] = max(high.get(name, found.max), found.max)
+            elif found.null_count < column.num_values or found.num_values:
+                unbounded.add(name)
+    bounds = [name for name in low if name not in unbounded]
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: _json_value(low[name], is_low=True) for name in bounds},
+        "maxValues": {
+            name: _json_value(high[name], is_low=False) for name in bounds if len(str(high[name])) <= _SHORT
+        },
+        "nullCount": {name: count for name, count in nulls.items() if name not in unbounded or name in low},
+    }
+
+
+def _has_bounds(kind: pa.DataType, low: object, high: object) -> bool:
+    if pa.types.is_floating(kind):
+        return all(isinstance(each, float) and math.isfinite(each) for each in (low, high))
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+    )
+
+
+def _json_value(value: object, *, is_low: bool) -> object:
+    if isinstance(value, str):
+        return value[:_SHORT] if is_low else value
+    if isinstance(value, datetime):
+        text = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return text.isoformat(timespec="microseconds") + ("Z" if value.tzinfo else "")
+    return value.isoformat() if isinstance(value, date) else value

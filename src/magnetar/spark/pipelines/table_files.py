@@ -1,0 +1,245 @@
+"""Writes a batch of a topic as Parquet files of a table: each task of Spark reads parts of the topic.
+
+Descriptions of the files return to the driver, never rows.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from magnetar.spark.codec.rows import RowSelection
+from magnetar.spark.codec.schemas import Definition
+from magnetar.spark.durable import sync
+from magnetar.spark.options import QueryOptions
+from magnetar.spark.reading.batch import read_part
+from magnetar.spark.reading.planning import TaskPart
+
+__all__ = [
+    "BatchPlan",
+    "TableFileWriter",
+    "TableFolder",
+    "WrittenFile",
+    "conformed",
+    "prefix_of",
+    "shares_of",
+    "write_batch",
+]
+
+_DESCRIPTIONS = "path string, size long, footer binary"
+"""Columns of the rows that describe files, for Spark."""
+_GROUP_BYTES = 48 << 20
+"""Size of a row group in memory, and therefore about what a task holds."""
+_FOLDER = "data"
+_DESCRIPTION = pa.schema([("path", pa.string()), ("size", pa.int64()), ("footer", pa.binary())])
+
+
+@dataclass(frozen=True)
+class TableFolder:
+    """The folder of a table."""
+
+    root: str
+    """An absolute path."""
+
+    def __str__(self) -> str:
+        return self.root
+
+    def at(self, name: str) -> str:
+        """Returns the path of a file in the folder."""
+        return f"{self.root}/{name}"
+
+    def file_system(self) -> tuple[fs.FileSystem, str]:
+        """Returns pyarrow's file system, and the folder in it."""
+        return fs.LocalFileSystem(), self.root
+
+    @property
+    def local(self) -> Path | None:
+        """The folder, if its files need a sync to outlive a loss of power."""
+        return Path(self.root)
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A complete Parquet file that no commit names yet."""
+
+    path: str
+    """The path relative to the table's folder."""
+    size: int
+    footer: bytes
+    """The file's metadata, itself as a Parquet file without rows."""
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The number of rows, and the statistics of each column of each row group."""
+        return pq.read_metadata(io.BytesIO(self.footer))
+
+    @property
+    def rows(self) -> int:
+        return int(self.metadata.num_rows)
+
+
+def prefix_of(query: str) -> str:
+    """Returns how the names of all files of a query begin."""
+    return f"{_FOLDER}/magnetar-{query}-"
+
+
+class TableFileWriter:
+    """Writes rows to one file; a file exists when there is a first row."""
+
+    def __init__(self, folder: TableFolder, schema: pa.Schema, query: str) -> None:
+        """:param schema: columns of the file, with the field ids that the format needs"""
+        self._folder = folder
+        self._schema = schema
+        self._path = f"{prefix_of(query)}{uuid.uuid4().hex}.parquet"
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._stream: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._footers: list[pq.FileMetaData] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds rows; the columns are those of the schema, or some of them."""
+        batch = conformed(batch, self._schema)
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= _GROUP_BYTES:
+            self._write_group()
+
+    def finish(self) -> WrittenFile | None:
+        """Completes the file; returns None if there were no rows.
+
+        :raises OSError: the folder refused it; the incomplete file belongs to no table
+        """
+        self._write_group()
+        if self._writer is None or self._stream is None:
+            return None
+        self._writer.close()
+        self._stream.close()
+        system, folder = self._folder.file_system()
+        if self._folder.local is not None:
+            path = Path(folder, self._path)
+            sync(path)
+            sync(path.parent)
+        size = system.get_file_info(f"{folder}/{self._path}").size
+        footer = io.BytesIO()
+        [metadata] = self._footers
+        metadata.write_metadata_file(footer)
+        return WrittenFile(self._path, size, footer.getvalue())
+
+    def _write_group(self) -> None:
+        if not self._held:
+            return
+        if self._writer is None:
+            system, folder = self._folder.file_system()
+            path = f"{folder}/{self._path}"
+            system.create_dir(path.rpartition("/")[0], recursive=True)
+            self._stream = system.open_output_stream(path)
+            self._writer = pq.ParquetWriter(
+                self._stream,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                store_schema=False,
+                metadata_collector=self._footers,
+            )
+        table = pa.Table.from_batches(self._held, self._schema)
+        self._held, self._held_bytes = [], 0
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the rows with exactly the columns of ``schema``; columns that the rows lack are null.
+
+    :raises pa.ArrowInvalid: a value does not fit its column
+    """
+    arrays = []
+    for field in schema:
+        place = batch.schema.get_field_index(field.name)
+        column = pa.nulls(batch.num_rows, field.type) if place < 0 else batch.column(place)
+        if column.type != field.type:
+            column = pc.call_function("cast", [column], pc.CastOptions.safe(field.type))
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What the tasks of a batch read, and where they write it; it is sent to them."""
+
+    options: QueryOptions
+    columns: StructType
+    """The columns to read."""
+    definition: Definition
+    """The schema of the messages."""
+    shares: tuple[tuple[TaskPart, ...], ...]
+    """The parts of each task."""
+    schema: pa.Schema
+    """The columns of files."""
+    folder: TableFolder
+    query: str
+
+    def rows_of(self, share: int) -> Iterator[pa.RecordBatch]:
+        """Yields the messages of a task."""
+        for part in self.shares[share]:
+            yield from read_part(self.options, self.columns, self.definition, RowSelection(), part)
+
+
+def shares_of(parts: Sequence[TaskPart], tasks: int) -> tuple[tuple[TaskPart, ...], ...]:
+    """Distributes parts to at most ``tasks`` tasks, which get about the same number of entries."""
+    sizes = [0] * max(1, min(tasks, len(parts)))
+    shares: list[list[TaskPart]] = [[] for _ in sizes]
+    for part in sorted(parts, key=_entries, reverse=True):
+        least = sizes.index(min(sizes))
+        shares[least].append(part)
+        sizes[least] += _entries(part)
+    return tuple(
+        tuple(sorted(share, key=lambda part: (part.topic, part.ranges))) for share in shares if share
+    )
+
+
+def _entries(part: TaskPart) -> int:
+    return sum(each.entries for each in part.ranges)
+
+
+def write_batch(spark: SparkSession, plan: BatchPlan) -> list[WrittenFile]:
+    """Writes the files of a batch; returns their descriptions.
+
+    A task that runs again writes another file; the first one then belongs to no table.
+
+    :raises PySparkException: a task failed
+    """
+
+    def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield _write_share(plan, number)
+
+    count = len(plan.shares)
+    if not count:
+        return []
+    described = spark.range(0, count, 1, count).mapInArrow(write, _DESCRIPTIONS).collect()
+    return [WrittenFile(row["path"], row["size"], bytes(row["footer"])) for row in described]
+
+
+def _write_share(plan: BatchPlan, share: int) -> pa.RecordBatch:
+    """Returns the descriptions of the files."""
+    writer = TableFileWriter(plan.folder, plan.schema, plan.query)
+    for batch in plan.rows_of(share):
+        writer.add(batch)
+    file = writer.finish()
+    files = [] if file is None else [file]
+    arrays = [[each.path for each in files], [each.size for each in files], [each.footer for each in files]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(each, field.type) for each, field in zip(arrays, _DESCRIPTION, strict=True)],
+        schema=_DESCRIPTION,
+    )

@@ -1,0 +1,222 @@
+"""Tables of Apache Iceberg, committed by ``pyiceberg`` to a catalog.
+
+The marker is a table property, set by the commit that adds the files; summaries of snapshots have it, too,
+but they go when snapshots expire. Commits go to the catalog directly: a transaction of ``pyiceberg`` retries
+a lost race by appending again, and deletes files of commits that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+
+from magnetar.spark.durable import sync
+from magnetar.spark.pipelines.table_commits import (
+    MARKER,
+    CommitRefused,
+    OpenTable,
+    TableError,
+    TableIdentity,
+    TableMarker,
+    TableState,
+    rolled_back,
+)
+from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
+
+__all__ = ["IcebergFormat", "catalog_beside"]
+
+_METADATA = "metadata"
+_CATALOG_FILE = "catalog.db"
+
+
+def catalog_beside(path: str) -> Catalog:
+    """Returns the catalog of the tables in a folder: an SQLite file, created if it does not exist."""
+    Path(path).mkdir(parents=True, exist_ok=True)
+    return SqlCatalog("magnetar", uri=f"sqlite:///{path}/{_CATALOG_FILE}", warehouse=path)
+
+
+class IcebergFormat(OpenTable):
+    """A table in a catalog; see :class:`magnetar.spark.pipelines.table_commits.OpenTable`."""
+
+    def __init__(self, catalog: Catalog, name: tuple[str, ...], folder: TableFolder) -> None:
+        super().__init__(folder)
+        self._catalog = catalog
+        self._name = name
+
+    def find(self) -> IcebergState | None:
+        try:
+            table = self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            return None
+        return IcebergState(self._catalog, table, self.folder)
+
+    def create(self, identity: TableIdentity, columns: pa.Schema) -> None:
+        self._catalog.create_namespace_if_not_exists(self._name[:-1])
+        try:
+            self._catalog.create_table(
+                self._name, _writable(columns), location=str(self.folder), properties=identity.properties()
+            )
+        except TableAlreadyExistsError:
+            return
+
+    def widen(self, columns: pa.Schema) -> None:
+        table = self._catalog.load_table(self._name)
+        change = table.transaction().update_schema()
+        try:
+            change.union_by_name(_writable(columns))
+        except ValueError as error:
+            raise TableError(
+                f"{self.folder}: Iceberg cannot express a change of the schema: {error}; write the topic to "
+                "a table at another path"
+            ) from error
+        transaction = change._transaction
+        change.commit()
+        if transaction._updates:
+            self._catalog.commit_table(table, transaction._requirements, transaction._updates)
+
+    def reading(self) -> dict[str, str]:
+        state = self.find()
+        where = state.table.metadata_location if state is not None else f"{self.folder}/{_METADATA}/..."
+        return {
+            "DuckDB": f"SELECT * FROM iceberg_scan('{where}')",
+            "Python": f"pyiceberg.table.StaticTable.from_metadata({where!r}).scan().to_pandas()",
+            "Spark": f'spark.read.format("iceberg").load("{where}")',
+        }
+
+
+def _writable(columns: pa.Schema) -> pa.Schema:
+    """Returns the columns with the types that Iceberg has; its smallest number has 32 bits."""
+    return pa.schema([pa.field(each.name, _widened(each.type), each.nullable) for each in columns])
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
+        return pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _widened(each.type), each.nullable) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _widened(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_widened(kind.key_type), _widened(kind.item_type))
+    return kind
+
+
+class IcebergState(TableState):
+    """See :class:`magnetar.spark.pipelines.table_commits.TableState`."""
+
+    def __init__(self, catalog: Catalog, table: Table, folder: TableFolder) -> None:
+        self._catalog = catalog
+        self.table = table
+        self._folder = folder
+
+    @property
+    def identity(self) -> TableIdentity:
+        return TableIdentity.of(self.table.properties, str(self._folder))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_to_pyarrow(self.table.schema(), include_field_ids=True)
+
+    @property
+    def marker(self) -> TableMarker:
+        identity = self.identity
+        text = self.table.properties.get(MARKER)
+        if text is None:
+            return TableMarker(identity.query, 0, "", "")
+        marker = TableMarker.from_json(text, str(self._folder))
+        if not self._contains(marker):
+            raise rolled_back(str(self._folder), marker, self.last_of(identity.query))
+        return marker
+
+    def _contains(self, marker: TableMarker) -> bool:
+        """Whether the table still has the rows of a batch: its snapshot is the current one or an ancestor.
+
+        If that snapshot has expired, the retained ancestors are all later than it.
+        """
+        ancestors = self._ancestors()
+        if any(each.snapshot_id == marker.snapshot for each in ancestors):
+            return True
+        if not ancestors or self.table.snapshot_by_id(marker.snapshot) is not None:
+            return False
+        return all((each.sequence_number or 0) > marker.sequence for each in ancestors)
+
+    def _ancestors(self) -> list[Snapshot]:
+        found: list[Snapshot] = []
+        current = self.table.current_snapshot()
+        while current is not None:
+            found.append(current)
+            parent = current.parent_snapshot_id
+            current = None if parent is None else self.table.snapshot_by_id(parent)
+        return found
+
+    def last_of(self, query: str) -> TableMarker | None:
+        """Returns the last batch among the retained snapshots of the current state."""
+        for each in self._ancestors():
+            text = each.summary.additional_properties.get(MARKER) if each.summary is not None else None
+            marker = None if text is None else TableMarker.from_json(text, str(self._folder))
+            if marker is not None and marker.query == query:
+                return marker
+        return None
+
+    def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
+        transaction = self.table.transaction()
+        append = transaction.update_snapshot(snapshot_properties={MARKER: marker.to_json()}).fast_append()
+        sequence = self.table.metadata.next_sequence_number()
+        marker = replace(marker, snapshot=append.snapshot_id, sequence=sequence)
+        transaction.set_properties({MARKER: marker.to_json()})
+        for file in files:
+            append.append_data_file(self._data_file(file))
+        append.commit()
+        self._sync()
+        try:
+            self._catalog.commit_table(self.table, transaction._requirements, transaction._updates)
+        except CommitFailedException as error:
+            raise CommitRefused(str(error)) from error
+        self._sync()
+        return marker
+
+    def _data_file(self, file: WrittenFile) -> DataFile:
+        statistics = data_file_statistics_from_parquet_metadata(
+            file.metadata,
+            compute_statistics_plan(self.table.schema(), self.table.properties),
+            parquet_path_to_id_mapping(self.table.schema()),
+        )
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=self._folder.at(file.path),
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            file_size_in_bytes=file.size,
+            sort_order_id=None,
+            spec_id=self.table.spec().spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+    def _sync(self) -> None:
+        """Syncs the metadata that were written since the table was loaded."""
+        folder = self._folder.local
+        if folder is None or not (folder / _METADATA).exists():
+            return
+        since = self.table.metadata.last_updated_ms / 1000 - 1
+        for path in (folder / _METADATA).iterdir():
+            if path.stat().st_mtime >= since:
+                sync(path)
+        sync(folder / _METADATA)
