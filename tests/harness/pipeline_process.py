@@ -148,7 +148,7 @@ class Pipelines:
         """
         killed = 0
         while True:
-            process = PipelineProcess(name, self._config(name, section))
+            process = PipelineProcess(name, self.configured(name, section))
             if killed < kills:
                 victim = self._random.choice(("driver", "JVM", "all"))
                 moment = self._random.uniform(0, within)
@@ -161,7 +161,8 @@ class Pipelines:
                 pytest.fail(f"{name}: exit code {result.code}\n{process.log[-3000:]}")
             return result, killed
 
-    def _config(self, name: str, section: dict[str, Any]) -> Path:
+    def configured(self, name: str, section: dict[str, Any]) -> Path:
+        """Writes the configuration of a pipeline; returns its path."""
         path = self.folder / "config.json"
         spark: dict[str, Any] = {"master": self._master}
         if not self._master.startswith("sc:"):

@@ -1,0 +1,100 @@
+"""The pipeline ``table`` as a command: two drivers at once, one of them killed, and a restarted broker.
+
+``MAGNETAR_PIPELINE_MESSAGES`` (20,000) says how many messages, ``MAGNETAR_FIRST_SEED`` replays.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pulsar
+import pyarrow as pa
+import pytest
+from pipeline_process import PipelineProcess, Pipelines
+from server import Server
+from table_readers import delta_rows, duck, iceberg_rows
+
+MESSAGES = int(os.environ.get("MAGNETAR_PIPELINE_MESSAGES", "20000"))
+SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "1"))
+LIVES = 6
+TOPIC = "persistent://public/default/orders"
+NAME = ("public", "default", "orders")
+
+pytestmark = pytest.mark.timeout(600 + MESSAGES // 200)
+
+
+class Order(pulsar.schema.Record):
+    number = pulsar.schema.Integer()
+    text = pulsar.schema.String()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A broker with ``MESSAGES`` orders in a topic of two partitions."""
+    server = Server(tmp_path_factory.mktemp("server"), {})
+    server.start()
+    try:
+        path = f"/admin/v2/persistent/{'/'.join(NAME)}/partitions"
+        assert server.ask("PUT", path, "2")[0] == 204
+        client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        client.subscribe(TOPIC, "keep").close()
+        producer = client.create_producer(
+            TOPIC,
+            schema=pulsar.schema.AvroSchema(Order),
+            batching_max_messages=100,
+            block_if_queue_full=True,
+        )
+        for number in range(MESSAGES):
+            producer.send_async(Order(number=number, text=f"order {number}"), lambda result, _: None)
+        producer.flush()
+        client.close()
+        yield server
+    finally:
+        server.close()
+
+
+def differing(found: pa.Table) -> int:
+    """How many orders a table has too often or not at all."""
+    assert found is not None
+    wanted = f"select i as number, 'order ' || i as text from range({MESSAGES}) as numbers(i)"
+    has = "select number, text from found"
+    more = duckdb.sql(f"select count(*) from ({has} except all {wanted})").fetchall()
+    less = duckdb.sql(f"select count(*) from ({wanted} except all {has})").fetchall()
+    return int(more[0][0]) + int(less[0][0])
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_tables_have_each_message_once_whatever_happens(server: Server, tmp_path: Path, form: str) -> None:
+    chosen = random.Random(SEED)
+    tables = tmp_path / "tables"
+    section = {
+        "topics": [TOPIC],
+        "path": str(tables),
+        "format": form,
+        "max_rows_per_batch": max(1000, MESSAGES // 8),
+    }
+    processes = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        addresses = {"service_url": server.url, "admin_url": server.http_url}
+        pipelines = Pipelines(folder, addresses, "local[2]", SEED)
+        processes.append((pipelines, PipelineProcess("table", pipelines.configured("table", section))))
+    victim = chosen.choice(("driver", "JVM", "workers", "all"))
+    processes[0][1].kill_after(chosen.uniform(0, 6), victim)
+    server.restart(kill=True)
+    first, result = [process.end() for _, process in processes]
+    assert {first.code, result.code} <= {0, 1, -9}, (first.code, result.code, victim)
+    for _ in range(LIVES):
+        if result.code != 0:
+            # The broker was away for too long, or a commit was in its way.
+            result = PipelineProcess("table", processes[1][0].configured("table", section)).end()
+    assert result.code == 0, result.report.get("error")
+    line = next(row[2] for row in result.report["tables"][1]["rows"] if row[1] == "DuckDB")
+    library = delta_rows(tables.joinpath(*NAME)) if form == "delta" else iceberg_rows(tables, *NAME)
+    assert [differing(found) for found in (library, duck(line))] == [0, 0]
+    assert result.report["figures"]["lag in entries"] == 0
