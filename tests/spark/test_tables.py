@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pyarrow as pa
 import pytest
+from pulsar.schema import AvroSchema
 from spark_world import Cluster
 from table_readers import delta_rows, duck, iceberg_rows
 
@@ -56,3 +60,73 @@ def test_a_table_has_each_message_once(
     code, report = run("table", **settings)
     assert (code, report["figures"]["rows added"], report["figures"]["batches"]) == (0, 0, 0)
     assert len(duck(reading(report, topic, "DuckDB"))) == COUNT + 10
+
+
+X = {"name": "x", "type": "float"}
+FIELDS = [
+    {"name": "number", "type": "int"},
+    {"name": "text", "type": ["null", "string"], "default": None},
+    {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "sizes", "type": {"type": "map", "values": "double"}},
+    {
+        "name": "place",
+        "type": {"type": "record", "name": "Place", "fields": [{"name": "x", "type": "float"}]},
+    },
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+    {"name": "raw", "type": "bytes"},
+]
+ADDED = {"name": "added", "type": ["null", "long"], "default": None}
+
+
+def send(cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: int) -> None:
+    """Sends AVRO records, with the official client."""
+    definition = {"type": "record", "name": "Everything", "fields": fields}
+    client = pulsar.Client(cluster.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(topic, schema=AvroSchema(None, schema_definition=definition))
+    for number in numbers:
+        record = {
+            "number": number,
+            "text": None if number % 2 else f"text {number}",
+            "colour": "BLUE",
+            "tags": ["a", "b"],
+            "sizes": {"s": 0.5},
+            "place": {"x": 1.5},
+            "day": date(2024, 5, 1),
+            "at": datetime(2024, 5, 1, 12, tzinfo=UTC),
+            "price": Decimal("12.34"),
+            "raw": b"\x00\xff",
+            "added": number << 40,
+        }
+        producer.send({each["name"]: record[each["name"]] for each in fields}, partition_key=f"k{number}")
+    client.close()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_avro_fields_become_columns_also_later_ones(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, form: str
+) -> None:
+    settings = {"topics": [topic], "path": str(tmp_path), "format": form}
+    send(cluster, topic, FIELDS, 1)
+    assert run("table", **settings)[0] == 0
+    send(cluster, topic, [*FIELDS, ADDED], 2)
+    send(cluster, topic, [*FIELDS[:1], *FIELDS[2:], ADDED], 3)
+    code, report = run("table", **settings)
+    assert code == 0, report
+    names = [each["name"] for each in FIELDS]
+    for found in (libraries(tmp_path, topic, form), duck(reading(report, topic, "DuckDB"))):
+        rows = sorted(found.to_pylist(), key=lambda row: row["number"])
+        assert [(row["number"], row["text"], row["added"]) for row in rows] == [
+            (1, None, None),
+            (2, "text 2", 2 << 40),
+            (3, None, 3 << 40),
+        ]
+        for row in rows:
+            values = ["BLUE", ["a", "b"], [("s", 0.5)], {"x": 1.5}, date(2024, 5, 1)]
+            values += [datetime(2024, 5, 1, 12, tzinfo=UTC), Decimal("12.34"), b"\x00\xff"]
+            sizes = list(dict(row["sizes"]).items())
+            assert [sizes if each == "sizes" else row[each] for each in names[2:]] == values
+            assert (row["__key"], row["__topic"]) == (f"k{row['number']}".encode(), topic)
+            assert row["__publishTime"].utcoffset().total_seconds() == 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.types import (
@@ -42,6 +42,7 @@ __all__ = [
     "Definition",
     "columns_of",
     "definition_of",
+    "definition_of_all_versions",
     "shared_definition",
 ]
 
@@ -78,6 +79,8 @@ class Definition:
     value: Definition | None = None
     separated: bool = False
     """For KEY_VALUE: whether the key is that of the message, and not part of the content."""
+    newest: str = ""
+    """The definition of messages without a version, if ``text`` has fields of several; empty: ``text``."""
 
 
 NOTHING = Definition("BYTES")
@@ -95,6 +98,45 @@ def definition_of(admin: AdminClient, topic: str, version: int | None = None) ->
             raise
         return NOTHING
     return _parsed(str(found["type"]), found.get("data") or "", found.get("properties") or {})
+
+
+def definition_of_all_versions(
+    admin: AdminClient, topic: str, known: MutableMapping[int, Definition]
+) -> Definition:
+    """Returns a topic's newest schema; a record also has the fields that only earlier versions have, as null.
+
+    :param known: versions that were read before; others are added
+    """
+    newest = definition_of(admin, topic)
+    if newest.kind not in RECORDS:
+        return newest
+    record = json.loads(newest.text)
+    for version in range(int(admin.schema(str(TopicName.parse(topic).base))["version"]) - 1, -1, -1):
+        if version not in known:
+            try:
+                known[version] = definition_of(admin, topic, version)
+            except NotFound:
+                known[version] = NOTHING
+        if known[version].kind == newest.kind:
+            _add_fields(record, json.loads(known[version].text))
+    text = json.dumps(record)
+    if record == json.loads(newest.text):
+        return newest
+    return replace(newest, text=text, newest=newest.text)
+
+
+def _add_fields(record: object, earlier: object) -> None:
+    """Adds the fields of an earlier version that a record lacks, also within records."""
+    if not isinstance(record, dict) or not isinstance(earlier, dict):
+        return
+    present = {each["name"]: each for each in record.get("fields", ())}
+    for field in earlier.get("fields", ()):
+        if field["name"] in present:
+            _add_fields(present[field["name"]]["type"], field["type"])
+        else:
+            kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+            kinds = ["null", *(each for each in kinds if each != "null")]
+            record["fields"].append({"name": field["name"], "type": kinds, "default": None})
 
 
 def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,8 @@ class ColumnBuilder:
     def _written(self, version: bytes) -> Definition | None:
         """Returns the schema of a version; None: the topic does not have it."""
         if len(version) != 8:
-            return self._wanted
+            newest = self._wanted.newest
+            return replace(self._wanted, text=newest, newest="") if newest else self._wanted
         try:
             return definition_of(self._admin, self._topic, struct.unpack(">q", version)[0])
         except NotFound:

@@ -20,7 +20,7 @@ from magnetar.build_info import install_extra
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.codec.columns import BYTES
-from magnetar.spark.codec.schemas import columns_of, shared_definition
+from magnetar.spark.codec.schemas import NOTHING, Definition, columns_of, definition_of_all_versions
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import SparkSourceError
 from magnetar.spark.options import QueryOptions
@@ -224,6 +224,8 @@ class TopicTable:
             **config.options,
         }
         self._progress = work.progress
+        self._versions: dict[int, Definition] = {}
+        """Earlier schemas of the topic."""
         self._moved = ""
         """The positions to which this run has moved the subscription."""
 
@@ -260,10 +262,16 @@ class TopicTable:
     def _created(self) -> TableState:
         query = uuid.uuid4().hex[:16]
         identity = TableIdentity(query, self.topic, f"table-{query}", self._config.mode)
-        with Connection(QueryOptions.parse(self._given)) as connection:
-            definition = shared_definition(connection)
+        definition = self._definition(QueryOptions.parse(self._given))
         self.table.create(identity, to_arrow_schema(columns_of(definition), timezone="UTC"))
         return self.table.load()
+
+    def _definition(self, options: QueryOptions) -> Definition:
+        """Returns the schema of the messages: messages of all versions have their fields in it."""
+        if options.value_format == "bytes":
+            return NOTHING
+        with Connection(options) as connection:
+            return definition_of_all_versions(connection.admin, self.topic, self._versions)
 
     def _check(self, identity: TableIdentity) -> None:
         """:raises TableError: the table is for something else"""
@@ -287,8 +295,7 @@ class TopicTable:
         if end == start:
             return False
         # The batch has been planned: the schemas of its messages are registered by now.
-        with Connection(options) as connection:
-            definition = shared_definition(connection)
+        definition = self._definition(options)
         columns = columns_of(definition)
         self.table.widen(to_arrow_schema(columns, timezone="UTC"))
         parts = [each for each in reader.partitions(start, end) if isinstance(each, TaskPart)]

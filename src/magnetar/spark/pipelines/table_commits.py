@@ -29,6 +29,7 @@ __all__ = [
     "TableIdentity",
     "TableMarker",
     "TableState",
+    "cannot_follow",
     "commit_once",
     "is_same_batch",
     "rolled_back",
@@ -200,6 +201,16 @@ class OpenTable(ABC):
     @abstractmethod
     def reading(self) -> dict[str, str]:
         """Returns the line that reads the table, by program."""
+
+
+def cannot_follow(table: OpenTable, error: Exception, form: str) -> TableError:
+    """Returns the error of a table whose columns cannot follow the schema of its topic.
+
+    :param form: the name of the format
+    """
+    return TableError(
+        f"{table}: {error}, which {form} cannot express; write the topic to a table at another path"
+    )
 
 
 def is_same_batch(found: TableMarker, before: TableMarker) -> bool:

@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from magnetar.spark.durable import sync
+from magnetar.spark.pipelines.table_columns import ColumnError, merged_columns
 from magnetar.spark.pipelines.table_commits import (
     MARKER,
     CommitRefused,
@@ -29,6 +30,7 @@ from magnetar.spark.pipelines.table_commits import (
     TableIdentity,
     TableMarker,
     TableState,
+    cannot_follow,
     rolled_back,
 )
 from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
@@ -66,22 +68,18 @@ class DeltaFormat(OpenTable):
                 raise
 
     def widen(self, columns: pa.Schema) -> None:
-        _check_names(columns, self.folder)
-        state = DeltaState(DeltaTable(str(self.folder)), self.folder)
-        wanted = pa.schema(DeltaSchema.from_arrow(columns).to_arrow())
-        added = []
-        for field in wanted:
-            place = state.schema.get_field_index(field.name)
-            if place < 0:
-                added.append(field)
-            elif state.schema.field(place).type != field.type:
-                raise TableError(
-                    f"{self.folder}: the field {field.name!r} was {state.schema.field(place).type} and is "
-                    f"now {field.type}, which Delta cannot express; write the topic to a table at another "
-                    "path"
-                )
-        if added:
-            state.table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(added)).fields))
+        table = DeltaTable(str(self.folder))
+        has = _columns_of(table.schema())
+        try:
+            merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(columns)), ())
+        except ColumnError as error:
+            raise cannot_follow(self, error, "Delta") from error
+        _check_names(merged, self.folder)
+        changed = [
+            each for each in merged if has.get_field_index(each.name) < 0 or each != has.field(each.name)
+        ]
+        if changed:
+            table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(changed)).fields))
 
     def reading(self) -> dict[str, str]:
         where = str(self.folder)
@@ -105,7 +103,7 @@ class DeltaState(TableState):
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema(self.table.schema().to_arrow())
+        return _columns_of(self.table.schema())
 
     @property
     def marker(self) -> TableMarker:
@@ -187,6 +185,10 @@ def _restored_version(commit: Mapping[str, object]) -> int:
     found = parameters.get("version") if isinstance(parameters, Mapping) else None
     # Without a version, a time was given: then any batch may be missing.
     return -1 if found is None else int(found)
+
+
+def _columns_of(schema: DeltaSchema) -> pa.Schema:
+    return pa.schema(schema.to_arrow())
 
 
 def _check_names(columns: pa.Schema, folder: TableFolder) -> None:

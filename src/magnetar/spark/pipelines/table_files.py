@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import SparkSession
@@ -22,6 +21,7 @@ from magnetar.spark.codec.rows import RowSelection
 from magnetar.spark.codec.schemas import Definition
 from magnetar.spark.durable import sync
 from magnetar.spark.options import QueryOptions
+from magnetar.spark.pipelines.table_columns import conformed
 from magnetar.spark.reading.batch import read_part
 from magnetar.spark.reading.planning import TaskPart
 
@@ -30,7 +30,6 @@ __all__ = [
     "TableFileWriter",
     "TableFolder",
     "WrittenFile",
-    "conformed",
     "prefix_of",
     "shares_of",
     "write_batch",
@@ -155,21 +154,6 @@ class TableFileWriter:
         table = pa.Table.from_batches(self._held, self._schema)
         self._held, self._held_bytes = [], 0
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-
-
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Returns the rows with exactly the columns of ``schema``; columns that the rows lack are null.
-
-    :raises pa.ArrowInvalid: a value does not fit its column
-    """
-    arrays = []
-    for field in schema:
-        place = batch.schema.get_field_index(field.name)
-        column = pa.nulls(batch.num_rows, field.type) if place < 0 else batch.column(place)
-        if column.type != field.type:
-            column = pc.call_function("cast", [column], pc.CastOptions.safe(field.type))
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ a lost race by appending again, and deletes files of commits that failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,14 +27,15 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from magnetar.spark.durable import sync
+from magnetar.spark.pipelines.table_columns import ColumnError, merged_columns
 from magnetar.spark.pipelines.table_commits import (
     MARKER,
     CommitRefused,
     OpenTable,
-    TableError,
     TableIdentity,
     TableMarker,
     TableState,
+    cannot_follow,
     rolled_back,
 )
 from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
@@ -43,6 +44,7 @@ __all__ = ["IcebergFormat", "catalog_beside"]
 
 _METADATA = "metadata"
 _CATALOG_FILE = "catalog.db"
+_PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
 def catalog_beside(path: str) -> Catalog:
@@ -77,18 +79,24 @@ class IcebergFormat(OpenTable):
 
     def widen(self, columns: pa.Schema) -> None:
         table = self._catalog.load_table(self._name)
-        change = table.transaction().update_schema()
+        has = _narrow(schema_to_pyarrow(table.schema(), include_field_ids=False))
         try:
-            change.union_by_name(_writable(columns))
-        except ValueError as error:
-            raise TableError(
-                f"{self.folder}: Iceberg cannot express a change of the schema: {error}; write the topic to "
-                "a table at another path"
-            ) from error
-        transaction = change._transaction
-        change.commit()
-        if transaction._updates:
+            merged = merged_columns(has, _writable(columns), _PROMOTIONS)
+        except ColumnError as error:
+            raise cannot_follow(self, error, "Iceberg") from error
+        if merged == has:
+            return
+        transaction = table.transaction()
+        transaction.update_schema().union_by_name(merged).commit()
+        try:
             self._catalog.commit_table(table, transaction._requirements, transaction._updates)
+        except CommitFailedException:
+            # Another driver may have made the same change; what it made shows when the table is loaded.
+            if merged != _narrow(schema_to_pyarrow(self._loaded().schema(), include_field_ids=False)):
+                raise
+
+    def _loaded(self) -> Table:
+        return self._catalog.load_table(self._name)
 
     def reading(self) -> dict[str, str]:
         state = self.find()
@@ -102,18 +110,36 @@ class IcebergFormat(OpenTable):
 
 def _writable(columns: pa.Schema) -> pa.Schema:
     """Returns the columns with the types that Iceberg has; its smallest number has 32 bits."""
-    return pa.schema([pa.field(each.name, _widened(each.type), each.nullable) for each in columns])
+    return pa.schema([pa.field(each.name, _widened(each.type)) for each in columns])
 
 
 def _widened(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_int8(kind) or pa.types.is_int16(kind):
         return pa.int32()
+    return _rebuilt(kind, _widened)
+
+
+def _narrow(columns: pa.Schema) -> pa.Schema:
+    """Returns the columns without field ids, and with the usual types of texts and lists."""
+    return pa.schema([pa.field(each.name, _narrowed(each.type)) for each in columns])
+
+
+def _narrowed(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    return _rebuilt(kind, _narrowed)
+
+
+def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Returns the type with ``change`` applied to the types in it."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _widened(each.type), each.nullable) for each in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _widened(kind.value_type)))
+        return pa.struct([pa.field(each.name, change(each.type)) for each in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(change(kind.value_type))
     if pa.types.is_map(kind):
-        return pa.map_(_widened(kind.key_type), _widened(kind.item_type))
+        return pa.map_(change(kind.key_type), change(kind.item_type))
     return kind
 
 

@@ -1,0 +1,139 @@
+"""Columns of tables follow the schema of their topic, in both formats, as other programs see them."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+from table_readers import delta_rows, duck, iceberg_catalog, iceberg_rows
+
+from magnetar.spark.pipelines.table_columns import ColumnError, conformed, merged_columns
+from magnetar.spark.pipelines.table_commits import OpenTable, TableError, TableIdentity, commit_once
+from magnetar.spark.pipelines.table_delta import DeltaFormat
+from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder
+from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_beside
+
+NAME = ("public", "default", "orders")
+EARLIER = pa.schema(
+    [
+        ("a", pa.int32()),
+        ("s", pa.struct([("x", pa.int32())])),
+        ("l", pa.list_(pa.struct([("y", pa.string())]))),
+        ("m", pa.map_(pa.string(), pa.int32())),
+    ]
+)
+LATER = pa.schema(
+    [
+        ("b", pa.string()),
+        ("a", pa.int32()),
+        ("s", pa.struct([("z", pa.string()), ("x", pa.int32())])),
+        ("l", pa.list_(pa.struct([("y", pa.string()), ("w", pa.int64())]))),
+    ]
+)
+
+each_format = pytest.mark.parametrize("form", ["delta", "iceberg"])
+
+
+def created(path: Path, form: str, columns: pa.Schema) -> OpenTable:
+    folder = TableFolder("/".join((str(path), *NAME)))
+    table: OpenTable = DeltaFormat(folder)
+    if form == "iceberg":
+        table = IcebergFormat(catalog_beside(str(path)), NAME, folder)
+    table.create(TableIdentity(uuid.uuid4().hex, "topic", "subscription", "append"), columns)
+    return table
+
+
+def put(table: OpenTable, columns: pa.Schema, *rows: dict[str, Any]) -> None:
+    """Widens the table to the columns, and adds rows that have them."""
+    table.widen(columns)
+    state = table.load()
+    writer = TableFileWriter(table.folder, state.schema, state.identity.query)
+    for batch in pa.Table.from_pylist(list(rows), schema=columns).to_batches():
+        writer.add(batch)
+    file = writer.finish()
+    assert file is not None
+    commit_once(table, state.marker, file.path, [file])
+
+
+def views(path: Path, table: OpenTable, form: str) -> list[list[dict[str, Any]]]:
+    """The rows of a table as each program reads them, ordered by ``a``."""
+    library = delta_rows(path.joinpath(*NAME)) if form == "delta" else iceberg_rows(path, *NAME)
+    found = (library, duck(table.reading()["DuckDB"]))
+    return [sorted(each.to_pylist(), key=lambda row: (row["a"] is None, row["a"])) for each in found]
+
+
+@each_format
+def test_fields_are_added_and_stay(tmp_path: Path, form: str) -> None:
+    table = created(tmp_path, form, EARLIER)
+    put(table, EARLIER, {"a": 1, "s": {"x": 1}, "l": [{"y": "one"}], "m": [("k", 1)]})
+    put(table, LATER, {"a": 2, "b": "two", "s": {"x": 2, "z": "z"}, "l": [{"y": "two", "w": 2}]})
+    wanted = [
+        {"a": 1, "s": {"x": 1, "z": None}, "l": [{"y": "one", "w": None}], "m": [("k", 1)], "b": None},
+        {"a": 2, "s": {"x": 2, "z": "z"}, "l": [{"y": "two", "w": 2}], "m": None, "b": "two"},
+    ]
+    for found in views(tmp_path, table, form):
+        for row in found:
+            row["m"] = None if row["m"] is None else list(dict(row["m"]).items())
+        assert found == wanted
+
+
+def test_ids_of_columns_are_not_used_again(tmp_path: Path) -> None:
+    table = created(tmp_path, "iceberg", EARLIER)
+    put(table, EARLIER, {"a": 1})
+    before = iceberg_catalog(tmp_path).load_table(NAME).schema()
+    put(table, LATER, {"a": 2})
+    after = iceberg_catalog(tmp_path).load_table(NAME).schema()
+    for name in before.column_names:
+        assert after.find_field(name).field_id == before.find_field(name).field_id
+    assert after.find_field("b").field_id > before.highest_field_id
+
+
+@each_format
+def test_a_change_that_the_format_cannot_express(tmp_path: Path, form: str) -> None:
+    table = created(tmp_path, form, EARLIER)
+    with pytest.raises(TableError, match=r"the field 's\.x' was int32 and is now string, which "):
+        table.widen(pa.schema([("s", pa.struct([("x", pa.string())]))]))
+    with pytest.raises(TableError, match=r"the field 'a' was int32 and is now list"):
+        table.widen(pa.schema([("a", pa.list_(pa.int32()))]))
+    assert table.load().schema.names == EARLIER.names
+
+
+def test_numbers_grow_in_iceberg_alone(tmp_path: Path) -> None:
+    whole, long = pa.schema([("a", pa.int32())]), pa.schema([("a", pa.int64())])
+    table = created(tmp_path / "iceberg", "iceberg", whole)
+    put(table, whole, {"a": 1})
+    put(table, long, {"a": 1 << 40})
+    put(table, whole, {"a": 2})
+    for found in views(tmp_path / "iceberg", table, "iceberg"):
+        assert [row["a"] for row in found] == [1, 2, 1 << 40]
+    table = created(tmp_path / "delta", "delta", whole)
+    with pytest.raises(
+        TableError, match="the field 'a' was int32 and is now int64, which Delta cannot express"
+    ):
+        table.widen(long)
+
+
+def test_delta_does_not_take_names_that_differ_in_case(tmp_path: Path) -> None:
+    table = created(tmp_path, "delta", pa.schema([("id", pa.int32())]))
+    with pytest.raises(TableError, match="Delta cannot have the fields 'id' and 'ID' in one table"):
+        table.widen(pa.schema([("ID", pa.int32())]))
+
+
+def test_decimals_grow_where_numbers_do() -> None:
+    small, large = (pa.schema([("d", pa.decimal128(digits, 2))]) for digits in (5, 9))
+    assert merged_columns(small, large, {(pa.int32(), pa.int64())}) == large
+    with pytest.raises(ColumnError):
+        merged_columns(small, large, ())
+
+
+def test_rows_with_an_unknown_column_are_not_cut() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": [1], "b": [2]})
+    with pytest.raises(ColumnError, match="the table has no column 'b'"):
+        conformed(batch, pa.schema([("a", pa.int64())]))
