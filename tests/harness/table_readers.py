@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,18 @@ def extension(name: str) -> str:
 
 def duck(line: str) -> pa.Table:
     """What DuckDB answers to a line of the report."""
-    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
-        for each in ("avro", "iceberg") if "iceberg_scan" in line else ("delta",):
-            connection.execute(f"LOAD '{extension(each)}'")
-        connection.execute("SET TimeZone = 'UTC'")
-        return connection.execute(line).to_arrow_table()
+    return (
+        _duckdb(("avro", "iceberg") if "iceberg_scan" in line else ("delta",)).execute(line).to_arrow_table()
+    )
+
+
+@cache
+def _duckdb(extensions: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+    for each in extensions:
+        connection.execute(f"LOAD '{extension(each)}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 def delta_rows(path: Path) -> pa.Table:

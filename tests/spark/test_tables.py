@@ -44,8 +44,9 @@ def test_a_table_has_each_message_once(
     run: Run, cluster: Cluster, topic: str, tmp_path: Path, form: str
 ) -> None:
     cluster.client.subscribe(topic, "keep").close()
-    assert run("generate", topic=topic, messages=COUNT)[0] == 0
-    settings = {"topics": [topic], "path": str(tmp_path / "tables"), "format": form}
+    assert run("generate", topic=topic, messages=COUNT, seconds=7200)[0] == 0
+    by = ["hour(__eventTime)", "bucket(2, __key)"]
+    settings = {"topics": [topic], "path": str(tmp_path / "tables"), "format": form, "partition_by": by}
     assert run("table", dry_run=True, **settings)[0] == 0
     code, report = run("table", **settings, max_rows_per_batch=1500)
     assert code == 0, report
@@ -54,12 +55,15 @@ def test_a_table_has_each_message_once(
     assert report["figures"]["lag in entries"] == 0
     for found in (libraries(tmp_path / "tables", topic, form), duck(reading(report, topic, "DuckDB"))):
         assert numbers(found) == list(range(COUNT))
+    assert report["figures"]["files added"] > 2 * report["figures"]["batches"]
     assert run("generate", topic=topic, messages=10)[0] == 0
     code, report = run("table", **settings)
     assert (code, report["figures"]["rows added"]) == (0, 10)
     code, report = run("table", **settings)
     assert (code, report["figures"]["rows added"], report["figures"]["batches"]) == (0, 0, 0)
     assert len(duck(reading(report, topic, "DuckDB"))) == COUNT + 10
+    code, report = run("table", **(settings | {"partition_by": []}))
+    assert (code, "partition_by" in report["error"]) == (1, True)
 
 
 X = {"name": "x", "type": "float"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ from table_readers import delta_rows, duck, iceberg_catalog, iceberg_rows
 from magnetar.spark.pipelines.table_columns import ColumnError, conformed, merged_columns
 from magnetar.spark.pipelines.table_commits import OpenTable, TableError, TableIdentity, commit_once
 from magnetar.spark.pipelines.table_delta import DeltaFormat
-from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder
+from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder, write_files
 from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_beside
+from magnetar.spark.pipelines.table_partitions import PartitionColumn
 
 NAME = ("public", "default", "orders")
 EARLIER = pa.schema(
@@ -41,12 +44,12 @@ LATER = pa.schema(
 each_format = pytest.mark.parametrize("form", ["delta", "iceberg"])
 
 
-def created(path: Path, form: str, columns: pa.Schema) -> OpenTable:
+def created(path: Path, form: str, columns: pa.Schema, partition_by: str = "none") -> OpenTable:
     folder = TableFolder("/".join((str(path), *NAME)))
     table: OpenTable = DeltaFormat(folder)
     if form == "iceberg":
         table = IcebergFormat(catalog_beside(str(path)), NAME, folder)
-    table.create(TableIdentity(uuid.uuid4().hex, "topic", "subscription", "append"), columns)
+    table.create(TableIdentity(uuid.uuid4().hex, "topic", "subscription", "append", partition_by), columns)
     return table
 
 
@@ -137,3 +140,59 @@ def test_rows_with_an_unknown_column_are_not_cut() -> None:
     batch = pa.RecordBatch.from_pydict({"a": [1], "b": [2]})
     with pytest.raises(ColumnError, match="the table has no column 'b'"):
         conformed(batch, pa.schema([("a", pa.int64())]))
+
+
+TIMES = [
+    datetime(1969, 12, 31, 23, 30),
+    datetime(1970, 1, 1),
+    datetime(2024, 5, 1, 12, 59),
+    datetime(2024, 12, 31),
+]
+PARTITIONS = ("year(t)", "month(t)", "day(t)", "hour(t)", "bucket(4, k)", "c")
+ROWS = pa.schema(
+    [("t", pa.timestamp("us", "UTC")), ("k", pa.binary()), ("c", pa.string()), ("n", pa.int64())]
+)
+
+
+@each_format
+@pytest.mark.parametrize("by", [[each] for each in PARTITIONS] + [["day(t)", "bucket(4, k)", "c"]])
+def test_partitions(tmp_path: Path, form: str, by: list[str]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"t": time.replace(tzinfo=UTC), "k": b"k%d" % number, "c": colour, "n": number}
+        for number, (time, colour) in enumerate(itertools.product(TIMES, ["red", "blue", None]))
+    ]
+    rows.append({"t": None, "k": None, "c": "", "n": 99})
+    table = created(tmp_path, form, ROWS, "; ".join(by))
+    state = table.load()
+    batches = pa.Table.from_pylist(rows, schema=ROWS).to_batches()
+    files = write_files(batches, table.folder, state.schema, state.identity.query, state.identity.partitions)
+    commit_once(table, state.marker, "1", files)
+    assert len(files) > 1
+    library = delta_rows(tmp_path.joinpath(*NAME)) if form == "delta" else iceberg_rows(tmp_path, *NAME)
+    line = table.reading()["DuckDB"]
+    for found in (library, duck(line)):
+        kept = [{name: row[name] for name in ROWS.names} for row in found.to_pylist()]
+        wanted = [{**row, "c": row["c"] or None} for row in rows] if form == "delta" and "c" in by else rows
+        assert sorted(kept, key=lambda row: row["n"]) == wanted
+    for number in (0, 5, 99):
+        assert duck(f"{line} WHERE n = {number}").num_rows == 1
+    assert duck(f"{line} WHERE t >= TIMESTAMPTZ '2024-05-01 00:00:00+00' AND c = 'red'").num_rows == 2
+    assert duck(f"{line} WHERE k = 'k7'::BLOB").num_rows == 1
+    if form == "iceberg":
+        scan = iceberg_catalog(tmp_path).load_table(NAME).scan(row_filter="t < '1970-01-01T00:00:00+00:00'")
+        assert sorted(scan.to_arrow()["n"].to_pylist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("week(t)", "must have elements like"),
+        ("bucket(0, k)", "must have 1 to 10,000 buckets"),
+        ("day(c)", r"day\(c\) does not fit the type string"),
+        ("k", "k does not fit the type binary"),
+        ("other", "the table has no column 'other'"),
+    ],
+)
+def test_partitions_that_are_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        PartitionColumn.parse(text).check(ROWS)

@@ -36,6 +36,7 @@ from magnetar.spark.pipelines.table_commits import (
     commit_once,
 )
 from magnetar.spark.pipelines.table_files import BatchPlan, TableFolder, shares_of, write_batch
+from magnetar.spark.pipelines.table_partitions import parse_partitions
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.positions import Offset
 from magnetar.spark.reading.planning import TaskPart, parts_of
@@ -61,6 +62,8 @@ class TableConfig:
     format: Literal["delta", "iceberg"] = "delta"
     mode: Literal["append"] = "append"
     """append: each message is a row."""
+    partition_by: tuple[str, ...] = ()
+    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key) or the name of a column."""
     trigger: str = ""
     """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
     max_rows_per_batch: int = 1_000_000
@@ -79,7 +82,12 @@ class TableConfig:
             raise ValueError(f"pattern is not a regular expression: {error}") from error
         for each in self.topics:
             _check_name(each)
-        _ = self.pause_seconds
+        _ = self.pause_seconds, self.partitions
+
+    @property
+    def partitions(self) -> str:
+        """The normal form of ``partition_by``."""
+        return "; ".join(str(each) for each in parse_partitions(self.partition_by)) or "none"
 
     @property
     def pause_seconds(self) -> float:
@@ -261,9 +269,17 @@ class TopicTable:
 
     def _created(self) -> TableState:
         query = uuid.uuid4().hex[:16]
-        identity = TableIdentity(query, self.topic, f"table-{query}", self._config.mode)
+        identity = TableIdentity(
+            query, self.topic, f"table-{query}", self._config.mode, self._config.partitions
+        )
         definition = self._definition(QueryOptions.parse(self._given))
-        self.table.create(identity, to_arrow_schema(columns_of(definition), timezone="UTC"))
+        columns = to_arrow_schema(columns_of(definition), timezone="UTC")
+        for each in identity.partitions:
+            try:
+                each.check(columns)
+            except ValueError as error:
+                raise TableError(f"{self.table}: {error}") from error
+        self.table.create(identity, columns)
         return self.table.load()
 
     def _definition(self, options: QueryOptions) -> Definition:
@@ -278,6 +294,7 @@ class TopicTable:
         pairs = (
             ("topic", identity.topic, self.topic),
             ("mode", identity.mode, self._config.mode),
+            ("partition_by", identity.partition_by, self._config.partitions),
         )
         for what, has, wanted in pairs:
             if has != wanted:
@@ -301,8 +318,17 @@ class TopicTable:
         parts = [each for each in reader.partitions(start, end) if isinstance(each, TaskPart)]
         tasks = tasks_of(spark)
         shares = shares_of(_cut(parts, tasks), tasks)
-        schema, folder = self.table.load().schema, self.table.folder
-        plan = BatchPlan(options, columns, definition, shares, schema, folder, marker.query)
+        widened = self.table.load()
+        plan = BatchPlan(
+            options,
+            columns,
+            definition,
+            shares,
+            widened.schema,
+            self.table.folder,
+            marker.query,
+            widened.identity.partitions,
+        )
         files = write_batch(spark, plan)
         try:
             committed = commit_once(self.table, marker, _compact(Offset.from_json(end)), files)

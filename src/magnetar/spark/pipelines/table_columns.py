@@ -68,13 +68,14 @@ def _is_wider_decimal(has: pa.DataType, wanted: pa.DataType, promotions: Promoti
     )
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, schema: pa.Schema, left_out: Collection[str] = ()) -> pa.RecordBatch:
     """Returns the rows with exactly the columns of ``schema``; columns that the rows lack are null.
 
+    :param left_out: columns that ``schema`` lacks on purpose
     :raises ColumnError: the rows have a column that ``schema`` lacks
     :raises pa.ArrowInvalid: a value does not fit its column
     """
-    unknown = sorted(set(batch.schema.names) - set(schema.names))
+    unknown = sorted(set(batch.schema.names) - {*schema.names, *left_out})
     if unknown:
         raise ColumnError(f"the table has no column {unknown[0]!r}")
     arrays = []

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
+from magnetar.spark.pipelines.table_partitions import PartitionColumn, parse_partitions
 
 __all__ = [
     "MARKER",
@@ -42,6 +43,7 @@ _IDENTITY = {
     "topic": "magnetar.topic",
     "subscription": "magnetar.subscription",
     "mode": "magnetar.mode",
+    "partition_by": "magnetar.partition-by",
 }
 _ATTEMPTS = 8
 _PAUSE_SECONDS = 0.05
@@ -70,6 +72,12 @@ class TableIdentity:
     subscription: str
     """Keeps the messages that the table does not have yet."""
     mode: str
+    partition_by: str = "none"
+    """The elements of ``partition_by``, separated by commas."""
+
+    @property
+    def partitions(self) -> tuple[PartitionColumn, ...]:
+        return parse_partitions([] if self.partition_by == "none" else self.partition_by.split("; "))
 
     def properties(self) -> dict[str, str]:
         """Returns the table properties that record it."""

@@ -53,6 +53,10 @@ class DeltaFormat(OpenTable):
         return DeltaState(table, self.folder)
 
     def create(self, identity: TableIdentity, columns: pa.Schema) -> None:
+        partitions = identity.partitions
+        for each in partitions:
+            if each.transform != "identity":
+                columns = columns.append(pa.field(each.name, each.delta_type(columns)))
         _check_names(columns, self.folder)
         configuration = {**identity.properties(), "delta.enableExpiredLogCleanup": "false"}
         try:
@@ -60,6 +64,7 @@ class DeltaFormat(OpenTable):
                 str(self.folder),
                 schema=DeltaSchema.from_arrow(columns),
                 mode="error",
+                partition_by=[each.name for each in partitions],
                 configuration=configuration,
                 raise_if_key_not_exists=False,
             )
@@ -103,7 +108,9 @@ class DeltaState(TableState):
 
     @property
     def schema(self) -> pa.Schema:
-        return _columns_of(self.table.schema())
+        by_partition = {each.name for each in self.identity.partitions}
+        columns = _columns_of(self.table.schema())
+        return pa.schema([each for each in columns if each.name not in by_partition])
 
     @property
     def marker(self) -> TableMarker:
@@ -135,11 +142,15 @@ class DeltaState(TableState):
         return next((marker for marker in found if marker is not None), None)
 
     def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
+        partitions = self.identity.partitions
         actions: list[AddAction | RemoveAction] = [
             AddAction(
                 path=file.path,
                 size=file.size,
-                partition_values={},
+                partition_values={
+                    each.name: each.delta_text(value)
+                    for each, value in zip(partitions, file.partition, strict=True)
+                },
                 modification_time=int(time.time() * 1000),
                 data_change=True,
                 stats=json.dumps(statistics_of(file.metadata)),
@@ -153,7 +164,11 @@ class DeltaState(TableState):
         )
         try:
             self.table.create_write_transaction(
-                actions, "append", self.table.schema(), commit_properties=properties
+                actions,
+                "append",
+                self.table.schema(),
+                partition_by=[each.name for each in partitions],
+                commit_properties=properties,
             )
         except CommitFailedError as error:
             raise CommitRefused(str(error)) from error

@@ -6,8 +6,9 @@ Descriptions of the files return to the driver, never rows.
 from __future__ import annotations
 
 import io
+import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from magnetar.spark.codec.schemas import Definition
 from magnetar.spark.durable import sync
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.table_columns import conformed
+from magnetar.spark.pipelines.table_partitions import PartitionColumn, PartitionValue, split_by_partition
 from magnetar.spark.reading.batch import read_part
 from magnetar.spark.reading.planning import TaskPart
 
@@ -33,14 +35,17 @@ __all__ = [
     "prefix_of",
     "shares_of",
     "write_batch",
+    "write_files",
 ]
 
-_DESCRIPTIONS = "path string, size long, footer binary"
+_DESCRIPTIONS = "path string, size long, footer binary, partition string"
 """Columns of the rows that describe files, for Spark."""
 _GROUP_BYTES = 48 << 20
 """Size of a row group in memory, and therefore about what a task holds."""
 _FOLDER = "data"
-_DESCRIPTION = pa.schema([("path", pa.string()), ("size", pa.int64()), ("footer", pa.binary())])
+_DESCRIPTION = pa.schema(
+    [("path", pa.string()), ("size", pa.int64()), ("footer", pa.binary()), ("partition", pa.string())]
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class WrittenFile:
     size: int
     footer: bytes
     """The file's metadata, itself as a Parquet file without rows."""
+    partition: tuple[PartitionValue, ...] = ()
+    """The values of the table's partition."""
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -95,31 +102,42 @@ def prefix_of(query: str) -> str:
 class TableFileWriter:
     """Writes rows to one file; a file exists when there is a first row."""
 
-    def __init__(self, folder: TableFolder, schema: pa.Schema, query: str) -> None:
-        """:param schema: columns of the file, with the field ids that the format needs"""
+    def __init__(
+        self,
+        folder: TableFolder,
+        schema: pa.Schema,
+        query: str,
+        partition: tuple[PartitionValue, ...] = (),
+        left_out: Collection[str] = (),
+    ) -> None:
+        """:param schema: columns of the file, with the field ids that the format needs
+
+        :param left_out: columns that the partition determines, so that files do not have them
+        """
+        self._partition = partition
+        self._left_out = left_out
         self._folder = folder
         self._schema = schema
         self._path = f"{prefix_of(query)}{uuid.uuid4().hex}.parquet"
         self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Size of the rows in memory."""
         self._stream: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows; the columns are those of the schema, or some of them."""
-        batch = conformed(batch, self._schema)
+        batch = conformed(batch, self._schema, self._left_out)
         self._held.append(batch)
-        self._held_bytes += batch.nbytes
-        if self._held_bytes >= _GROUP_BYTES:
-            self._write_group()
+        self.held_bytes += batch.nbytes
 
     def finish(self) -> WrittenFile | None:
         """Completes the file; returns None if there were no rows.
 
         :raises OSError: the folder refused it; the incomplete file belongs to no table
         """
-        self._write_group()
+        self.write_group()
         if self._writer is None or self._stream is None:
             return None
         self._writer.close()
@@ -133,9 +151,10 @@ class TableFileWriter:
         footer = io.BytesIO()
         [metadata] = self._footers
         metadata.write_metadata_file(footer)
-        return WrittenFile(self._path, size, footer.getvalue())
+        return WrittenFile(self._path, size, footer.getvalue(), self._partition)
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Writes the rows in memory."""
         if not self._held:
             return
         if self._writer is None:
@@ -152,7 +171,7 @@ class TableFileWriter:
                 metadata_collector=self._footers,
             )
         table = pa.Table.from_batches(self._held, self._schema)
-        self._held, self._held_bytes = [], 0
+        self._held, self.held_bytes = [], 0
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
@@ -171,6 +190,7 @@ class BatchPlan:
     """The columns of files."""
     folder: TableFolder
     query: str
+    partitions: tuple[PartitionColumn, ...] = ()
 
     def rows_of(self, share: int) -> Iterator[pa.RecordBatch]:
         """Yields the messages of a task."""
@@ -212,18 +232,41 @@ def write_batch(spark: SparkSession, plan: BatchPlan) -> list[WrittenFile]:
     if not count:
         return []
     described = spark.range(0, count, 1, count).mapInArrow(write, _DESCRIPTIONS).collect()
-    return [WrittenFile(row["path"], row["size"], bytes(row["footer"])) for row in described]
+    return [
+        WrittenFile(row["path"], row["size"], bytes(row["footer"]), tuple(json.loads(row["partition"])))
+        for row in described
+    ]
 
 
 def _write_share(plan: BatchPlan, share: int) -> pa.RecordBatch:
     """Returns the descriptions of the files."""
-    writer = TableFileWriter(plan.folder, plan.schema, plan.query)
-    for batch in plan.rows_of(share):
-        writer.add(batch)
-    file = writer.finish()
-    files = [] if file is None else [file]
-    arrays = [[each.path for each in files], [each.size for each in files], [each.footer for each in files]]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(each, field.type) for each, field in zip(arrays, _DESCRIPTION, strict=True)],
-        schema=_DESCRIPTION,
+    files = write_files(plan.rows_of(share), plan.folder, plan.schema, plan.query, plan.partitions)
+    columns = (
+        [each.path for each in files],
+        [each.size for each in files],
+        [each.footer for each in files],
+        [json.dumps(each.partition) for each in files],
     )
+    arrays = [pa.array(each, field.type) for each, field in zip(columns, _DESCRIPTION, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_DESCRIPTION)
+
+
+def write_files(
+    batches: Iterable[pa.RecordBatch],
+    folder: TableFolder,
+    schema: pa.Schema,
+    query: str,
+    partitions: Sequence[PartitionColumn] = (),
+) -> list[WrittenFile]:
+    """Writes rows to a file for each partition, and holds few of them, however many partitions there are."""
+    writers: dict[tuple[PartitionValue, ...], TableFileWriter] = {}
+    by_partition = [each.column for each in partitions]
+    for batch in batches:
+        for values, rows in split_by_partition(batch, partitions):
+            if values not in writers:
+                writers[values] = TableFileWriter(folder, schema, query, values, by_partition)
+            writers[values].add(rows)
+        while sum(each.held_bytes for each in writers.values()) >= _GROUP_BYTES:
+            max(writers.values(), key=lambda each: each.held_bytes).write_group()
+    files = [each.finish() for each in writers.values()]
+    return [each for each in files if each is not None]

@@ -22,8 +22,11 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 
 from magnetar.spark.durable import sync
@@ -44,6 +47,7 @@ __all__ = ["IcebergFormat", "catalog_beside"]
 
 _METADATA = "metadata"
 _CATALOG_FILE = "catalog.db"
+_FIRST_PARTITION_ID = 1000
 _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
@@ -70,9 +74,23 @@ class IcebergFormat(OpenTable):
 
     def create(self, identity: TableIdentity, columns: pa.Schema) -> None:
         self._catalog.create_namespace_if_not_exists(self._name[:-1])
+        schema = assign_fresh_schema_ids(self._catalog._convert_schema_if_needed(_writable(columns)))
+        fields = [
+            PartitionField(
+                source_id=schema.find_field(each.column).field_id,
+                field_id=_FIRST_PARTITION_ID + number,
+                transform=parse_transform(f"bucket[{each.buckets}]" if each.buckets else each.transform),
+                name=each.name,
+            )
+            for number, each in enumerate(identity.partitions)
+        ]
         try:
             self._catalog.create_table(
-                self._name, _writable(columns), location=str(self.folder), properties=identity.properties()
+                self._name,
+                schema,
+                location=str(self.folder),
+                partition_spec=PartitionSpec(*fields),
+                properties=identity.properties(),
             )
         except TableAlreadyExistsError:
             return
@@ -227,7 +245,7 @@ class IcebergState(TableState):
             content=DataFileContent.DATA,
             file_path=self._folder.at(file.path),
             file_format=FileFormat.PARQUET,
-            partition=Record(),
+            partition=Record(*file.partition),
             file_size_in_bytes=file.size,
             sort_order_id=None,
             spec_id=self.table.spec().spec_id,
