@@ -12,9 +12,13 @@ from typing import Any
 import pulsar
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from object_stores import object_store
 from pulsar.schema import AvroSchema
 from spark_world import Cluster
 from table_readers import delta_rows, duck, iceberg_rows
+
+from magnetar.spark.pipelines.table_iceberg import catalog_in
 
 COUNT = 4000
 FORMATS = ("delta", "iceberg")
@@ -64,6 +68,32 @@ def test_a_table_has_each_message_once(
     assert len(duck(reading(report, topic, "DuckDB"))) == COUNT + 10
     code, report = run("table", **(settings | {"partition_by": []}))
     assert (code, "partition_by" in report["error"]) == (1, True)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_tables_lie_in_an_object_store(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, form: str
+) -> None:
+    cluster.client.subscribe(topic, "keep").close()
+    assert run("generate", topic=topic, messages=100)[0] == 0
+    with object_store() as folder:
+        settings = {"topics": [topic], "path": folder.root, "format": form, "storage": dict(folder.access)}
+        if form == "iceberg":
+            assert run("table", **settings)[0] == 2
+            settings["catalog"] = str(tmp_path / "catalog.db")
+        code, report = run("table", **settings)
+        assert (code, report["figures"]["rows added"]) == (0, 100)
+        assert "hidden" not in json.dumps(report)
+        name = topic.removeprefix("persistent://")
+        if form == "delta":
+            options = folder.delta_options()
+            found = DeltaTable(f"{folder.root}/{name}", storage_options=options).to_pyarrow_table()
+        else:
+            catalog = catalog_in(settings["catalog"], folder.iceberg_options())
+            found = catalog.load_table(tuple(name.split("/"))).scan().to_arrow()
+        assert numbers(found) == list(range(100))
+        code, report = run("table", **settings)
+        assert (code, report["figures"]["rows added"]) == (0, 0)
 
 
 X = {"name": "x", "type": "float"}

@@ -20,7 +20,7 @@ from magnetar.spark.pipelines.table_columns import ColumnError, conformed, merge
 from magnetar.spark.pipelines.table_commits import OpenTable, TableError, TableIdentity, commit_once
 from magnetar.spark.pipelines.table_delta import DeltaFormat
 from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder, write_files
-from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_beside
+from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
 from magnetar.spark.pipelines.table_partitions import PartitionColumn
 
 NAME = ("public", "default", "orders")
@@ -48,7 +48,7 @@ def created(path: Path, form: str, columns: pa.Schema, partition_by: str = "none
     folder = TableFolder("/".join((str(path), *NAME)))
     table: OpenTable = DeltaFormat(folder)
     if form == "iceberg":
-        table = IcebergFormat(catalog_beside(str(path)), NAME, folder)
+        table = IcebergFormat(catalog_in(f"{path}/catalog.db"), NAME, folder)
     table.create(TableIdentity(uuid.uuid4().hex, "topic", "subscription", "append", partition_by), columns)
     return table
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from deltalake import DeltaTable
+from object_stores import object_store
 from table_readers import delta_rows, iceberg_catalog, iceberg_rows
 
 from magnetar.spark.pipelines import table_commits
@@ -32,7 +33,7 @@ from magnetar.spark.pipelines.table_commits import (
 )
 from magnetar.spark.pipelines.table_delta import DeltaFormat, DeltaState
 from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder, WrittenFile
-from magnetar.spark.pipelines.table_iceberg import IcebergFormat, IcebergState, catalog_beside
+from magnetar.spark.pipelines.table_iceberg import IcebergFormat, IcebergState, catalog_in
 
 COLUMNS = pa.schema([("number", pa.int64()), ("text", pa.string())])
 NAME = ("public", "default", "orders")
@@ -49,7 +50,11 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(path: Path, form: str) -> OpenTable:
     folder = TableFolder("/".join((str(path), *NAME)))
-    return DeltaFormat(folder) if form == "delta" else IcebergFormat(catalog_beside(str(path)), NAME, folder)
+    return (
+        DeltaFormat(folder)
+        if form == "delta"
+        else IcebergFormat(catalog_in(f"{path}/catalog.db"), NAME, folder)
+    )
 
 
 def created(path: Path, form: str) -> OpenTable:
@@ -213,9 +218,9 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path, form: str) -> None
     if form == "delta":
         DeltaTable.create(str(tmp_path.joinpath(*NAME)), schema=pa.schema([("a", pa.int64())]))
     else:
-        catalog = catalog_beside(str(tmp_path))
+        catalog = catalog_in(f"{tmp_path}/catalog.db")
         catalog.create_namespace(NAME[:-1])
-        catalog.create_table(NAME, COLUMNS)
+        catalog.create_table(NAME, COLUMNS, location=str(tmp_path / "other"))
     with pytest.raises(TableError, match="was not created by this pipeline: it has no property magnetar"):
         _ = opened(tmp_path, form).load().marker
 
@@ -233,6 +238,41 @@ def test_expired_snapshots_do_not_move_the_marker(tmp_path: Path) -> None:
     ).commit()
     add(table, 4)
     assert numbers(tmp_path, "iceberg") == [0, 1, 2, 3, 4, 9]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[TableFolder]:
+    """A bucket of an object store."""
+    with object_store() as folder:
+        yield folder
+
+
+@each_format
+@pytest.mark.parametrize("lost", ["request", "answer", "refused", ""])
+def test_tables_in_an_object_store(
+    bucket: TableFolder, tmp_path: Path, form: str, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = TableFolder(f"{bucket.root}/{form}/orders-{lost}", bucket.access)
+
+    def table() -> OpenTable:
+        if form == "delta":
+            return DeltaFormat(folder)
+        return IcebergFormat(catalog_in(f"{tmp_path}/catalog.db", folder.iceberg_options()), NAME, folder)
+
+    first, second = table(), table()
+    first.create(TableIdentity("query", "topic", "subscription", "append"), COLUMNS)
+    lose(STATES[form], monkeypatch, [lost])
+    for number in range(2):
+        before = second.load().marker
+        add(first, number)
+        with pytest.raises(BatchTaken):
+            commit_once(second, before, str(number), written(second, number))
+    if form == "delta":
+        found = DeltaTable(folder.root, storage_options=folder.delta_options()).to_pyarrow_table()
+    else:
+        catalog = catalog_in(f"{tmp_path}/catalog.db", folder.iceberg_options())
+        found = catalog.load_table(NAME).scan().to_arrow()
+    assert sorted(found["number"].to_pylist()) == [0, 1]
 
 
 # Planted bugs: each of the tests above must be able to fail.

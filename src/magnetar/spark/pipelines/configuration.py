@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Location(str):
-    """The absolute path of a folder."""
+    """An absolute path, or ``s3://BUCKET/PATH``."""
 
     __slots__ = ()
 
@@ -169,8 +169,13 @@ class Document:
                 raise ValueError(f"must be a directory that all processes of Spark can access, not {value!r}")
             return self._directory / Path(value).expanduser()
         if hint is Location:
+            if isinstance(value, str) and value.startswith("s3://") and value.strip("/") != "s3:":
+                return Location(value.rstrip("/"))
             if not isinstance(value, str) or not value or "://" in value:
-                raise ValueError(f"must be a folder that all processes of Spark can access, not {value!r}")
+                raise ValueError(
+                    "must be s3://BUCKET/PATH, or a path that all processes of Spark can access, not "
+                    f"{value!r}"
+                )
             return Location(self._directory / Path(value).expanduser())
         return _plain(hint, value)
 

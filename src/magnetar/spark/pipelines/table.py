@@ -35,13 +35,21 @@ from magnetar.spark.pipelines.table_commits import (
     TableState,
     commit_once,
 )
-from magnetar.spark.pipelines.table_files import BatchPlan, TableFolder, shares_of, write_batch
+from magnetar.spark.pipelines.table_files import (
+    ACCESS_OPTIONS,
+    S3,
+    BatchPlan,
+    TableFolder,
+    shares_of,
+    write_batch,
+)
 from magnetar.spark.pipelines.table_partitions import parse_partitions
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.positions import Offset
 from magnetar.spark.reading.planning import TaskPart, parts_of
 from magnetar.spark.reading.streaming import StreamReader
 
+_CATALOG_FILE = "catalog.db"
 _NO_TOPIC = "none"
 log = logging.getLogger(__name__)
 _PARTITION = re.compile(r"-partition-\d+$")
@@ -56,10 +64,15 @@ class TableConfig:
     topics: tuple[str, ...] = field(metadata=init_value(["persistent://public/default/orders"]))
     """Topics, and namespaces such as public/default; a topic with its partitions is one table."""
     path: Location = field(metadata=init_value("tables"))
-    """The folder of the tables. A table lies at TENANT/NAMESPACE/TOPIC in it."""
+    """The folder of the tables, or s3://BUCKET/PATH. A table lies at TENANT/NAMESPACE/TOPIC in it."""
     pattern: str = ""
     """A regular expression for full names of topics: persistent://public/default/orders-.*; empty: none."""
     format: Literal["delta", "iceberg"] = "delta"
+    catalog: Location | None = None
+    """The SQLite file that is the catalog of Iceberg tables; empty: catalog.db in path."""
+    storage: dict[str, str] = field(default_factory=dict)
+    """Access to s3://: endpoint, region, access_key_id, secret_access_key and session_token.
+    Without them, the variables of the environment count (AWS_ACCESS_KEY_ID and others)."""
     mode: Literal["append"] = "append"
     """append: each message is a row."""
     partition_by: tuple[str, ...] = ()
@@ -82,7 +95,21 @@ class TableConfig:
             raise ValueError(f"pattern is not a regular expression: {error}") from error
         for each in self.topics:
             _check_name(each)
+        self._check_storage()
         _ = self.pause_seconds, self.partitions
+
+    def _check_storage(self) -> None:
+        unknown = sorted(set(self.storage) - set(ACCESS_OPTIONS))
+        if unknown:
+            raise ValueError(f"storage has no option {unknown[0]!r}; use {', '.join(ACCESS_OPTIONS)}")
+        if self.storage and not self.path.startswith(S3):
+            raise ValueError(f"storage is for tables at s3://, not for path {self.path}")
+        if self.catalog and self.catalog.startswith(S3):
+            raise ValueError(f"catalog must be a file that the driver can access, not {self.catalog}")
+        if self.catalog and self.format != "iceberg":
+            raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
+        if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
+            raise ValueError("catalog is required for Iceberg tables at s3://, because it is a file")
 
     @property
     def partitions(self) -> str:
@@ -372,18 +399,19 @@ def opened(config: TableConfig, topic: str) -> OpenTable:
     :raises PipelineError: the library of the format is missing
     """
     place = place_of(topic)
-    folder = TableFolder("/".join((config.path, *place)))
+    folder = TableFolder("/".join((config.path, *place)), config.storage)
     try:
         if config.format == "delta":
             from magnetar.spark.pipelines.table_delta import DeltaFormat
 
             return DeltaFormat(folder)
-        from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_beside
+        from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
     except ImportError as error:
         raise PipelineError(
             f"format = {config.format!r} needs a library ({error}): {install_extra('lake')}"
         ) from error
-    return IcebergFormat(catalog_beside(config.path), place, folder)
+    catalog = config.catalog or f"{config.path}/{_CATALOG_FILE}"
+    return IcebergFormat(catalog_in(catalog, folder.iceberg_options()), place, folder)
 
 
 def _tell(work: Work, tables: dict[str, TopicTable]) -> None:

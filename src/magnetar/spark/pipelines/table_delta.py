@@ -47,7 +47,7 @@ class DeltaFormat(OpenTable):
 
     def find(self) -> DeltaState | None:
         try:
-            table = DeltaTable(str(self.folder))
+            table = DeltaTable(str(self.folder), storage_options=self.folder.delta_options())
         except TableNotFoundError:
             return None
         return DeltaState(table, self.folder)
@@ -67,13 +67,14 @@ class DeltaFormat(OpenTable):
                 partition_by=[each.name for each in partitions],
                 configuration=configuration,
                 raise_if_key_not_exists=False,
+                storage_options=self.folder.delta_options(),
             )
         except DeltaError:
             if self.find() is None:
                 raise
 
     def widen(self, columns: pa.Schema) -> None:
-        table = DeltaTable(str(self.folder))
+        table = DeltaTable(str(self.folder), storage_options=self.folder.delta_options())
         has = _columns_of(table.schema())
         try:
             merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(columns)), ())

@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,8 @@ from magnetar.spark.reading.batch import read_part
 from magnetar.spark.reading.planning import TaskPart
 
 __all__ = [
+    "ACCESS_OPTIONS",
+    "S3",
     "BatchPlan",
     "TableFileWriter",
     "TableFolder",
@@ -43,6 +46,25 @@ _DESCRIPTIONS = "path string, size long, footer binary, partition string"
 _GROUP_BYTES = 48 << 20
 """Size of a row group in memory, and therefore about what a task holds."""
 _FOLDER = "data"
+S3 = "s3://"
+
+
+class _Names(NamedTuple):
+    """What each library calls an option."""
+
+    arrow: str
+    delta: str
+    iceberg: str
+
+
+ACCESS_OPTIONS = {
+    "endpoint": _Names("endpoint_override", "AWS_ENDPOINT_URL", "s3.endpoint"),
+    "region": _Names("region", "AWS_REGION", "s3.region"),
+    "access_key_id": _Names("access_key", "AWS_ACCESS_KEY_ID", "s3.access-key-id"),
+    "secret_access_key": _Names("secret_key", "AWS_SECRET_ACCESS_KEY", "s3.secret-access-key"),
+    "session_token": _Names("session_token", "AWS_SESSION_TOKEN", "s3.session-token"),
+}
+"""The options of an object store, as the section of the pipeline has them."""
 _DESCRIPTION = pa.schema(
     [("path", pa.string()), ("size", pa.int64()), ("footer", pa.binary()), ("partition", pa.string())]
 )
@@ -50,10 +72,12 @@ _DESCRIPTION = pa.schema(
 
 @dataclass(frozen=True)
 class TableFolder:
-    """The folder of a table."""
+    """The folder of a table: of a file system that all processes of Spark share, or of an object store."""
 
     root: str
-    """An absolute path."""
+    """An absolute path, or ``s3://BUCKET/PATH``."""
+    access: Mapping[str, str] = field(default_factory=dict)
+    """Options of the object store, by their names in :data:`ACCESS_OPTIONS`."""
 
     def __str__(self) -> str:
         return self.root
@@ -64,12 +88,26 @@ class TableFolder:
 
     def file_system(self) -> tuple[fs.FileSystem, str]:
         """Returns pyarrow's file system, and the folder in it."""
-        return fs.LocalFileSystem(), self.root
+        if self.local is not None:
+            return fs.LocalFileSystem(), self.root
+        given = {ACCESS_OPTIONS[name].arrow: value for name, value in self.access.items()}
+        return fs.S3FileSystem(**given), self.root.removeprefix(S3)
 
     @property
     def local(self) -> Path | None:
         """The folder, if its files need a sync to outlive a loss of power."""
-        return Path(self.root)
+        return None if self.root.startswith(S3) else Path(self.root)
+
+    def delta_options(self) -> dict[str, str]:
+        """Returns the options of the object store for ``deltalake``."""
+        given = {ACCESS_OPTIONS[name].delta: value for name, value in self.access.items()}
+        if self.access.get("endpoint", "").startswith("http://"):
+            given["AWS_ALLOW_HTTP"] = "true"
+        return given
+
+    def iceberg_options(self) -> dict[str, str]:
+        """Returns the options of the object store for ``pyiceberg``."""
+        return {ACCESS_OPTIONS[name].iceberg: value for name, value in self.access.items()}
 
 
 @dataclass(frozen=True)
@@ -160,7 +198,8 @@ class TableFileWriter:
         if self._writer is None:
             system, folder = self._folder.file_system()
             path = f"{folder}/{self._path}"
-            system.create_dir(path.rpartition("/")[0], recursive=True)
+            if self._folder.local is not None:
+                system.create_dir(path.rpartition("/")[0], recursive=True)
             self._stream = system.open_output_stream(path)
             self._writer = pq.ParquetWriter(
                 self._stream,

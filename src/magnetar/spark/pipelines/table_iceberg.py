@@ -7,7 +7,7 @@ a lost race by appending again, and deletes files of commits that failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,18 +43,20 @@ from magnetar.spark.pipelines.table_commits import (
 )
 from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
 
-__all__ = ["IcebergFormat", "catalog_beside"]
+__all__ = ["IcebergFormat", "catalog_in"]
 
 _METADATA = "metadata"
-_CATALOG_FILE = "catalog.db"
 _FIRST_PARTITION_ID = 1000
 _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
-def catalog_beside(path: str) -> Catalog:
-    """Returns the catalog of the tables in a folder: an SQLite file, created if it does not exist."""
-    Path(path).mkdir(parents=True, exist_ok=True)
-    return SqlCatalog("magnetar", uri=f"sqlite:///{path}/{_CATALOG_FILE}", warehouse=path)
+def catalog_in(file: str, options: Mapping[str, str] | None = None) -> Catalog:
+    """Returns the catalog in an SQLite file, which is created if it does not exist.
+
+    :param options: access to the tables' files
+    """
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    return SqlCatalog("magnetar", uri=f"sqlite:///{file}", **(options or {}))
 
 
 class IcebergFormat(OpenTable):
