@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from pathlib import Path
 import kept_data
 import pytest
 from earlier_source import earlier_source, first_with
+from offloaded_topics import check_read, publish, wait_until
 from server import Server
 
 from magnetar.ledger.embedded.segment_header import FORMAT_VERSION as LEDGERS
 from magnetar.metadata.sqlite_nodes import FORMAT_VERSION as METADATA
+from magnetar.metadata.sqlite_nodes import OFFLOADING_FORMAT as OFFLOADING
 from magnetar.server.backup_folder import FORMAT as BACKUPS
 
 FOLDER = Path(__file__).parent / "data_formats"
@@ -97,7 +100,7 @@ def raise_ledgers(data: Path) -> None:
 
 def raise_metadata(data: Path) -> None:
     with closing(sqlite3.connect(data / "metadata" / "metadata.sqlite")) as database:
-        database.execute(f"PRAGMA user_version = {METADATA + 1}")
+        database.execute(f"PRAGMA user_version = {OFFLOADING + 1}")
         database.commit()
 
 
@@ -105,7 +108,10 @@ def raise_metadata(data: Path) -> None:
     ("change", "told"),
     [
         (raise_ledgers, f"'ledgers' has format {LEDGERS + 1}, written by magnetar 9.9; this release"),
-        (raise_metadata, f"'metadata/metadata.sqlite' has format {METADATA + 1}; this release knows formats"),
+        (
+            raise_metadata,
+            f"'metadata/metadata.sqlite' has format {OFFLOADING + 1}; this release knows formats",
+        ),
     ],
 )
 def test_a_newer_format_is_refused_by_name(change: object, told: str, tmp_path: Path) -> None:
@@ -113,13 +119,50 @@ def test_a_newer_format_is_refused_by_name(change: object, told: str, tmp_path: 
     assert callable(change)
     change(server.folder / "data")
     before = contents(server.folder / "data")
-    ports = ["--binary-port", "0", "--http-port", "0"]
-    command = [sys.executable, "-m", "magnetar", "standalone", "--data-dir", "data", *ports]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1
-    assert told in ended.stderr
+    assert told in refused_start(tmp_path)
     if change is raise_ledgers:
         assert contents(server.folder / "data") == before, "a refused start changed the data"
+
+
+def refused_start(folder: Path, source: Path | None = None) -> str:
+    """What a start with the data in a folder says; it must fail.
+
+    :param source: the folder with the package that runs; None: the one of the tests
+    """
+    ports = ["--binary-port", "0", "--http-port", "0"]
+    command = [sys.executable, "-m", "magnetar", "standalone", "--data-dir", "data", *ports]
+    environment = os.environ if source is None else {**os.environ, "PYTHONPATH": str(source)}
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    return ended.stderr
+
+
+def test_a_release_without_tiered_storage_refuses_data_with_offloaded_ledgers(tmp_path: Path) -> None:
+    settings: dict[str, int | str] = {
+        "managedLedgerMaxEntriesPerLedger": 50,
+        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+        "managedLedgerOffloadDriver": "filesystem",
+        "fileSystemURI": f"file://{tmp_path}/tiered",
+        "managedLedgerOffloadAutoTriggerSizeThresholdBytes": 0,
+        "defaultRetentionTimeInMinutes": -1,
+        "defaultRetentionSizeInMB": -1,
+        "brokerDeleteInactiveTopicsEnabled": "false",
+    }
+    server = Server(tmp_path, settings)
+    try:
+        server.start()
+        publish(server, "persistent://public/default/offloaded", 60, 10)
+        wait_until(server, "persistent://public/default/offloaded", 1)
+        server.stop()
+        first = first_with(f"FORMAT_VERSION = {METADATA}", "src/magnetar/metadata")
+        told = refused_start(tmp_path, earlier_source(first, tmp_path / "earlier"))
+        assert f"has format {OFFLOADING}; this release knows formats up to {METADATA}" in told
+        server.start()
+        check_read(server, "persistent://public/default/offloaded", 60, 10)
+    finally:
+        server.close()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
