@@ -209,12 +209,7 @@ class EntryReader:
         reader = self._readers.get(ledger_id)
         if reader is None:
             place = self.tiered_place((ledger_id, 0))
-            if place is not None:
-                storage = None if self.offload_policy is None else self.offload_policy.storage
-                reads = self.tiered_reads = self.tiered_reads or TieredReads()
-                reader = await self._tiered().open(self._name, ledger_id, place, storage, reads)
-            else:
-                reader = await self._store.open(ledger_id, recover=False)
+            reader = await self._open(ledger_id, place)
             twin = self._readers.setdefault(ledger_id, reader)
             if twin is not reader:
                 reader.close()
@@ -222,6 +217,20 @@ class EntryReader:
             elif place is not None:
                 self._in_tiered_storage |= {ledger_id}
         return reader
+
+    async def open(self, ledger_id: int) -> LedgerReader:
+        """Opens a ledger for a user of its own, which closes it: what is read does not go through the cache.
+
+        :raises LedgerError: the ledger cannot be opened
+        """
+        return await self._open(ledger_id, self.tiered_place((ledger_id, 0)))
+
+    async def _open(self, ledger_id: int, place: Offload | None) -> LedgerReader:
+        if place is None:
+            return await self._store.open(ledger_id, recover=False)
+        storage = None if self.offload_policy is None else self.offload_policy.storage
+        reads = self.tiered_reads = self.tiered_reads or TieredReads()
+        return await self._tiered().open(self._name, ledger_id, place, storage, reads)
 
     def local_copy_deleted(self, ledger_id: int) -> None:
         """Closes the reader of a ledger, unless it reads tiered storage."""

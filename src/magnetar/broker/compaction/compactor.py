@@ -222,7 +222,11 @@ class Passage:
     async def _open(self, ledger_id: int) -> LedgerReader:
         if self._reader is None or self._reader_id != ledger_id:
             self.close()
-            self._reader = await self._sources.store.open(ledger_id, recover=False)
+            sources = self._sources
+            if sources.former is not None and ledger_id == sources.former.ledger_id:
+                self._reader = await sources.store.open(ledger_id, recover=False)
+            else:
+                self._reader = await sources.managed_ledger.reader.open(ledger_id)
             self._reader.in_background()
             self._reader_id = ledger_id
         return self._reader
