@@ -116,9 +116,15 @@ def _two_segments_grow(lived: Lived) -> None:
         lived.simulation.loop.run_for(0.1)
 
 
+def _moved_without_all_entries(lived: Lived) -> None:
+    segment_id, first, last, stored = next(iter(lived.row.each_part()))
+    lived.store._table.replace_parts(lived.row, {segment_id}, [(segment_id, first + 1, last, stored)])
+
+
 @pytest.mark.parametrize(
     ("plant", "text"),
     [
+        (_moved_without_all_entries, "parts of ledger 1: expected each entry once"),
         (_entry_left_out, "first entry of a durable run of ledger 1: expected 19, found 20"),
         (_stored_again, "first entry of the next run of ledger 1: expected 21, found 20"),
         (_closed, "first entry of the next run of ledger 1: expected none, as it is closed, found 20"),

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from magnetar.invariants import Fail, must, violated
+from magnetar.invariants import BrokenInvariant, Fail, must, violated
 from magnetar.ledger.interface import LedgerMetadata, LedgerState
 
 _CREATED = struct.Struct("<qI")
@@ -222,6 +222,12 @@ class LedgerTable:
                 self.live_bytes[part[0]] = self.live_bytes.get(part[0], 0) + part[3]
         kept.sort(key=lambda part: part[1])
         row.parts = array("q", [number for part in kept for number in part])
+        if self.fail is not None:
+            try:
+                row.check()
+            except BrokenInvariant as error:
+                # The sources still have the entries: the next start reads them.
+                violated(self.fail, f"parts of ledger {row.ledger_id}", "each entry once", error.what)
 
     def _drop_parts(self, row: LedgerRow, end: int) -> None:
         for at in range(0, end, PART_FIELDS):
