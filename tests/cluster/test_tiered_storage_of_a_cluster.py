@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from bookkeeper_servers import BookKeeperServers
 from cluster_broker import BrokerProcess
-from kazoo.client import KazooClient
 from offloaded_topics import admin, check_read, ledgers, publish, wait_until
 
 TOPIC = "persistent://public/default/archived"
@@ -39,22 +38,6 @@ def brokers(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[list
         broker.close()
 
 
-def on_bookies(servers: BookKeeperServers, ledger_ids: list[int]) -> set[int]:
-    """Those that BookKeeper's metadata have."""
-    client = KazooClient(servers.zookeeper.address)
-    client.start()
-    try:
-        found = set()
-        for ledger_id in ledger_ids:
-            digits = f"{ledger_id:010d}"
-            if client.exists(f"/ledgers/{digits[:2]}/{digits[2:6]}/L{digits[6:]}") is not None:
-                found.add(ledger_id)
-        return found
-    finally:
-        client.stop()
-        client.close()
-
-
 def test_the_next_owner_of_a_topic_reads_what_the_former_one_offloaded(
     brokers: list[BrokerProcess], without_brokers: BookKeeperServers, tmp_path: Path
 ) -> None:
@@ -62,7 +45,7 @@ def test_the_next_owner_of_a_topic_reads_what_the_former_one_offloaded(
     publish(first, TOPIC, 230, 1000)
     wait_until(first, TOPIC, 4)
     offloaded = [each["ledgerId"] for each in ledgers(first, TOPIC) if each["offloaded"]]
-    while on_bookies(without_brokers, offloaded):
+    while without_brokers.records(offloaded):
         time.sleep(0.1)
     check_read(first, TOPIC, 230, 1000)
     first.kill()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-_SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
+SERVERS = Path(__file__).parents[1] / "cluster" / "servers"
 _READY_SECONDS = 240.0
 """Apache Pulsar takes six of them; eighty were seen on a machine that was busy otherwise."""
 _PACKAGES = (
@@ -41,13 +41,13 @@ def class_path() -> str:
     """The jars of the servers, fetched when they are missing."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("needs Maven and a JDK")
-    library, pom = _SERVERS / "target" / "lib", _SERVERS / "pom.xml"
-    with (_SERVERS / ".building").open("w") as lock:
+    library, pom = SERVERS / "target" / "lib", SERVERS / "pom.xml"
+    with (SERVERS / ".building").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists() or library.stat().st_mtime < pom.stat().st_mtime:
             shutil.rmtree(library, ignore_errors=True)
             command = ["mvn", "-B", "-q", "-ntp", "package"]
-            done = subprocess.run(command, cwd=_SERVERS, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, cwd=SERVERS, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout[-3000:]
     return f"{library}/*"
 
