@@ -21,6 +21,10 @@ class MemoryBucket:
         self.calls = 0
         self.fault: Callable[[int, str], bool] = lambda _call, _name: False
         """Called with the number of each call and its name; True: the call fails without effect."""
+        self.opened: list[OffloadStorage] = []
+        """What each driver was opened with."""
+        self.closed = 0
+        """The number of drivers that were closed."""
 
     def call(self, name: str) -> None:
         self.calls += 1
@@ -28,6 +32,7 @@ class MemoryBucket:
             raise OffloadUnavailable(f"{name}: the bucket does not answer")
 
     def open_driver(self, storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> MemoryDriver:
+        self.opened.append(storage)
         return MemoryDriver(self, storage)
 
 
@@ -52,7 +57,8 @@ class MemoryDriver:
         return MemoryReader(self._bucket, key, *found)
 
     def delete(self, key: OffloadKey) -> None:
-        self.discard(key)
+        self._bucket.call("delete")
+        self._bucket.complete.pop(key.uuid, None)
 
     def discard(self, key: OffloadKey, _upload_id: str = "") -> None:
         self._bucket.call("discard")
@@ -60,7 +66,7 @@ class MemoryDriver:
         self._bucket.unfinished.pop(key.uuid, None)
 
     def close(self) -> None:
-        """Has nothing to close."""
+        self._bucket.closed += 1
 
 
 class MemoryWriter:

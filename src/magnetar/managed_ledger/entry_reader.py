@@ -17,7 +17,7 @@ from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, Offload
-from magnetar.managed_ledger.settings import ManagedLedgerSettings, OffloadPolicy
+from magnetar.managed_ledger.settings import ManagedLedgerSettings, OffloadPolicy, OffloadStorage
 
 if TYPE_CHECKING:
     from magnetar.managed_ledger.tiered_storage import TieredStorage
@@ -204,6 +204,9 @@ class EntryReader:
         reader = await self._reader(summary)
         return await reader.read(first, last, max_bytes)
 
+    def _storage(self) -> OffloadStorage | None:
+        return None if self.offload_policy is None else self.offload_policy.storage
+
     async def _reader(self, summary: LedgerSummary) -> LedgerReader:
         ledger_id = summary.ledger_id
         reader = self._readers.get(ledger_id)
@@ -228,9 +231,8 @@ class EntryReader:
     async def _open(self, ledger_id: int, place: Offload | None) -> LedgerReader:
         if place is None:
             return await self._store.open(ledger_id, recover=False)
-        storage = None if self.offload_policy is None else self.offload_policy.storage
         reads = self.tiered_reads = self.tiered_reads or TieredReads()
-        return await self._tiered().open(self._name, ledger_id, place, storage, reads)
+        return await self._tiered().open(self._name, ledger_id, place, self._storage, reads)
 
     def local_copy_deleted(self, ledger_id: int) -> None:
         """Closes the reader of a ledger, unless it reads tiered storage."""

@@ -121,10 +121,10 @@ class ManagedLedgerFactory:
         if self._tiered is not None:
             self._tiered.deletions.stop()
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Ends the threads for tiered storage; after all managed ledgers are closed."""
         if self._tiered is not None:
-            self._tiered.close()
+            await self._tiered.close()
 
     async def exists(self, name: str) -> bool:
         return await self._metadata.exists(f"{ROOT}/{name}")

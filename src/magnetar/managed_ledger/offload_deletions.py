@@ -52,6 +52,7 @@ class OffloadDeletions:
         found = {
             "managedLedger": managed_ledger,
             "driver": offload.driver,
+            "complete": offload.complete,
             "properties": dict(offload.properties),
         }
         value = json.dumps(found, separators=(",", ":")).encode()
@@ -140,7 +141,9 @@ def _decode(path: str, name: str, value: bytes) -> tuple[int, str, Offload]:
     try:
         found = json.loads(value)
         properties = {str(key): str(each) for key, each in found["properties"].items()}
-        place = Offload(UUID(uuid), str(found["driver"]), properties)
+        # Notes of earlier releases do not say whether the upload was complete: more is looked for then.
+        complete = found.get("complete") is True
+        place = Offload(UUID(uuid), str(found["driver"]), properties, complete=complete)
         return int(ledger_id), str(found["managedLedger"]), place
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataDamaged(f"{path} is not the note of an offloaded ledger: {error}") from error

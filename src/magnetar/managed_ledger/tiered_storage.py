@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from magnetar.io.interfaces import Io, Worker
+from magnetar.io.interfaces import Cancellable, Io, Worker
 from magnetar.io.locks import FairSemaphore, Mutex
-from magnetar.io.waiting import run_job
+from magnetar.io.waiting import finished, run_job, settle
 from magnetar.ledger.interface import (
     EntryRun,
     LedgerError,
@@ -36,6 +36,7 @@ from magnetar.offload.interface import (
 from magnetar.offload.ledger_metadata import without_bookies
 
 if TYPE_CHECKING:
+    from magnetar.io.interfaces import Future
     from magnetar.offload.interface import OffloadWriter
 
 
@@ -53,6 +54,10 @@ _UPLOADS = 2
 """Ledgers that are uploaded at the same time."""
 _CHUNK_BYTES = 4 << 20
 """Bytes that are read from the ledger store and handed to the driver at a time."""
+_IDLE_SECONDS = 600.0
+"""A driver that nobody has used for so long is closed, and its threads end."""
+_CLOSING_SECONDS = 5.0
+"""How long the stop of a broker waits for stores that do not answer."""
 
 
 class TieredStorageError(LedgerError):
@@ -60,7 +65,7 @@ class TieredStorageError(LedgerError):
 
 
 class _Tier:
-    """A driver and its workers."""
+    """A driver and its workers; in use ``with`` this object."""
 
     def __init__(self, io: Io, open_driver: Callable[[], OffloadDriver]) -> None:
         self._io = io
@@ -68,7 +73,25 @@ class _Tier:
         self._opening = Mutex(io.loop)
         self._driver: OffloadDriver | None = None
         self._writer = io.start_worker("offload")
-        self._readers = [io.start_worker(f"offload-read-{number}") for number in range(_READERS)]
+        self._workers = [io.start_worker(f"offload-read-{number}") for number in range(_READERS)]
+        self._readers: dict[OffloadedReader, Worker] = {}
+        """Open readers, and the worker of each."""
+        self._users = 0
+        self._used_at = io.loop.time()
+        self.ended = False
+        """Whether :meth:`end` was called; the tier must not be used any more."""
+
+    def __enter__(self) -> None:
+        self._users += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._users -= 1
+        self._used_at = self._io.loop.time()
+
+    def idle_at(self) -> float:
+        """Returns the time of the loop at which this tier will have been idle for long enough to end it,
+        unless it is used before."""
+        return (self._io.loop.time() if self._users else self._used_at) + _IDLE_SECONDS
 
     async def driver(self) -> OffloadDriver:
         """:raises OffloadError: the configuration is wrong"""
@@ -90,15 +113,62 @@ class _Tier:
         if error is not None:
             log.warning("an unfinished upload cannot be removed now", extra={"error": str(error)})
 
-    def reader(self, ledger_id: int) -> Worker:
-        return self._readers[ledger_id % _READERS]
+    async def open(self, key: OffloadKey) -> OffloadedReader:
+        """:raises OffloadError: the ledger cannot be opened"""
+        driver = await self.driver()
+        worker = self._workers[key.ledger_id % _READERS]
+        reader = await run_job(self._io.loop, worker, partial(driver.open, key))
+        self._readers[reader] = worker
+        return reader
 
-    def close(self) -> None:
-        driver = self._driver
-        if driver is not None:
-            self._writer.submit(driver.close)
-        for worker in (*self._readers, self._writer):
+    async def read(
+        self, reader: OffloadedReader, first: int, last: int, max_bytes: int
+    ) -> Sequence[EntryRun]:
+        """:raises OffloadError: the entries cannot be read"""
+        job = partial(reader.read, first, last, max_bytes)
+        return await run_job(self._io.loop, self._readers[reader], job)
+
+    def close_reader(self, reader: OffloadedReader) -> None:
+        """Closes a reader, after the job in progress. Idempotent."""
+        worker = self._readers.pop(reader, None)
+        if worker is not None:
+            worker.submit(reader.close)
+
+    def end(self) -> Future[None]:
+        """Closes readers, workers and the driver after the jobs in progress, without blocking the loop.
+
+        :return: done when all threads have ended
+        """
+        self.ended = True
+        for reader in list(self._readers):
+            self.close_reader(reader)
+        ended: Future[None] = self._io.loop.create_future()
+        reading = set(self._workers)
+
+        def worker_is_idle(worker: Worker, _result: None, _error: BaseException | None) -> None:
+            # A job has just ended, and none follows: this does not block.
             worker.close()
+            reading.remove(worker)
+            if not reading:
+                driver = self._driver
+                self._writer.submit(driver.close if driver is not None else _nothing, driver_closed)
+
+        def driver_closed(_result: None, error: BaseException | None) -> None:
+            if error is not None:
+                log.warning("a driver of tiered storage cannot be closed", extra={"error": str(error)})
+            self._writer.close()
+            settle(ended)
+
+        for worker in self._workers:
+            worker.submit(_nothing, partial(worker_is_idle, worker))
+        return ended
+
+
+def _nothing() -> None:
+    """The last job of a worker."""
+
+
+_FindTier = Callable[[_Tier | None], Awaitable[_Tier]]
 
 
 class TieredStorage:
@@ -120,6 +190,11 @@ class TieredStorage:
         self._find_storage = storage_of
         self._note_offloading = note_offloading
         self._tiers: dict[tuple[OffloadStorage, frozenset[tuple[str, str]] | None], _Tier] = {}
+        self._ending: set[Future[None]] = set()
+        """Of tiers whose threads have not ended yet."""
+        self._timer: Cancellable | None = None
+        """Ends tiers that are not used any more; runs while there are tiers."""
+        self._closed = False
         self._uploads = FairSemaphore(io.loop, _UPLOADS)
         self.deletions = OffloadDeletions(io.loop, metadata, self._erase)
 
@@ -137,8 +212,10 @@ class TieredStorage:
 
         :raises TieredStorageError: the configuration of the store is wrong
         """
+        tier = self._tier(storage, None)
         try:
-            driver = await self._tier(storage, None).driver()
+            with tier:
+                driver = await tier.driver()
         except OffloadError as error:
             raise TieredStorageError(f"no ledger can be offloaded: {error}") from error
         await self.note_use()
@@ -158,7 +235,8 @@ class TieredStorage:
         async with self._uploads:
             tier = self._tier(storage, None)
             try:
-                await self._upload(tier, key)
+                with tier:
+                    await self._upload(tier, key)
             except (OffloadError, ValueError) as error:
                 raise TieredStorageError(f"ledger {ledger_id} cannot be offloaded: {error}") from error
 
@@ -189,27 +267,26 @@ class TieredStorage:
         managed_ledger: str,
         ledger_id: int,
         place: Offload,
-        storage: OffloadStorage | None,
+        storage: Callable[[], OffloadStorage | None],
         reads: TieredReads,
     ) -> TieredReader:
         """Opens an offloaded ledger where its record says it is.
 
-        :param storage: the policy of the topic: it has the credentials; None: that of its namespace
+        :param storage: returns the present policy of the topic: it has the credentials; None: that of its
+            namespace counts
         :param reads: counts what is read
         :raises TieredStorageError: it cannot be read
         """
-        tier = self._tier(storage or await self._storage_of(managed_ledger, place), place.properties)
-        worker = tier.reader(ledger_id)
+
+        async def find_tier(present: _Tier | None) -> _Tier:
+            now = storage()
+            if now is None and present is not None and not present.ended:
+                # The namespace's policies are not read for each read.
+                return present
+            return self._tier(now or await self._storage_of(managed_ledger, place), place.properties)
+
         key = OffloadKey(managed_ledger, ledger_id, place.uuid)
-        try:
-            driver = await tier.driver()
-            reader = await run_job(self._io.loop, worker, partial(driver.open, key))
-        except OffloadError as error:
-            reads.errors += 1
-            raise TieredStorageError(
-                f"ledger {ledger_id} cannot be opened in tiered storage: {error}"
-            ) from error
-        return TieredReader(self._io, worker, ledger_id, reader, reads)
+        return await TieredReader.opened(self._io, key, find_tier, reads)
 
     async def confirm(
         self, managed_ledger: str, summary: LedgerSummary, storage: OffloadStorage | None
@@ -220,7 +297,9 @@ class TieredStorage:
         """
         if summary.offload is None:
             return
-        reader = await self.open(managed_ledger, summary.ledger_id, summary.offload, storage, TieredReads())
+        reader = await self.open(
+            managed_ledger, summary.ledger_id, summary.offload, lambda: storage, TieredReads()
+        )
         try:
             found = reader.metadata
             if (found.last_entry_id, found.length) != (summary.entries - 1, summary.size):
@@ -236,8 +315,10 @@ class TieredStorage:
         tier = self._tier(await self._storage_of(managed_ledger, place), place.properties)
         key = OffloadKey(managed_ledger, ledger_id, place.uuid)
         try:
-            driver = await tier.driver()
-            await tier.write(partial(driver.discard, key))
+            with tier:
+                driver = await tier.driver()
+                # Only unfinished uploads must be looked for, which takes another permission.
+                await tier.write(partial(driver.delete if place.complete else driver.discard, key))
         except OffloadError as error:
             raise TieredStorageError(str(error)) from error
 
@@ -248,40 +329,93 @@ class TieredStorage:
     def _tier(self, storage: OffloadStorage, recorded: Mapping[str, str] | None) -> _Tier:
         """:param recorded: the place of a ledger, if it is read or deleted; what it says counts, and the
         rest, such as credentials, comes from ``storage``
+        :raises TieredStorageError: this object is closed
         """
+        if self._closed:
+            raise TieredStorageError("tiered storage is not accessed any more: the broker stops")
         key = storage, None if recorded is None else frozenset(recorded.items())
         tier = self._tiers.get(key)
         if tier is None:
             tier = self._tiers[key] = _Tier(self._io, partial(self._open_driver, storage, recorded))
+            if self._timer is None:
+                self._timer = self._io.loop.call_at(tier.idle_at(), self._end_idle)
         return tier
 
-    def close(self) -> None:
-        """Ends all workers, after the jobs in progress."""
+    def _end_idle(self) -> None:
+        """Ends tiers that are not used any more, such as those of former credentials."""
+        now = self._io.loop.time()
+        for key, tier in list(self._tiers.items()):
+            if tier.idle_at() <= now:
+                del self._tiers[key]
+                self._end(tier)
+        next_time = min((tier.idle_at() for tier in self._tiers.values()), default=None)
+        self._timer = None if next_time is None else self._io.loop.call_at(next_time, self._end_idle)
+
+    def _end(self, tier: _Tier) -> None:
+        ended = tier.end()
+        self._ending.add(ended)
+        ended.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Ends all workers after the jobs in progress. Stores that do not answer are not waited for: what
+        they have left to do is recorded."""
+        self._closed = True
         self.deletions.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for tier in self._tiers.values():
-            tier.close()
+            self._end(tier)
         self._tiers.clear()
+        until = self._io.loop.time() + _CLOSING_SECONDS
+        for ended in list(self._ending):
+            await finished(self._io.loop, ended, partial(self._io.loop.call_at, until))
+        if self._ending:
+            log.warning(
+                "tiered storage does not answer; not waiting for it any longer",
+                extra={"stores": len(self._ending), "seconds": _CLOSING_SECONDS},
+            )
 
 
 class TieredReader:
-    """A ``LedgerReader`` of an offloaded ledger."""
+    """A ``LedgerReader`` of an offloaded ledger. It opens the ledger again with other credentials once the
+    policies have them, and after a long pause."""
 
     def __init__(
-        self, io: Io, worker: Worker, ledger_id: int, reader: OffloadedReader, reads: TieredReads
+        self,
+        io: Io,
+        key: OffloadKey,
+        find_tier: _FindTier,
+        tier: _Tier,
+        reader: OffloadedReader,
+        reads: TieredReads,
     ) -> None:
-        self._io = io
-        self._worker = worker
-        self._ledger_id = ledger_id
+        """See :meth:`opened`."""
+        self._key = key
+        self._find_tier = find_tier
+        self._tier = tier
         self._reader = reader
         self._reads = reads
         self._reading = Mutex(io.loop)
         self._closed = False
 
+    @classmethod
+    async def opened(cls, io: Io, key: OffloadKey, find_tier: _FindTier, reads: TieredReads) -> TieredReader:
+        """Opens a ledger.
+
+        :param find_tier: returns the driver that the policies name now, given the present one
+        :param reads: counts what is read
+        :raises TieredStorageError: the ledger cannot be read
+        """
+        tier = await find_tier(None)
+        with tier:
+            return cls(io, key, find_tier, tier, await _opened(tier, key, reads), reads)
+
     @property
     def metadata(self) -> LedgerMetadata:
         record = self._reader.record
         return LedgerMetadata(
-            self._ledger_id,
+            self._key.ledger_id,
             LedgerState.CLOSED,
             self._reader.last_entry_id,
             self._reader.length,
@@ -295,18 +429,32 @@ class TieredReader:
         :raises TieredStorageError: the store has failed, or the data is damaged
         """
         async with self._reading:
-            if self._closed:
-                raise TieredStorageError(f"the reader of ledger {self._ledger_id} is closed")
-            try:
-                job = partial(self._reader.read, first, last, max_bytes)
-                runs = await run_job(self._io.loop, self._worker, job)
-            except OffloadError as error:
-                self._reads.errors += 1
-                raise TieredStorageError(
-                    f"ledger {self._ledger_id} cannot be read from tiered storage: {error}"
-                ) from error
+            self._check_open()
+            tier = await self._find_tier(self._tier)
+            with tier:
+                if tier is not self._tier:
+                    await self._move(tier)
+                self._check_open()
+                try:
+                    runs = await tier.read(self._reader, first, last, max_bytes)
+                except OffloadError as error:
+                    self._reads.errors += 1
+                    raise TieredStorageError(
+                        f"ledger {self._key.ledger_id} cannot be read from tiered storage: {error}"
+                    ) from error
         self._reads.bytes += sum(run.size() for run in runs)
         return runs
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TieredStorageError(f"the reader of ledger {self._key.ledger_id} is closed")
+
+    async def _move(self, tier: _Tier) -> None:
+        reader = await _opened(tier, self._key, self._reads)
+        self._tier.close_reader(self._reader)
+        self._tier, self._reader = tier, reader
+        if self._closed:
+            tier.close_reader(reader)
 
     def in_background(self) -> None:
         """Has no effect: tiered storage has no writers that reads could delay."""
@@ -318,9 +466,19 @@ class TieredReader:
         return self._reader.last_entry_id
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._worker.submit(self._reader.close)
+        self._closed = True
+        self._tier.close_reader(self._reader)
+
+
+async def _opened(tier: _Tier, key: OffloadKey, reads: TieredReads) -> OffloadedReader:
+    """:raises TieredStorageError: the ledger cannot be opened"""
+    try:
+        return await tier.open(key)
+    except OffloadError as error:
+        reads.errors += 1
+        raise TieredStorageError(
+            f"ledger {key.ledger_id} cannot be opened in tiered storage: {error}"
+        ) from error
 
 
 def _append(writer: OffloadWriter, runs: Sequence[EntryRun]) -> None:

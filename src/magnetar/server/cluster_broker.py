@@ -222,7 +222,7 @@ class ClusterBroker(ServingBroker):
         complete = self._membership is None or await self._hand_over(self._membership)
         complete = await self._stop_serving() and complete
         if self._ledgers is not None:
-            self._ledgers.release()
+            await self._ledgers.release()
         if self._store is not None:
             await self._store.close()
         for metadata in (self._of_bookies, self._metadata):

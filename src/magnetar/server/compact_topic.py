@@ -76,7 +76,7 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
         finally:
             await broker.stop()
             ledgers.stop_deletions()
-            ledgers.release()
+            await ledgers.release()
     finally:
         await stores.close()
 

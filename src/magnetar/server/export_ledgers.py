@@ -379,4 +379,4 @@ async def _closing(side: OpenStores) -> AsyncIterator[None]:
     finally:
         await side.broker.stop()
         side.managed.stop_deletions()
-        side.managed.release()
+        await side.managed.release()

@@ -161,7 +161,7 @@ class StandaloneBroker(ServingBroker):
         if self._snapshots is not None:
             await self._snapshots.close()
         if self._ledgers is not None:
-            self._ledgers.release()
+            await self._ledgers.release()
         if self._stores is not None:
             await self._stores.close()
         if self._metadata is not None:

@@ -231,7 +231,7 @@ def test_trimming_and_deleting_a_topic_delete_its_objects() -> None:
     topic.world.wait(5)
     assert len(topic.bucket.complete) == 2
     topic.check_nothing_is_left_over()
-    topic.bucket.fault = lambda _call, name: name == "discard"
+    topic.bucket.fault = lambda _call, name: name == "delete"
     topic.world.run(topic.world.managed.delete(topic.ledger))
     topic.world.wait(5)
     assert len(topic.bucket.complete) == 2
@@ -244,7 +244,7 @@ def test_objects_are_deleted_after_a_restart_if_the_topic_was_deleted_before() -
     topic = Offloading(MemoryBucket())
     topic.publish(12)
     topic.world.wait(5)
-    topic.bucket.fault = lambda _call, name: name == "discard"
+    topic.bucket.fault = lambda _call, name: name == "delete"
     topic.world.run(topic.world.managed.delete(topic.ledger))
     again = World(topic.world.crash(), KEEPING, open_driver=topic.bucket.open_driver)
     topic.bucket.fault = lambda _call, _name: False

@@ -1,0 +1,133 @@
+"""Drivers of tiered storage and their threads end when nothing uses them, also if the store hangs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from memory_bucket import MemoryBucket
+from test_offloading import AT_ONCE, Offloading
+
+from magnetar.managed_ledger.position import EARLIEST
+from magnetar.managed_ledger.records import OFFLOADS_TO_DELETE, Offload
+from magnetar.managed_ledger.settings import OffloadStorage
+
+IDLE_SECONDS = 600
+
+
+def keeping_local() -> Offloading:
+    """Returns a topic that was read locally, so that the threads of the ledger store run."""
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(None)
+    topic.publish(6)
+    topic.ledger.cache.clear()
+    assert topic.stored() == topic.published
+    return topic
+
+
+def threads(topic: Offloading) -> int:
+    return sum(not worker.closed for worker in topic.world.simulation.workers)
+
+
+def test_drivers_that_nobody_uses_are_closed_and_opened_again() -> None:
+    topic = keeping_local()
+    before = threads(topic)
+    topic.ledger.use_offload(AT_ONCE)
+    topic.publish(12)
+    topic.world.wait(5)
+    cursor = topic.world.managed.open_reader_cursor(topic.ledger, "r", EARLIEST)
+    first = topic.world.run(cursor.read(1, 1 << 20))
+    assert first is not None
+    assert threads(topic) > before
+    topic.world.wait(IDLE_SECONDS + 10)
+    assert threads(topic) == before
+    assert topic.bucket.closed == len(topic.bucket.opened)
+    # Its reader was open meanwhile.
+    topic.ledger.cache.clear()
+    left = [first.entry(0)]
+    while cursor.has_more():
+        run = topic.world.run(cursor.read(1, 1 << 20))
+        assert run is not None
+        left.append(run.entry(0))
+    assert left == topic.published
+    topic.publish(5)
+    topic.world.wait(5)
+    assert topic.stored() == topic.published
+    topic.check_nothing_is_left_over()
+
+
+def test_a_driver_that_is_used_stays_open() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(6)
+    topic.world.wait(5)
+    assert topic.stored() == topic.published
+    opened = len(topic.bucket.opened)
+    for _ in range(5):
+        topic.world.wait(IDLE_SECONDS * 0.9)
+        topic.ledger.cache.clear()
+        assert topic.stored() == topic.published
+    assert len(topic.bucket.opened) == opened
+
+
+def test_open_readers_take_new_credentials_and_the_former_driver_is_closed() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(6)
+    topic.world.wait(5)
+    assert topic.stored() == topic.published
+    renewed = OffloadStorage("memory", (("s3ManagedLedgerOffloadCredentialId", "renewed"),))
+    topic.ledger.use_offload(replace(AT_ONCE, storage=renewed))
+    topic.ledger.cache.clear()
+    assert topic.stored() == topic.published
+    assert topic.bucket.opened[-1] == renewed
+    for _ in range(3):
+        topic.world.wait(IDLE_SECONDS * 0.5)
+        topic.ledger.cache.clear()
+        assert topic.stored() == topic.published
+    assert topic.bucket.closed == len(topic.bucket.opened) - 1
+
+
+def test_a_store_that_hangs_does_not_delay_the_stop_of_the_broker() -> None:
+    topic = keeping_local()
+    before = threads(topic)
+    topic.ledger.use_offload(AT_ONCE)
+    topic.publish(6)
+    topic.world.wait(5)
+    for worker in topic.world.simulation.workers[before:]:
+        worker.longest_delay = 1e6
+    now = topic.world.simulation.loop.time()
+    topic.world.run(topic.world.managed.release())
+    assert topic.world.simulation.loop.time() < now + 10
+    assert topic.bucket.closed == 0
+    topic.world.wait(2e6)
+    assert topic.bucket.closed == len(topic.bucket.opened)
+    assert threads(topic) == before
+
+
+def test_an_upload_that_is_complete_is_deleted_without_looking_for_unfinished_ones() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(12)
+    topic.world.wait(5)
+    topic.bucket.fault = lambda _call, name: name == "discard"
+    topic.world.run(topic.world.managed.delete(topic.ledger))
+    topic.world.wait(5)
+    assert not topic.bucket.complete
+    topic.check_nothing_is_left_over()
+
+
+@pytest.mark.parametrize("complete", [False, None], ids=["unfinished", "of an earlier release"])
+def test_an_upload_that_may_be_unfinished_is_looked_for(complete: bool | None) -> None:
+    topic = Offloading(MemoryBucket())
+    uuid = UUID(int=7)
+    topic.bucket.unfinished[uuid] = [b"begun"]
+    tiered = topic.world.managed.tiered()
+    if complete is None:
+        note = {"managedLedger": topic.ledger.name, "driver": "memory", "properties": {}}
+        path = f"{OFFLOADS_TO_DELETE}/5-{uuid}"
+        topic.world.run(topic.world.metadata.put(path, json.dumps(note).encode()))
+    else:
+        topic.world.run(tiered.deletions.note(topic.ledger.name, 5, Offload(uuid, "memory", {})))
+    tiered.deletions.start()
+    topic.world.wait(5)
+    topic.check_nothing_is_left_over()
