@@ -221,18 +221,19 @@ class EntryReader:
                 self._in_tiered_storage |= {ledger_id}
         return reader
 
-    async def open(self, ledger_id: int) -> LedgerReader:
-        """Opens a ledger for a user of its own, which closes it: what is read does not go through the cache.
-
-        :raises LedgerError: the ledger cannot be opened
-        """
-        return await self._open(ledger_id, self.tiered_place((ledger_id, 0)))
-
     async def _open(self, ledger_id: int, place: Offload | None) -> LedgerReader:
         if place is None:
             return await self._store.open(ledger_id, recover=False)
         reads = self.tiered_reads = self.tiered_reads or TieredReads()
         return await self._tiered().open(self._name, ledger_id, place, self._storage, reads)
+
+    async def open_apart(self, ledger_id: int) -> LedgerReader:
+        """Returns a reader of its own for a ledger, wherever it is; the caller closes it. Its reads may raise
+        one of :data:`GONE` if the local copy is deleted meanwhile.
+
+        :raises LedgerError: the ledger cannot be read
+        """
+        return await self._open(ledger_id, self.tiered_place((ledger_id, 0)))
 
     def local_copy_deleted(self, ledger_id: int) -> None:
         """Closes the reader of a ledger, unless it reads tiered storage."""

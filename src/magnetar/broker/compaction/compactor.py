@@ -20,6 +20,7 @@ from magnetar.io.waiting import finished, nobody_waits
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import EntryRun, LedgerReader, LedgerStore, Quorums
 from magnetar.managed_ledger.deletion_queue import DeletionQueue
+from magnetar.managed_ledger.entry_reader import GONE
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 
@@ -169,6 +170,9 @@ class Sources(NamedTuple):
     """The result of the last compaction; it covers everything before the part of the topic that is read."""
 
 
+_OpenLedger = Callable[[int], Awaitable[LedgerReader]]
+
+
 class _Read(NamedTuple):
     """Entries of one read."""
 
@@ -215,42 +219,57 @@ class Passage:
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
-            self._reader = None
+            self._reader, self._reader_id = None, -1
 
     # Reading
 
-    async def _open(self, ledger_id: int) -> LedgerReader:
+    async def _open(self, ledger_id: int, open_ledger: _OpenLedger) -> LedgerReader:
         if self._reader is None or self._reader_id != ledger_id:
             self.close()
-            sources = self._sources
-            if sources.former is not None and ledger_id == sources.former.ledger_id:
-                self._reader = await sources.store.open(ledger_id, recover=False)
-            else:
-                self._reader = await sources.managed_ledger.reader.open(ledger_id)
+            self._reader = await open_ledger(ledger_id)
             self._reader.in_background()
             self._reader_id = ledger_id
         return self._reader
 
-    async def _runs(self, ledger_id: int, first: int, last: int) -> AsyncIterator[EntryRun]:
-        reader = await self._open(ledger_id)
+    async def _runs(
+        self, ledger_id: int, first: int, last: int, open_ledger: _OpenLedger
+    ) -> AsyncIterator[EntryRun]:
         while first <= last:
             until = min(last, first + _READ_ENTRIES - 1)
-            reading = self._tasks.answer(_read(reader, first, until))
-            for run in await self._in_time(reading):
+            for run in await self._read(ledger_id, first, until, open_ledger):
                 yield run
                 first = run.first_entry_id + run.count
+
+    async def _read(
+        self, ledger_id: int, first: int, last: int, open_ledger: _OpenLedger
+    ) -> Sequence[EntryRun]:
+        new = self._reader_id != ledger_id
+        reader = await self._open(ledger_id, open_ledger)
+        try:
+            return await self._in_time(self._tasks.answer(_read(reader, first, last)))
+        except GONE:
+            if new:
+                raise
+        # Its local copy may have been deleted since the reader was opened; then it is in tiered storage.
+        self.close()
+        reader = await self._open(ledger_id, open_ledger)
+        return await self._in_time(self._tasks.answer(_read(reader, first, last)))
+
+    def _of_store(self, ledger_id: int) -> Awaitable[LedgerReader]:
+        return self._sources.store.open(ledger_id, recover=False)
 
     async def _of_former(self, first: int, last: int) -> AsyncIterator[_Read]:
         """Reads entries of the last compacted ledger."""
         former = self._sources.former
         assert former is not None
-        async for run in self._runs(former.ledger_id, first, last):
+        async for run in self._runs(former.ledger_id, first, last, self._of_store):
             opened = OpenedRun(run)
             places = EntryIds(opened.ledger_ids, opened.entry_ids)
             yield _Read(run, Entries(run.buffer, opened.starts, run.ends, run.count), places)
 
     async def _of_topic(self, ledger_id: int, first: int, last: int) -> AsyncIterator[_Read]:
-        async for run in self._runs(ledger_id, first, last):
+        open_ledger = self._sources.managed_ledger.reader.open_apart
+        async for run in self._runs(ledger_id, first, last, open_ledger):
             places = EntryIds.following(ledger_id, run.first_entry_id)
             yield _Read(run, Entries(run.buffer, run.starts, run.ends, run.count), places)
 
