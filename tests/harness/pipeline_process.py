@@ -63,7 +63,7 @@ class PipelineProcess:
         finally:
             self.kill("all")
         now = time.monotonic()
-        reports = sorted((self._folder / "reports").glob(f"{self.name}-*.json"))
+        reports = sorted((self._folder / "reports").glob(f"{self.name}-[0-9]*.json"))
         report = json.loads(reports[-1].read_text()) if reports else {}
         used: dict[str, float] = {}
         for (kind, _), seconds in self._processor.items():

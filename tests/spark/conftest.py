@@ -94,7 +94,7 @@ def run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Run:
         own = name.replace("-", "_")
         config.write_text(json.dumps({"cluster": addresses, "spark": settings, own: section}))
         code = run_pipeline(name, config, dry_run=dry_run, quiet=True)
-        reports = sorted((tmp_path / "reports").glob(f"{name}-*.json"))
+        reports = sorted((tmp_path / "reports").glob(f"{name}-[0-9]*.json"))
         return code, json.loads(reports[-1].read_text()) if reports else {}
 
     return do

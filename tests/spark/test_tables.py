@@ -65,6 +65,11 @@ def test_a_table_has_each_message_once(
     assert (code, report["figures"]["rows added"]) == (0, 10)
     code, report = run("table", **settings)
     assert (code, report["figures"]["rows added"], report["figures"]["batches"]) == (0, 0, 0)
+    place = {name: each for name, each in settings.items() if name != "partition_by"}
+    code, upkeep = run("table-maintain", **place)
+    assert (code, upkeep["figures"]["small files merged"] > 0) == (0, True), upkeep
+    code, report = run("table", **settings, maintain_every=1)
+    assert (code, report["figures"]["rows added"]) == (0, 0)
     assert len(duck(reading(report, topic, "DuckDB"))) == COUNT + 10
     code, report = run("table", **(settings | {"partition_by": []}))
     assert (code, "partition_by" in report["error"]) == (1, True)

@@ -214,17 +214,18 @@ def template(name: str, summary: str, sections: Mapping[str, type[DataclassInsta
 
 
 def _notes(kind: type[DataclassInstance]) -> dict[str, str]:
-    """Returns the docstrings of the fields of a class."""
+    """Returns the docstrings of the fields of a class, with those that it inherits."""
     found = {}
-    [declaration] = ast.parse(dedent(inspect.getsource(kind))).body
-    for declared, after in pairwise(ast.iter_child_nodes(declaration)):
-        if (
-            isinstance(declared, ast.AnnAssign)
-            and isinstance(declared.target, ast.Name)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-        ):
-            found[declared.target.id] = inspect.cleandoc(str(after.value.value))
+    for each in reversed([each for each in kind.__mro__ if is_dataclass(each)]):
+        [declaration] = ast.parse(dedent(inspect.getsource(each))).body
+        for declared, after in pairwise(ast.iter_child_nodes(declaration)):
+            if (
+                isinstance(declared, ast.AnnAssign)
+                and isinstance(declared.target, ast.Name)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
+                found[declared.target.id] = inspect.cleandoc(str(after.value.value))
     return found
 
 

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Literal
 
 from pyspark.sql import SparkSession
@@ -44,12 +45,15 @@ from magnetar.spark.pipelines.table_files import (
     write_batch,
 )
 from magnetar.spark.pipelines.table_partitions import parse_partitions
+from magnetar.spark.pipelines.table_upkeep import TableUpkeep, maintain
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.positions import Offset
 from magnetar.spark.reading.planning import TaskPart, parts_of
 from magnetar.spark.reading.streaming import StreamReader
 
 _CATALOG_FILE = "catalog.db"
+_LEAST_ORPHAN_DAYS = 0.05
+"""A file is younger while its commit may be under way."""
 _NO_TOPIC = "none"
 log = logging.getLogger(__name__)
 _PARTITION = re.compile(r"-partition-\d+$")
@@ -60,7 +64,9 @@ _FEWEST_ENTRIES = 50
 
 
 @dataclass(frozen=True)
-class TableConfig:
+class TablesSection:
+    """Which tables, and where they are."""
+
     topics: tuple[str, ...] = field(metadata=init_value(["persistent://public/default/orders"]))
     """Topics, and namespaces such as public/default; a topic with its partitions is one table."""
     path: Location = field(metadata=init_value("tables"))
@@ -73,22 +79,16 @@ class TableConfig:
     storage: dict[str, str] = field(default_factory=dict)
     """Access to s3://: endpoint, region, access_key_id, secret_access_key and session_token.
     Without them, the variables of the environment count (AWS_ACCESS_KEY_ID and others)."""
-    mode: Literal["append"] = "append"
-    """append: each message is a row."""
-    partition_by: tuple[str, ...] = ()
-    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key) or the name of a column."""
-    trigger: str = ""
-    """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
-    max_rows_per_batch: int = 1_000_000
-    """The most messages that are committed together."""
-    options: dict[str, str] = field(default_factory=dict)
-    """Additional options of ``format("pulsar")``."""
+    file_mb: int = 128
+    """Upkeep merges smaller files of a partition up to this size; 0: never."""
+    keep_days: float = 7.0
+    """Upkeep lets states of a table be read that are not older than this."""
+    orphan_days: float = 3.0
+    """Upkeep deletes files that no such state names, if they are older than this; at least 0.05."""
 
     def __post_init__(self) -> None:
         if not self.topics and not self.pattern:
             raise ValueError("one of topics and pattern is required")
-        if self.max_rows_per_batch < 1:
-            raise ValueError(f"max_rows_per_batch must be at least 1, not {self.max_rows_per_batch}")
         try:
             re.compile(self.pattern)
         except re.error as error:
@@ -96,7 +96,11 @@ class TableConfig:
         for each in self.topics:
             _check_name(each)
         self._check_storage()
-        _ = self.pause_seconds, self.partitions
+        if self.file_mb < 0 or self.keep_days < 0 or self.orphan_days < _LEAST_ORPHAN_DAYS:
+            raise ValueError(
+                f"file_mb and keep_days must not be negative, and orphan_days at least {_LEAST_ORPHAN_DAYS}, "
+                f"not {self.file_mb}, {self.keep_days} and {self.orphan_days}"
+            )
 
     def _check_storage(self) -> None:
         unknown = sorted(set(self.storage) - set(ACCESS_OPTIONS))
@@ -110,6 +114,39 @@ class TableConfig:
             raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
         if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
             raise ValueError("catalog is required for Iceberg tables at s3://, because it is a file")
+
+    def keep_up(self, spark: SparkSession, table: OpenTable) -> TableUpkeep:
+        """Maintains a table as this section says.
+
+        :raises TableError: the table cannot be used
+        """
+        keep, orphans = timedelta(days=self.keep_days), timedelta(days=self.orphan_days)
+        return maintain(spark, table, self.file_mb << 20, keep, orphans)
+
+
+@dataclass(frozen=True)
+class TableConfig(TablesSection):
+    mode: Literal["append"] = "append"
+    """append: each message is a row."""
+    partition_by: tuple[str, ...] = ()
+    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key) or the name of a column."""
+    trigger: str = ""
+    """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
+    maintain_every: int = 0
+    """After this many batches of a table, its upkeep runs, as by table-maintain; 0: never."""
+    max_rows_per_batch: int = 1_000_000
+    """The most messages that are committed together."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Additional options of ``format("pulsar")``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_rows_per_batch < 1 or self.maintain_every < 0:
+            raise ValueError(
+                "max_rows_per_batch must be at least 1 and maintain_every at least 0, not "
+                f"{self.max_rows_per_batch} and {self.maintain_every}"
+            )
+        _ = self.pause_seconds, self.partitions
 
     @property
     def partitions(self) -> str:
@@ -149,7 +186,7 @@ def _check_name(name: str) -> None:
 
 def check(work: Work) -> None:
     """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
-    config: TableConfig = work.config
+    config: TablesSection = work.config
     opened(config, _NO_TOPIC)
     for each in config.topics:
         if _is_namespace(each):
@@ -193,7 +230,7 @@ def topics_of(work: Work) -> list[str]:
 
     :raises PipelineError: a namespace cannot be listed
     """
-    config: TableConfig = work.config
+    config: TablesSection = work.config
     found = {str(TopicName.parse(each)) for each in config.topics if not _is_namespace(each)}
     for each in config.topics:
         if _is_namespace(each):
@@ -248,6 +285,7 @@ class TopicTable:
         self.files = 0
         self.bytes = 0
         self.batches = 0
+        self.upkeep = TableUpkeep()
         self.lag = 0
         """Entries that the table does not have yet."""
         self._config = config
@@ -368,6 +406,8 @@ class TopicTable:
         self.files += len(files)
         self.bytes += sum(each.size for each in files)
         self.batches += 1
+        if self._config.maintain_every and self.batches % self._config.maintain_every == 0:
+            self.upkeep += self._config.keep_up(spark, self.table)
         self._progress.update(self.rows)
         return True
 
@@ -393,7 +433,7 @@ def tasks_of(spark: SparkSession) -> int:
     return max(1, int(str(spark.conf.get("spark.default.parallelism", "8"))))
 
 
-def opened(config: TableConfig, topic: str) -> OpenTable:
+def opened(config: TablesSection, topic: str) -> OpenTable:
     """Returns the table of a topic, whether it exists or not.
 
     :raises PipelineError: the library of the format is missing
@@ -425,6 +465,9 @@ def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
             "bytes added": sum(each.bytes for each in added),
             "batches": sum(each.batches for each in added),
             "lag in entries": sum(each.lag for each in added),
+            "small files merged": sum(each.upkeep.merged for each in added),
+            "states expired": sum(each.upkeep.expired for each in added),
+            "orphans removed": sum(each.upkeep.removed for each in added),
         }
     )
     lines = [(each.topic, str(each.table), each.rows, each.files, each.bytes, each.lag) for each in added]

@@ -15,16 +15,18 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 
 import pyarrow as pa
 
 from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
-from magnetar.spark.pipelines.table_partitions import PartitionColumn, parse_partitions
+from magnetar.spark.pipelines.table_partitions import PartitionColumn, PartitionValue, parse_partitions
 
 __all__ = [
     "MARKER",
     "BatchTaken",
     "CommitRefused",
+    "LiveFile",
     "OpenTable",
     "TableError",
     "TableIdentity",
@@ -141,6 +143,16 @@ def rolled_back(where: str, marker: TableMarker, found: TableMarker | None) -> T
     )
 
 
+@dataclass(frozen=True)
+class LiveFile:
+    """A file that the present state of a table names."""
+
+    path: str
+    """The path relative to the table's folder."""
+    size: int
+    partition: tuple[PartitionValue, ...]
+
+
 class TableState(ABC):
     """A table as it was when it was loaded."""
 
@@ -165,6 +177,19 @@ class TableState(ABC):
 
         :returns: the marker as the table has it now
         :raises CommitRefused: the table has changed; nothing was added
+        :raises Exception: the outcome is unknown
+        """
+
+    @property
+    @abstractmethod
+    def files(self) -> list[LiveFile]:
+        """The files in the table's folder that have the rows."""
+
+    @abstractmethod
+    def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
+        """Replaces files by others with the same rows, unless the table has changed since it was loaded.
+
+        :raises CommitRefused: the table has changed; nothing was replaced
         :raises Exception: the outcome is unknown
         """
 
@@ -205,6 +230,14 @@ class OpenTable(ABC):
 
         :raises TableError: the format cannot express a change; the text names the field
         """
+
+    @abstractmethod
+    def expire(self, before: datetime) -> int:
+        """Gives up the states of the table before a time, except the present one; returns how many."""
+
+    @abstractmethod
+    def retained(self, since: datetime) -> set[str]:
+        """Returns the paths of all files that states since then name, relative to the table's folder."""
 
     @abstractmethod
     def reading(self) -> dict[str, str]:

@@ -19,12 +19,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 
 from magnetar.spark.durable import sync
 from magnetar.spark.pipelines.table_columns import ColumnError, merged_columns
 from magnetar.spark.pipelines.table_commits import (
     MARKER,
     CommitRefused,
+    LiveFile,
     OpenTable,
     TableError,
     TableIdentity,
@@ -34,6 +36,7 @@ from magnetar.spark.pipelines.table_commits import (
     rolled_back,
 )
 from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
+from magnetar.spark.pipelines.table_partitions import PartitionValue
 
 __all__ = ["DeltaFormat"]
 
@@ -44,6 +47,9 @@ _SHORT = 32
 
 class DeltaFormat(OpenTable):
     """A table of Delta Lake in a folder; see :class:`magnetar.spark.pipelines.table_commits.OpenTable`."""
+
+    def _loaded(self) -> DeltaTable:
+        return DeltaTable(str(self.folder), storage_options=self.folder.delta_options())
 
     def find(self) -> DeltaState | None:
         try:
@@ -86,6 +92,21 @@ class DeltaFormat(OpenTable):
         ]
         if changed:
             table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(changed)).fields))
+
+    def expire(self, before: datetime) -> int:
+        # Versions are kept by their files; the log is kept for ever.
+        return 0
+
+    def retained(self, since: datetime) -> set[str]:
+        found = {file.path for file in DeltaState(self._loaded(), self.folder).files}
+        system, folder = self.folder.file_system()
+        for each in system.get_file_info(fs.FileSelector(f"{folder}/{_LOG}")):
+            if each.path.endswith(".json") and each.mtime >= since:
+                for line in system.open_input_stream(each.path).read().splitlines():
+                    action = json.loads(line)
+                    if "remove" in action:
+                        found.add(action["remove"]["path"])
+        return found
 
     def reading(self) -> dict[str, str]:
         where = str(self.folder)
@@ -142,33 +163,57 @@ class DeltaState(TableState):
         )
         return next((marker for marker in found if marker is not None), None)
 
-    def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
+    @property
+    def files(self) -> list[LiveFile]:
         partitions = self.identity.partitions
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(
-                path=file.path,
-                size=file.size,
-                partition_values={
-                    each.name: each.delta_text(value)
-                    for each, value in zip(partitions, file.partition, strict=True)
-                },
-                modification_time=int(time.time() * 1000),
-                data_change=True,
-                stats=json.dumps(statistics_of(file.metadata)),
+        return [
+            LiveFile(
+                row["path"],
+                row["size_bytes"],
+                tuple(each.of_delta(row[f"partition.{each.name}"]) for each in partitions),
             )
-            for file in files
+            for row in pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
         ]
+
+    def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = list(self._additions(new, data_change=False))
+        for file in old:
+            values = self._partition_texts(file.partition)
+            actions.append(RemoveAction(file.path, False, now, file.size, values))
+        self._commit(actions, CommitProperties(max_commit_retries=0))
+
+    def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
         properties = CommitProperties(
             custom_metadata={MARKER: marker.to_json()},
             max_commit_retries=0,
             app_transactions=[Transaction(marker.query, marker.batch)],
         )
+        self._commit(list(self._additions(files, data_change=True)), properties)
+        return marker
+
+    def _partition_texts(self, values: Sequence[PartitionValue]) -> dict[str, str | None]:
+        partitions = self.identity.partitions
+        return {each.name: each.delta_text(value) for each, value in zip(partitions, values, strict=True)}
+
+    def _additions(self, files: Sequence[WrittenFile], *, data_change: bool) -> Iterator[AddAction]:
+        for file in files:
+            yield AddAction(
+                path=file.path,
+                size=file.size,
+                partition_values=self._partition_texts(file.partition),
+                modification_time=int(time.time() * 1000),
+                data_change=data_change,
+                stats=json.dumps(statistics_of(file.metadata)),
+            )
+
+    def _commit(self, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
         try:
             self.table.create_write_transaction(
                 actions,
                 "append",
                 self.table.schema(),
-                partition_by=[each.name for each in partitions],
+                partition_by=[each.name for each in self.identity.partitions],
                 commit_properties=properties,
             )
         except CommitFailedError as error:
@@ -177,7 +222,6 @@ class DeltaState(TableState):
         if folder is not None:
             for path in (*sorted((folder / _LOG).glob("*.json"))[-1:], folder / _LOG):
                 sync(path)
-        return marker
 
 
 def _commits(table: DeltaTable) -> Iterator[tuple[int, dict[str, object]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +36,7 @@ __all__ = [
     "TableFolder",
     "WrittenFile",
     "prefix_of",
+    "run_tasks",
     "shares_of",
     "write_batch",
     "write_files",
@@ -191,6 +192,11 @@ class TableFileWriter:
         metadata.write_metadata_file(footer)
         return WrittenFile(self._path, size, footer.getvalue(), self._partition)
 
+    def write_full_group(self) -> None:
+        """Writes the rows in memory if they are enough for a row group."""
+        if self.held_bytes >= _GROUP_BYTES:
+            self.write_group()
+
     def write_group(self) -> None:
         """Writes the rows in memory."""
         if not self._held:
@@ -245,9 +251,12 @@ def shares_of(parts: Sequence[TaskPart], tasks: int) -> tuple[tuple[TaskPart, ..
         least = sizes.index(min(sizes))
         shares[least].append(part)
         sizes[least] += _entries(part)
-    return tuple(
-        tuple(sorted(share, key=lambda part: (part.topic, part.ranges))) for share in shares if share
-    )
+    return tuple(tuple(sorted(share, key=_place)) for share in shares if share)
+
+
+def _place(part: TaskPart) -> tuple[str, int, int, int]:
+    first = part.ranges[0]
+    return part.topic, first.ledger, first.first, first.first_index
 
 
 def _entries(part: TaskPart) -> int:
@@ -262,12 +271,24 @@ def write_batch(spark: SparkSession, plan: BatchPlan) -> list[WrittenFile]:
     :raises PySparkException: a task failed
     """
 
+    return run_tasks(
+        spark,
+        len(plan.shares),
+        lambda share: write_files(plan.rows_of(share), plan.folder, plan.schema, plan.query, plan.partitions),
+    )
+
+
+def run_tasks(spark: SparkSession, count: int, task: Callable[[int], list[WrittenFile]]) -> list[WrittenFile]:
+    """Runs ``task`` for the numbers below ``count``, each in a task of Spark; returns the files of all.
+
+    :raises PySparkException: a task failed
+    """
+
     def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield _write_share(plan, number)
+                yield _described(task(number))
 
-    count = len(plan.shares)
     if not count:
         return []
     described = spark.range(0, count, 1, count).mapInArrow(write, _DESCRIPTIONS).collect()
@@ -277,9 +298,8 @@ def write_batch(spark: SparkSession, plan: BatchPlan) -> list[WrittenFile]:
     ]
 
 
-def _write_share(plan: BatchPlan, share: int) -> pa.RecordBatch:
-    """Returns the descriptions of the files."""
-    files = write_files(plan.rows_of(share), plan.folder, plan.schema, plan.query, plan.partitions)
+def _described(files: list[WrittenFile]) -> pa.RecordBatch:
+    """Returns the descriptions of files."""
     columns = (
         [each.path for each in files],
         [each.size for each in files],

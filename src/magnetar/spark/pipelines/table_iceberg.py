@@ -7,8 +7,10 @@ a lost race by appending again, and deletes files of commits that failed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +26,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import assign_fresh_schema_ids
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
@@ -34,6 +36,7 @@ from magnetar.spark.pipelines.table_columns import ColumnError, merged_columns
 from magnetar.spark.pipelines.table_commits import (
     MARKER,
     CommitRefused,
+    LiveFile,
     OpenTable,
     TableIdentity,
     TableMarker,
@@ -45,6 +48,7 @@ from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
 
 __all__ = ["IcebergFormat", "catalog_in"]
 
+log = logging.getLogger(__name__)
 _METADATA = "metadata"
 _FIRST_PARTITION_ID = 1000
 _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
@@ -117,6 +121,25 @@ class IcebergFormat(OpenTable):
 
     def _loaded(self) -> Table:
         return self._catalog.load_table(self._name)
+
+    def expire(self, before: datetime) -> int:
+        table = self._loaded()
+        count = len(table.snapshots())
+        try:
+            table.maintenance.expire_snapshots().older_than(before).commit()
+        except CommitFailedException as error:
+            log.warning("%s: snapshots expire later, because another writer came first: %s", self, error)
+        return count - len(self._loaded().snapshots())
+
+    def retained(self, since: datetime) -> set[str]:
+        table = self._loaded()
+        # Snapshots that have not expired may be older than that.
+        return {
+            entry.data_file.file_path.removeprefix(f"{self.folder}/")
+            for snapshot in table.snapshots()
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        }
 
     def reading(self) -> dict[str, str]:
         state = self.find()
@@ -229,13 +252,40 @@ class IcebergState(TableState):
         for file in files:
             append.append_data_file(self._data_file(file))
         append.commit()
+        self._commit(transaction)
+        return marker
+
+    @property
+    def files(self) -> list[LiveFile]:
+        prefix = f"{self._folder}/"
+        found = []
+        for path, file in self._data_files().items():
+            if path.startswith(prefix):
+                values = tuple(file.partition[place] for place in range(len(file.partition)))
+                found.append(LiveFile(path.removeprefix(prefix), file.file_size_in_bytes, values))
+        return found
+
+    def _data_files(self) -> dict[str, DataFile]:
+        return {task.file.file_path: task.file for task in self.table.scan().plan_files()}
+
+    def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
+        transaction = self.table.transaction()
+        overwrite = transaction.update_snapshot().overwrite()
+        known = self._data_files()
+        for file in old:
+            overwrite.delete_data_file(known[self._folder.at(file.path)])
+        for each in new:
+            overwrite.append_data_file(self._data_file(each))
+        overwrite.commit()
+        self._commit(transaction)
+
+    def _commit(self, transaction: Transaction) -> None:
         self._sync()
         try:
             self._catalog.commit_table(self.table, transaction._requirements, transaction._updates)
         except CommitFailedException as error:
             raise CommitRefused(str(error)) from error
         self._sync()
-        return marker
 
     def _data_file(self, file: WrittenFile) -> DataFile:
         statistics = data_file_statistics_from_parquet_metadata(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -128,6 +128,18 @@ class PartitionColumn:
         if self.transform == "hour":
             return (_EPOCH + timedelta(hours=value)).strftime("%Y-%m-%d %H:%M:%S")
         return str(value)
+
+    def of_delta(self, value: object) -> PartitionValue:
+        """The inverse of :meth:`delta_text`, for the value of the column."""
+        if isinstance(value, datetime):
+            return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(hours=1)
+        if isinstance(value, date):
+            return (value - _EPOCH.date()).days
+        if self.transform == "month" and isinstance(value, str):
+            return (int(value[:-3]) - 1970) * 12 + int(value[-2:]) - 1
+        if self.transform == "year" and isinstance(value, int):
+            return value - 1970
+        return value if isinstance(value, str | int | bool) else None
 
 
 def parse_partitions(texts: Sequence[str]) -> tuple[PartitionColumn, ...]:

@@ -1,0 +1,56 @@
+"""``table-maintain``: merges small files of tables, gives up old states, and removes orphans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from magnetar.spark.pipelines.configuration import PipelineError
+from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.table import TablesSection, check, opened, topics_of
+from magnetar.spark.pipelines.table_commits import TableError
+from magnetar.spark.pipelines.table_upkeep import TableUpkeep
+from magnetar.spark.pipelines.work import Work
+
+__all__ = ["CONFIG", "NEEDS_SPARK", "check", "dry_run", "run"]
+
+
+@dataclass(frozen=True)
+class TableMaintainConfig(TablesSection):
+    """Every key is one of the section ``table``."""
+
+
+CONFIG = TableMaintainConfig
+NEEDS_SPARK = True
+
+
+def dry_run(work: Work) -> Sequence[str]:
+    config: TableMaintainConfig = work.config
+    tables = [opened(config, topic) for topic in topics_of(work)]
+    lines = [
+        f"would maintain {table}, which has {len(state.files):,} files"
+        for table in tables
+        if (state := table.find()) is not None
+    ]
+    return lines or ["no topic has a table"]
+
+
+def run(work: Work) -> None:
+    config: TableMaintainConfig = work.config
+    lines = []
+    whole = TableUpkeep()
+    for topic in topics_of(work):
+        table = opened(config, topic)
+        if table.find() is None:
+            continue
+        work.progress.step(f"maintaining {table}")
+        try:
+            done = config.keep_up(work.spark, table)
+        except TableError as error:
+            raise PipelineError(f"{topic}: {error}") from error
+        whole += done
+        lines.append((topic, str(table), done.merged, done.expired, done.removed))
+    names = ("small files merged", "states expired", "orphans removed")
+    figures = (len(lines), whole.merged, whole.expired, whole.removed)
+    work.report.figures.update(zip(("tables", *names), figures, strict=True))
+    work.report.tables.append(Table("Tables", ("topic", "table", *names), lines))

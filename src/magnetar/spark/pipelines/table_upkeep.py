@@ -1,0 +1,129 @@
+"""Upkeep of tables: merges small files, gives up old states, removes files that no state names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import SparkSession
+
+from magnetar.spark.pipelines.table_columns import conformed
+from magnetar.spark.pipelines.table_commits import CommitRefused, LiveFile, OpenTable, TableState
+from magnetar.spark.pipelines.table_files import (
+    TableFileWriter,
+    TableFolder,
+    WrittenFile,
+    prefix_of,
+    run_tasks,
+)
+
+__all__ = ["TableUpkeep", "maintain"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TableUpkeep:
+    """What a run of :func:`maintain` has done, or may do."""
+
+    merged: int = 0
+    """Small files that were replaced by larger ones."""
+    expired: int = 0
+    """States of the table that were given up."""
+    removed: int = 0
+    """Files that were deleted."""
+
+    def __add__(self, other: TableUpkeep) -> TableUpkeep:
+        return TableUpkeep(
+            self.merged + other.merged, self.expired + other.expired, self.removed + other.removed
+        )
+
+
+def maintain(
+    spark: SparkSession, table: OpenTable, target_bytes: int, keep: timedelta, orphan_age: timedelta
+) -> TableUpkeep:
+    """Maintains a table; other programs may read it and write to it meanwhile.
+
+    :param target_bytes: size up to which files of a partition are merged; 0: they are not
+    :param keep: age up to which earlier states of the table can be read
+    :param orphan_age: age from which a file that no retained state names is deleted
+    :raises TableError: the table cannot be used
+    """
+    merged = _merge(spark, table, target_bytes) if target_bytes else 0
+    now = datetime.now(UTC)
+    expired = table.expire(now - keep)
+    return TableUpkeep(merged, expired, _remove_orphans(table, now - keep, now - orphan_age))
+
+
+def _merge(spark: SparkSession, table: OpenTable, target_bytes: int) -> int:
+    state = table.load()
+    query = state.marker.query
+    groups = groups_of([each for each in state.files if each.path.startswith(prefix_of(query))], target_bytes)
+    if not groups:
+        return 0
+    schema, folder = state.schema, table.folder
+    new = run_tasks(spark, len(groups), lambda number: merged_files(groups[number], folder, schema, query))
+    old = [file for group in groups for file in group]
+    return len(old) if replaced(state, old, new) else 0
+
+
+def replaced(state: TableState, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> bool:
+    """Replaces files, unless another commit came first: then the new files are orphans."""
+    try:
+        state.replace(old, new)
+    except CommitRefused as refused:
+        log.warning("another writer came before a merge of %d files: %s", len(old), refused)
+        return False
+    return True
+
+
+def groups_of(files: Sequence[LiveFile], target_bytes: int) -> list[list[LiveFile]]:
+    """Returns groups of small files of the same partition, each of about ``target_bytes``."""
+    groups: list[list[LiveFile]] = []
+    small = [each for each in files if each.size * 2 < target_bytes]
+    for file in sorted(small, key=lambda each: (str(each.partition), each.path)):
+        group = groups[-1] if groups else []
+        fits = sum(each.size for each in group) + file.size <= target_bytes
+        if group and fits and group[0].partition == file.partition:
+            group.append(file)
+        else:
+            groups.append([file])
+    return [each for each in groups if len(each) > 1]
+
+
+def merged_files(
+    group: Sequence[LiveFile], folder: TableFolder, schema: pa.Schema, query: str
+) -> list[WrittenFile]:
+    """Writes the rows of files of one partition to one file."""
+    writer = TableFileWriter(folder, schema, query, group[0].partition)
+    for batch in _rows(group, folder):
+        writer.add(conformed(batch, schema))
+        writer.write_full_group()
+    file = writer.finish()
+    return [] if file is None else [file]
+
+
+def _rows(group: Sequence[LiveFile], folder: TableFolder) -> Iterator[pa.RecordBatch]:
+    system, base = folder.file_system()
+    for file in group:
+        with system.open_input_file(f"{base}/{file.path}") as source:
+            yield from pq.ParquetFile(source).iter_batches()
+
+
+def _remove_orphans(table: OpenTable, since: datetime, before: datetime) -> int:
+    """Deletes files of this query that no retained state names, and that are old enough."""
+    system, base = table.folder.file_system()
+    folder, _, name = prefix_of(table.load().identity.query).rpartition("/")
+    listed = system.get_file_info(fs.FileSelector(f"{base}/{folder}", allow_not_found=True))
+    old = [each for each in listed if each.base_name.startswith(name) and each.mtime < before]
+    # Read after the list: a file that a commit names by then is not deleted.
+    retained = table.retained(since)
+    orphans = [each for each in old if each.path.removeprefix(f"{base}/") not in retained]
+    for each in orphans:
+        system.delete_file(each.path)
+    return len(orphans)
