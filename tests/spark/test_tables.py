@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pulsar
 import pyarrow as pa
@@ -99,6 +101,35 @@ def test_tables_lie_in_an_object_store(
         assert numbers(found) == list(range(100))
         code, report = run("table", **settings)
         assert (code, report["figures"]["rows added"]) == (0, 0)
+
+
+def test_a_running_pipeline_tells_rows_and_lag(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds, with new messages between them; the third one is where the pipeline is stopped."""
+    cluster.client.subscribe(topic, "keep").close()
+    assert run("generate", topic=topic, messages=100)[0] == 0
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = int(listening.getsockname()[1])
+    told: list[str] = []
+
+    def pause(_seconds: float) -> None:
+        told.append(urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+        if len(told) == 2:
+            raise KeyboardInterrupt
+        producer = cluster.client.create_producer(topic)
+        producer.send(b"one more")
+        producer.close()
+
+    monkeypatch.setattr("magnetar.spark.pipelines.table.pause", pause)
+    settings = {"topics": [topic], "path": str(tmp_path), "trigger": "1 h", "metrics_port": port}
+    assert run("table", **settings)[0] == 130
+    for text, rows in zip(told, (100, 101), strict=True):
+        assert f'magnetar_table_rows_total{{topic="{topic}"}} {rows}' in text
+        assert f'magnetar_table_lag_entries{{topic="{topic}"}} 0' in text
+        assert "# HELP magnetar_table_rows_total" in text
+    assert len(delta_rows(tmp_path.joinpath(*topic.removeprefix("persistent://").split("/")))) == 101
 
 
 X = {"name": "x", "type": "float"}

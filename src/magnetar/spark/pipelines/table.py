@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from magnetar.admin_client import AdminError, NotFound
 from magnetar.build_info import install_extra
+from magnetar.http.metrics.exposition import family, labels_text
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.codec.columns import BYTES
@@ -44,6 +45,7 @@ from magnetar.spark.pipelines.table_files import (
     shares_of,
     write_batch,
 )
+from magnetar.spark.pipelines.table_metrics import serving
 from magnetar.spark.pipelines.table_partitions import parse_partitions
 from magnetar.spark.pipelines.table_upkeep import TableUpkeep, maintain
 from magnetar.spark.pipelines.work import Work
@@ -134,6 +136,8 @@ class TableConfig(TablesSection):
     """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
     maintain_every: int = 0
     """After this many batches of a table, its upkeep runs, as by table-maintain; 0: never."""
+    metrics_port: int = 0
+    """The port on which the driver answers GET /metrics while the pipeline runs; 0: none."""
     max_rows_per_batch: int = 1_000_000
     """The most messages that are committed together."""
     options: dict[str, str] = field(default_factory=dict)
@@ -141,6 +145,8 @@ class TableConfig(TablesSection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 0 <= self.metrics_port < 1 << 16:
+            raise ValueError(f"metrics_port must be 0 to 65535, not {self.metrics_port}")
         if self.max_rows_per_batch < 1 or self.maintain_every < 0:
             raise ValueError(
                 "max_rows_per_batch must be at least 1 and maintain_every at least 0, not "
@@ -208,21 +214,45 @@ def dry_run(work: Work) -> Sequence[str]:
 def run(work: Work) -> None:
     config: TableConfig = work.config
     tables: dict[str, TopicTable] = {}
-    while True:
-        begun = time.monotonic()
-        for topic in topics_of(work):
-            table = tables.setdefault(topic, TopicTable(work, topic))
-            work.progress.step(f"adding {topic}")
-            try:
-                table.add_all(work.spark)
-            except (TableError, SparkSourceError) as error:
-                raise PipelineError(f"{topic}: {error}") from error
-            finally:
-                _tell(work, tables)
-            work.progress.done(table.rows)
-        if not config.trigger:
-            return
-        time.sleep(max(0.0, begun + config.pause_seconds - time.monotonic()))
+    with serving(config.metrics_port, lambda: _metrics(list(tables.values()))):
+        while True:
+            begun = time.monotonic()
+            _round(work, tables)
+            if not config.trigger:
+                return
+            pause(max(0.0, begun + config.pause_seconds - time.monotonic()))
+
+
+def pause(seconds: float) -> None:
+    """Waits for the next round."""
+    time.sleep(seconds)
+
+
+def _round(work: Work, tables: dict[str, TopicTable]) -> None:
+    for topic in topics_of(work):
+        if topic not in tables:
+            tables[topic] = TopicTable(work, topic)
+        table = tables[topic]
+        work.progress.step(f"adding {topic}")
+        try:
+            table.add_all(work.spark)
+        except (TableError, SparkSourceError) as error:
+            raise PipelineError(f"{topic}: {error}") from error
+        finally:
+            _tell(work, tables)
+        work.progress.done(table.rows, f"rows (lag {table.lag:,} entries)")
+
+
+def _metrics(tables: Sequence[TopicTable]) -> Iterator[str]:
+    figures: tuple[tuple[str, str, Callable[[TopicTable], int]], ...] = (
+        ("magnetar_table_rows_total", "counter", lambda table: table.rows),
+        ("magnetar_table_files_total", "counter", lambda table: table.files),
+        ("magnetar_table_bytes_total", "counter", lambda table: table.bytes),
+        ("magnetar_table_batches_total", "counter", lambda table: table.batches),
+        ("magnetar_table_lag_entries", "gauge", lambda table: table.lag),
+    )
+    for name, kind, figure in figures:
+        yield from family(name, kind, [(labels_text({"topic": each.topic}), figure(each)) for each in tables])
 
 
 def topics_of(work: Work) -> list[str]:
@@ -327,10 +357,13 @@ class TopicTable:
             reader.prepareForTriggerAvailableNow()
             while self._add_batch(spark, reader, options):
                 pass
-            seen = json.loads(json.dumps(reader.reportLatestOffset() or {"topics": {}}))
-            self.lag = sum(each["backlog"] for each in seen["topics"].values())
+            self._look(reader)
         finally:
             reader.stop()
+
+    def _look(self, reader: StreamReader) -> None:
+        seen = json.loads(json.dumps(reader.reportLatestOffset() or {"topics": {}}))
+        self.lag = sum(each["backlog"] for each in seen["topics"].values())
 
     def _created(self) -> TableState:
         query = uuid.uuid4().hex[:16]
@@ -406,6 +439,7 @@ class TopicTable:
         self.files += len(files)
         self.bytes += sum(each.size for each in files)
         self.batches += 1
+        self._look(reader)
         if self._config.maintain_every and self.batches % self._config.maintain_every == 0:
             self.upkeep += self._config.keep_up(spark, self.table)
         self._progress.update(self.rows)

@@ -1,0 +1,59 @@
+"""The metrics of a running pipeline, for Prometheus: an HTTP server in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+from magnetar.http.metrics.exposition import content_type, described
+from magnetar.spark.pipelines.configuration import PipelineError
+
+__all__ = ["serving"]
+
+_PATH = "/metrics"
+
+
+@contextmanager
+def serving(port: int, families: Callable[[], Iterator[str]]) -> Iterator[int]:
+    """Answers ``GET /metrics`` while the body runs; yields the port.
+
+    :param port: the port, on all addresses; 0: there is no server, and the yielded port is 0
+    :param families: returns the metrics, each family as text
+    :raises PipelineError: the port is not free
+    """
+    if not port:
+        yield 0
+        return
+
+    class Answer(BaseHTTPRequestHandler):
+        """One request."""
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != _PATH:
+                self.send_error(404, f"there is only {_PATH}")
+                return
+            kind = content_type(self.headers.get("Accept", ""))
+            body = "".join(described(families(), kind)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keeps requests off standard error, which has the progress."""
+
+    try:
+        server = ThreadingHTTPServer(("", port), Answer)
+    except OSError as error:
+        raise PipelineError(f"metrics_port = {port}: {error}; choose a free port") from error
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
