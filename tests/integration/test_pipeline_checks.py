@@ -82,6 +82,68 @@ def test_a_missing_topic(
     assert missing not in AdminClient(server.http_url).topics("public/default")
 
 
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_missing_topic_of_a_table(server: Server, topic: str, tmp_path: Path, form: str) -> None:
+    missing = f"{topic}-mistyped"
+    ended = pipeline(tmp_path, server, "table", topics=[missing], path="tables", format=form)
+    assert line_of(ended).startswith(f"magnetar: table: topic {missing} does not exist at service_url ")
+    ended = pipeline(tmp_path, server, "table", topics=["public/mistyped"], path="tables", format=form)
+    assert "namespace public/mistyped at admin_url" in line_of(ended)
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"),
+    [
+        ({"topics": ["{topic}"]}, ["{topic}"]),
+        ({"topics": ["{topic}", "public/default"]}, ["{topic}", "{topic}-more"]),
+        ({"topics": [], "pattern": "{topic}-m.*"}, ["{topic}-more"]),
+    ],
+)
+def test_topics_of_tables(
+    server: Server, topic: str, tmp_path: Path, section: dict[str, object], wanted: list[str]
+) -> None:
+    with Client(server.url) as client:
+        for name in (topic, f"{topic}-more"):
+            client.create_producer(name).send(b"x")
+    given = json.loads(json.dumps(section).replace("{topic}", topic))
+    ended = pipeline(tmp_path, server, "table", "--dry-run", path="tables", **given)
+    assert ended.returncode == 0, ended
+    found = [line.split()[3] for line in ended.stdout.splitlines() if topic in line]
+    assert found == [each.replace("{topic}", topic) for each in wanted]
+    assert "does not exist yet" in ended.stdout
+    assert "__" not in ended.stdout
+    given["format"] = "iceberg"
+    assert pipeline(tmp_path, server, "table", "--dry-run", path="tables", **given).stdout == ended.stdout
+    assert not (tmp_path / "tables").exists(), "a dry run changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"mode": "upsert"}, "table.mode: must be one of append, not 'upsert'"),
+        ({"format": "hudi"}, "table.format: must be one of delta, iceberg, not 'hudi'"),
+        ({"on_error": "quarantine"}, "table.on_error: unknown key"),
+        ({"trigger": "soon"}, "table: trigger must be a time such as"),
+        ({"partition_by": ["week(a)"]}, "table: partition_by must have elements like"),
+        ({"path": "gs://bucket/tables"}, "table.path: must be s3://BUCKET/PATH, or a path"),
+        (
+            {"path": "s3://lake/t", "format": "iceberg"},
+            "table: catalog is required for Iceberg tables at s3://",
+        ),
+        ({"storage": {"secret": "x"}, "path": "s3://lake/t"}, "table: storage has no option 'secret'"),
+        ({"catalog": "catalog.db"}, "table: catalog is for format = 'iceberg'"),
+        ({"orphan_days": 0.0}, "orphan_days at least 0.05"),
+    ],
+)
+def test_tables_that_are_refused(
+    server: Server, topic: str, tmp_path: Path, section: dict[str, object], words: str
+) -> None:
+    ended = pipeline(tmp_path, server, "table", **{"topics": [topic], "path": "tables", **section})
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert not (tmp_path / "tables").exists()
+
+
 def test_a_missing_side_of_a_mirror(server: Server, topic: str, tmp_path: Path) -> None:
     with Client(server.url) as client:
         client.create_producer(topic).send(b"x")

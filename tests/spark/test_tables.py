@@ -73,6 +73,13 @@ def test_a_table_has_each_message_once(
     code, report = run("table", **settings, maintain_every=1)
     assert (code, report["figures"]["rows added"]) == (0, 0)
     assert len(duck(reading(report, topic, "DuckDB"))) == COUNT + 10
+    copy = f"{topic}-copy"
+    cluster.client.subscribe(copy, "keep").close()
+    folder = tmp_path.joinpath("tables", *topic.removeprefix("persistent://").split("/"))
+    replay = {"path": str(folder), "topic": copy, "work": str(tmp_path / "replay")}
+    code, report = run("replay", **replay)
+    assert (code, report["figures"].get("messages published")) == (0, COUNT + 10), report["error"]
+    assert run("mirror-verify", left=topic, right=copy)[0] == 0
     code, report = run("table", **(settings | {"partition_by": []}))
     assert (code, "partition_by" in report["error"]) == (1, True)
 

@@ -12,23 +12,29 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from magnetar.build_info import install_extra
 from magnetar.spark.codec.message_order import sort_key
 from magnetar.spark.pipelines.configuration import PipelineError, init_value
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox
 from magnetar.spark.pipelines.report import Plot, Series
+from magnetar.spark.pipelines.table_commits import OpenTable, TableError
+from magnetar.spark.pipelines.table_files import TableFolder
 from magnetar.spark.pipelines.work import Work, chosen
 
 _SECONDS_A_SLICE = 5
 _ROWS_A_SLICE = 200_000
 _LEAST_ROWS = 100
 _PARTITIONS = ("date", "hour")
+_TABLE_PARTS = 3
+"""Tables of the pipeline ``table`` lie at TENANT/NAMESPACE/TOPIC."""
 
 
 @dataclass(frozen=True)
 class ReplayConfig:
     path: Path = field(metadata=init_value("archive"))
-    """An archive, or a folder of Parquet files with a column ``value``, or with a column for each field."""
+    """An archive, a table of the pipeline table, or a folder of Parquet files with a column ``value``, or
+    with a column for each field."""
     topic: str = field(metadata=init_value("persistent://public/default/orders-again"))
     """The topic to publish to."""
     work: Path = field(metadata=init_value("replay"))
@@ -37,6 +43,9 @@ class ReplayConfig:
     """Messages per second, on average over a few seconds; 0: as fast as possible."""
     shift_seconds: float = 0.0
     """Added to event times."""
+    catalog: Path | None = None
+    """The SQLite file that is the catalog, if path is an Iceberg table.
+    Left out: catalog.db in the folder of the tables."""
     where: str = ""
     """A Spark SQL expression that selects messages."""
     options: dict[str, str] = field(default_factory=dict)
@@ -108,6 +117,8 @@ def _chosen(work: Work) -> DataFrame:
     config: ReplayConfig = work.config
     if (config.path / "manifest.json").exists():
         frame = Lake(config.path).read(work.spark)
+    elif (table := _table_at(config)) is not None:
+        frame = _rows_of(work, table)
     elif config.path.exists():
         frame = work.spark.read.option("mergeSchema", "true").parquet(str(config.path))
     else:
@@ -121,6 +132,53 @@ def _chosen(work: Work) -> DataFrame:
         frame = frame.withColumn("__eventTime", shifted)
     # The source topic is not the target.
     return frame.drop("__topic")
+
+
+def _table_at(config: ReplayConfig) -> OpenTable | None:
+    """Returns the table whose folder is ``path``; None: it is not one.
+
+    :raises PipelineError: the library of its format is missing
+    """
+    folder = TableFolder(str(config.path))
+    try:
+        if (config.path / "_delta_log").exists():
+            from magnetar.spark.pipelines.table_delta import DeltaFormat
+
+            return DeltaFormat(folder)
+        if any(config.path.glob("metadata/*.metadata.json")):
+            from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
+
+            file = config.catalog or config.path.parents[_TABLE_PARTS - 1] / "catalog.db"
+            if not file.exists():
+                raise PipelineError(f"{config.path} is an Iceberg table, but {file} is missing; set catalog")
+            return IcebergFormat(catalog_in(str(file)), config.path.parts[-_TABLE_PARTS:], folder)
+    except ImportError as error:
+        raise PipelineError(f"{config.path} is a table ({error}): {install_extra('lake')}") from error
+    return None
+
+
+def _rows_of(work: Work, table: OpenTable) -> DataFrame:
+    """Returns the rows of the present state of a table.
+
+    :raises PipelineError: the table cannot be replayed
+    """
+    try:
+        state = table.load()
+        partitions = state.identity.partitions
+        files = state.files
+    except TableError as error:
+        raise PipelineError(str(error)) from error
+    by_value = [each.column for each in partitions if each.transform == "identity"]
+    if by_value and set(by_value) - set(state.schema.names):
+        raise PipelineError(
+            f"{table} is partitioned by {by_value[0]}, whose values are not in its files; export it with "
+            "DuckDB, and replay the export"
+        )
+    if not files:
+        raise PipelineError(f"{table} has no rows to replay")
+    return work.spark.read.option("mergeSchema", "true").parquet(
+        *(table.folder.at(each.path) for each in files)
+    )
 
 
 def _columns_of_folders(path: Path) -> list[str]:

@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
 from typing import Literal
 
 from pyspark.sql import SparkSession
@@ -33,7 +35,6 @@ from magnetar.spark.pipelines.table_commits import (
     OpenTable,
     TableError,
     TableIdentity,
-    TableMarker,
     TableState,
     commit_once,
 )
@@ -56,7 +57,6 @@ from magnetar.spark.reading.streaming import StreamReader
 _CATALOG_FILE = "catalog.db"
 _LEAST_ORPHAN_DAYS = 0.05
 """A file is younger while its commit may be under way."""
-_NO_TOPIC = "none"
 log = logging.getLogger(__name__)
 _PARTITION = re.compile(r"-partition-\d+$")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -116,6 +116,16 @@ class TablesSection:
             raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
         if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
             raise ValueError("catalog is required for Iceberg tables at s3://, because it is a file")
+
+    @property
+    def catalog_file(self) -> str:
+        """The file of the catalog of Iceberg tables."""
+        return self.catalog or f"{self.path}/{_CATALOG_FILE}"
+
+    @property
+    def may_have_tables(self) -> bool:
+        """Whether looking for tables creates nothing."""
+        return self.format == "delta" or Path(self.catalog_file).exists()
 
     def keep_up(self, spark: SparkSession, table: OpenTable) -> TableUpkeep:
         """Maintains a table as this section says.
@@ -193,7 +203,7 @@ def _check_name(name: str) -> None:
 def check(work: Work) -> None:
     """See :class:`magnetar.spark.pipelines.work.Pipeline`."""
     config: TablesSection = work.config
-    opened(config, _NO_TOPIC)
+    check_library(config)
     for each in config.topics:
         if _is_namespace(each):
             work.check_namespace(each)
@@ -202,12 +212,15 @@ def check(work: Work) -> None:
 
 
 def dry_run(work: Work) -> Sequence[str]:
+    config: TableConfig = work.config
     lines = []
     for topic in topics_of(work):
-        table = TopicTable(work, topic)
-        marker = table.marker()
-        there = "does not exist yet" if marker is None else f"has {marker.batch:,} batches"
-        lines.append(f"would add what {topic} holds to {table.table}, which {there}")
+        try:
+            state = opened(config, topic).find() if config.may_have_tables else None
+            there = "does not exist yet" if state is None else f"has {state.marker.batch:,} batches"
+        except TableError as error:
+            raise PipelineError(f"{topic}: {error}") from error
+        lines.append(f"would add what {topic} holds to {folder_of(config, topic)}, which {there}")
     return lines or ["no topic matches"]
 
 
@@ -331,17 +344,6 @@ class TopicTable:
         """Earlier schemas of the topic."""
         self._moved = ""
         """The positions to which this run has moved the subscription."""
-
-    def marker(self) -> TableMarker | None:
-        """Returns the marker of the table; None: the table does not exist.
-
-        :raises PipelineError: the table cannot be used
-        """
-        try:
-            state = self.table.find()
-            return None if state is None else state.marker
-        except TableError as error:
-            raise PipelineError(f"{self.topic}: {error}") from error
 
     def add_all(self, spark: SparkSession) -> None:
         """Adds the messages that the topic has now, in batches.
@@ -467,25 +469,31 @@ def tasks_of(spark: SparkSession) -> int:
     return max(1, int(str(spark.conf.get("spark.default.parallelism", "8"))))
 
 
-def opened(config: TablesSection, topic: str) -> OpenTable:
-    """Returns the table of a topic, whether it exists or not.
-
-    :raises PipelineError: the library of the format is missing
-    """
-    place = place_of(topic)
-    folder = TableFolder("/".join((config.path, *place)), config.storage)
+def check_library(config: TablesSection) -> None:
+    """:raises PipelineError: the library of the format is missing"""
     try:
-        if config.format == "delta":
-            from magnetar.spark.pipelines.table_delta import DeltaFormat
-
-            return DeltaFormat(folder)
-        from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
+        import_module(f"magnetar.spark.pipelines.table_{config.format}")
     except ImportError as error:
         raise PipelineError(
             f"format = {config.format!r} needs a library ({error}): {install_extra('lake')}"
         ) from error
-    catalog = config.catalog or f"{config.path}/{_CATALOG_FILE}"
-    return IcebergFormat(catalog_in(catalog, folder.iceberg_options()), place, folder)
+
+
+def folder_of(config: TablesSection, topic: str) -> TableFolder:
+    """Returns the folder of a topic's table."""
+    return TableFolder("/".join((config.path, *place_of(topic))), config.storage)
+
+
+def opened(config: TablesSection, topic: str) -> OpenTable:
+    """Returns the table of a topic, whether it exists or not; creates the catalog of Iceberg tables."""
+    folder = folder_of(config, topic)
+    if config.format == "delta":
+        from magnetar.spark.pipelines.table_delta import DeltaFormat
+
+        return DeltaFormat(folder)
+    from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
+
+    return IcebergFormat(catalog_in(config.catalog_file, folder.iceberg_options()), place_of(topic), folder)
 
 
 def _tell(work: Work, tables: dict[str, TopicTable]) -> None:

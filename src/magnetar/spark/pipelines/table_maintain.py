@@ -26,6 +26,8 @@ NEEDS_SPARK = True
 
 def dry_run(work: Work) -> Sequence[str]:
     config: TableMaintainConfig = work.config
+    if not config.may_have_tables:
+        return ["no topic has a table"]
     tables = [opened(config, topic) for topic in topics_of(work)]
     lines = [
         f"would maintain {table}, which has {len(state.files):,} files"
