@@ -72,7 +72,9 @@ class CurrentLedger:
     def confirm(self, summary: LedgerSummary, done: Sequence[Append], last_entry_id: int) -> tuple[int, int]:
         """Counts durable appends, which end with an entry of the ledger; returns their entries and bytes."""
         before = summary.entries
-        size = sum([append.size for append in done])
+        size = 0
+        for append in done:
+            size += append.size
         if not done or done[0].first_entry_id != before:
             what = f"managed ledger {self._name}: next durable entry of ledger {summary.ledger_id}"
             violated(self._fail, what, before, done[0].first_entry_id if done else "no append")

@@ -346,8 +346,8 @@ class Cursor:
         marked = self.state.mark_delete
         if marked > self._owner.last_confirmed and marked != (self._owner.ledgers.first_id(), -1):
             self._violated("mark-delete position", f"at most {self._owner.last_confirmed}", marked)
-        ranges = self.state.ranges.get(marked[0])
-        if ranges is not None and ranges.contains(marked[1]):
+        ranges = self.state.ranges
+        if ranges and marked[0] in ranges and ranges[marked[0]].contains(marked[1]):
             self._violated("entries consumed individually", f"none at or before {marked}", marked)
         if self.read_position <= marked:
             self.read_position = self._owner.ledgers.after(marked)
