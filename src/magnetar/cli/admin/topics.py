@@ -164,17 +164,25 @@ def _compact(call: Call) -> object:
 
 
 def _compaction_status(call: Call) -> object:
-    told = call.ask("GET", f"{call.topic}/compaction")
+    return _state_of(call, "compaction", "Compaction", "compacting")
+
+
+def _state_of(call: Call, path: str, name: str, verb: str) -> str:
+    """Returns the state of something that a user has started.
+
+    :param path: below the topic; also its name within a sentence
+    """
+    told = call.ask("GET", f"{call.topic}/{path}")
     while call.get("wait-complete") and told["status"] == "RUNNING":
         time.sleep(1)
-        told = call.ask("GET", f"{call.topic}/compaction")
+        told = call.ask("GET", f"{call.topic}/{path}")
     if told["status"] == "ERROR":
-        print("Error in compaction")
-        raise AdminError(f"Error compacting: {told['lastError']}")
+        print(f"Error in {path}")
+        raise AdminError(f"Error {verb}: {told['lastError']}")
     texts = {
-        "NOT_RUN": f"Compaction has not been run for {TopicName.parse(call.named)} since broker startup",
-        "RUNNING": "Compaction is currently running",
-        "SUCCESS": "Compaction was a success",
+        "NOT_RUN": f"{name} has not been run for {TopicName.parse(call.named)} since broker startup",
+        "RUNNING": f"{name} is currently running",
+        "SUCCESS": f"{name} was a success",
     }
     return texts[told["status"]]
 
@@ -197,19 +205,7 @@ def _offload(call: Call) -> object:
 
 
 def _offload_status(call: Call) -> object:
-    told = call.ask("GET", f"{call.topic}/offload")
-    while call.get("wait-complete") and told["status"] == "RUNNING":
-        time.sleep(1)
-        told = call.ask("GET", f"{call.topic}/offload")
-    if told["status"] == "ERROR":
-        print("Error in offload")
-        raise AdminError(f"Error offloading: {told['lastError']}")
-    texts = {
-        "NOT_RUN": f"Offload has not been run for {TopicName.parse(call.named)} since broker startup",
-        "RUNNING": "Offload is currently running",
-        "SUCCESS": "Offload was a success",
-    }
-    return texts[told["status"]]
+    return _state_of(call, "offload", "Offload", "offloading")
 
 
 def _lookup_path(call: Call) -> str:
