@@ -190,14 +190,15 @@ class EntryReader:
         self, summary: LedgerSummary, first: int, last: int, max_bytes: int
     ) -> Sequence[EntryRun]:
         ledger_id = summary.ledger_id
-        there = is_in_tiered_storage_only(summary)
+        tiered = False
         try:
             reader = await self._reader(summary)
+            tiered = ledger_id in self._in_tiered_storage
             if ledger_id in self.confirmed:
                 reader.has_confirmed(self.confirmed[ledger_id])
             return await reader.read(first, last, max_bytes)
         except GONE:
-            if there or not is_in_tiered_storage_only(summary):
+            if tiered or not is_in_tiered_storage_only(summary):
                 raise
         # Its local copy was deleted meanwhile.
         self.local_copy_deleted(ledger_id)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from memory_bucket import MemoryBucket
 from simulated_io import SimulatedDisk
 from world import NAME, SMALL, Listener, World
 
+from magnetar.io.interfaces import Loop
+from magnetar.io.waiting import sleep
+from magnetar.ledger.interface import EntryRun, NoSuchLedger
 from magnetar.managed_ledger.errors import OffloadInProgress
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.offloading import Offloader, OffloadStatus
@@ -294,3 +298,39 @@ def test_a_reader_of_the_local_copy_goes_on_in_tiered_storage() -> None:
         assert run is not None
         left.append(run.entry(0))
     assert left == topic.published
+
+
+class _Late:
+    """A local reader whose reads wait, and find that the ledger was deleted meanwhile."""
+
+    def __init__(self, loop: Loop, ledger_id: int) -> None:
+        self._loop = loop
+        self._ledger_id = ledger_id
+
+    async def read(self, _first: int, _last: int, _max_bytes: int) -> list[EntryRun]:
+        await sleep(self._loop, 1.0)
+        raise NoSuchLedger(self._ledger_id)
+
+    def close(self) -> None:
+        """Has nothing to close."""
+
+
+def test_a_read_that_began_before_the_local_copy_was_deleted_ends_in_tiered_storage() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000, tiered_first=False))
+    topic.publish(6)
+    topic.world.wait(5)
+    topic.ledger.cache.clear()
+    summary = next(iter(topic.ledger.ledgers))
+    assert summary.offload is not None
+    loop, reader = topic.world.simulation.loop, topic.ledger.reader
+    late: Any = _Late(loop, summary.ledger_id)
+    reader._readers[summary.ledger_id] = late
+    # The record says so before the local copy is deleted.
+    summary.offload = replace(summary.offload, local_deleted=True)
+    end = (summary.ledger_id, 4)
+    reading = loop.create_task(reader.read((summary.ledger_id, 0), end, 5, 1 << 20))
+    topic.world.wait(0.5)
+    reader.local_copy_deleted(summary.ledger_id)
+    run = topic.world.run(reading)
+    assert [run.entry(index) for index in range(run.count)] == topic.published[: run.count]
