@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from offloaded_topics import ledgers, wait_until
 from pyspark.sql import SparkSession
 from server import Server
 from spark_world import Cluster, publish
@@ -40,8 +42,8 @@ BUSY = {
 class Store:
     """A server whose store rolls, compacts and recycles all the time, and where its files are."""
 
-    def __init__(self, folder: Path) -> None:
-        self.server = Server(folder, BUSY)
+    def __init__(self, folder: Path, **settings: int | str) -> None:
+        self.server = Server(folder, {**BUSY, **settings})
         self.server.start()
         self.cluster = Cluster(self.server.url, self.server.http_url)
         self.files = folder / "data"
@@ -157,6 +159,42 @@ def test_parts_of_batches_are_cut_as_the_broker_path_cuts_them(store: Store, top
             direct = _from_files(connection, topic, ranges)
             assert direct == _through_broker(connection, topic, ranges)
             assert (direct[0].first, direct[-1].end) == (start[2], end[2])
+
+
+def test_ledgers_in_tiered_storage_are_read_through_the_broker(topic: str, tmp_path: Path) -> None:
+    store = Store(
+        tmp_path,
+        managedLedgerMinLedgerRolloverTimeMinutes=0,
+        managedLedgerOffloadDriver="filesystem",
+        fileSystemURI=f"file://{tmp_path}/tiered",
+        managedLedgerOffloadAutoTriggerSizeThresholdBytes=20_000,
+        managedLedgerOffloadDeletionLagMs=0,
+        defaultRetentionTimeInMinutes=-1,
+        defaultRetentionSizeInMB=-1,
+    )
+    try:
+        publish(store.cluster, topic, 3000, block_if_queue_full=True)
+        wait_until(store.server, topic, 2)
+        away = {each["ledgerId"] for each in ledgers(store.server, topic) if each["offloaded"]}
+        with Connection(QueryOptions.parse(store.options(topic))) as connection:
+            # Local copies go a moment later.
+            while away & in_files(connection, topic):
+                time.sleep(0.1)
+            layout = layout_of(connection.admin, topic)
+            ranges = ranges_between(layout, layout.resolved(EARLIEST), layout.end)
+            direct = _from_files(connection, topic, ranges)
+            assert {part.ledger_id for part in direct} >= away
+            assert len(direct) == sum(each.entries for each in ranges)
+            assert direct == _through_broker(connection, topic, ranges)
+    finally:
+        store.close()
+
+
+def in_files(connection: Connection, topic: str) -> set[int]:
+    """Returns the ledgers that a plan finds in files."""
+    plan = connection.admin.make_read_plan(topic, (-1, -1))
+    connection.admin.release_read_plan(plan["id"])
+    return {each["ledgerId"] for each in plan["ranges"]}
 
 
 def test_damage_in_a_file_fails_the_read(store: Store, topic: str) -> None:
