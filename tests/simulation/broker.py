@@ -31,6 +31,7 @@ from magnetar.server.metadata_recovery import rebuild
 from magnetar.server.standalone import StandaloneBroker
 from simulation.guard import Guard
 from simulation.limits import Limits
+from simulation.offloading import Tiered
 from simulation.trace import Trace, Violation
 
 HOST = "broker"
@@ -46,6 +47,8 @@ _TOLD_OF_METADATA = (
 )
 """What an operator is told when the metadata store is away; nothing is damaged then."""
 
+_TOLD_OF_BUCKET = ("the bucket does not answer", "the answer of the bucket is lost")
+"""What an operator is told when tiered storage fails; nothing is damaged then."""
 
 _CURSOR_NOT_WRITTEN = "cannot write the cursor before closing it"
 
@@ -89,6 +92,7 @@ class BrokerProcess:
         ended: Callable[[End], None],
         guard: Guard | None = None,
         host: str = HOST,
+        tiered: Tiered | None = None,
     ) -> None:
         self.host = host
         self._loop = loop
@@ -98,6 +102,7 @@ class BrokerProcess:
         self._trace = trace
         self._ended = ended
         self._guard = guard
+        self._tiered = tiered
         self.disk = SimulatedDisk(random.getrandbits(64))
         self.disk.cached_fraction = limits.at_hand
         self.simulation: Simulation | None = None
@@ -166,6 +171,8 @@ class BrokerProcess:
         def start_worker(name: str) -> Any:
             worker: Any = io.start_worker(name)
             worker.longest_delay = self._limits.disk_seconds
+            if self._tiered is not None and name.startswith("offload"):
+                worker.longest_delay = self._tiered.slowness
             return worker
 
         def start_process(name: str, service: Service) -> Any:
@@ -322,6 +329,9 @@ class LogWatch(logging.Handler):
         self.cursors_not_written = False
         """A broker that stopped has reported that it could not write a cursor."""
 
+        self.bucket_fails = False
+        """Calls of tiered storage may fail."""
+
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.name}: {record.getMessage()} {record.__dict__.get('error', '')}"
         self.cursors_not_written |= _CURSOR_NOT_WRITTEN in text
@@ -332,5 +342,9 @@ class LogWatch(logging.Handler):
             self.errors.append(text)
 
     def _tells_of_faults(self, text: str) -> bool:
-        told = (*(_TOLD_OF_FULL_DISK * self.disk_was_full), *(_TOLD_OF_METADATA * self.metadata_were_away))
+        told = (
+            *(_TOLD_OF_FULL_DISK * self.disk_was_full),
+            *(_TOLD_OF_METADATA * self.metadata_were_away),
+            *(_TOLD_OF_BUCKET * self.bucket_fails),
+        )
         return any(each in text for each in told)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulated_io.worker import LONGEST_DELAY
 
@@ -19,6 +19,9 @@ from magnetar.managed_ledger.settings import EntryCacheSettings, ManagedLedgerSe
 from magnetar.server import serving, standalone
 from magnetar.server.settings import broker_settings
 from simulation.trace import Violation
+
+if TYPE_CHECKING:
+    from simulation.offloading import Tiered
 
 BROKER_PORT = 6650
 FOREVER = RetentionSettings(time_ms=-1, size_bytes=-1)
@@ -194,13 +197,19 @@ def _draw(random: Random) -> Limits:
 
 
 @contextmanager
-def in_effect(limits: Limits) -> Iterator[None]:
-    """Standalone brokers that start meanwhile take these limits for those of their settings file."""
+def in_effect(limits: Limits, tiered: Tiered | None = None) -> Iterator[None]:
+    """Standalone brokers that start meanwhile take these limits for those of their settings file.
+
+    :param tiered: what they offload, and where to; None: nothing
+    """
 
     def own_settings(*args: Any) -> Any:
         made = replace(broker_settings(*args), **limits.broker)
         retention = Retention(-1, -1) if limits.keeps_all else Retention()
-        return replace(made, policies=replace(made.policies, retention=retention))
+        policies = replace(made.policies, retention=retention)
+        if tiered is not None:
+            policies = replace(policies, offload=tiered.policies)
+        return replace(made, policies=policies)
 
     check = KeepAlive._check
 
@@ -225,6 +234,9 @@ def in_effect(limits: Limits) -> Iterator[None]:
             "REQUESTS_HIGH_WATER": 8 * limits.outgoing_bytes,
         },
     }
+    if tiered is not None:
+        bucket = tiered.bucket
+        changed[standalone]["offload_driver"] = lambda _settings: bucket.open_driver
     before = {module: {name: getattr(module, name) for name in names} for module, names in changed.items()}
     try:
         for module, values in changed.items():

@@ -30,6 +30,9 @@ from magnetar.ledger.journal.writing import MetadataJournal
 from magnetar.managed_ledger.ending import Ending, State
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
+from magnetar.managed_ledger.offloading import Offloader
+from magnetar.managed_ledger.records import Offload
+from magnetar.managed_ledger.tiered_storage import TieredStorage
 from magnetar.metadata.progress import Edits
 from magnetar.protocol.hot_codec import AckRun
 from magnetar.server import embedded_stores
@@ -300,6 +303,27 @@ def debts_are_silence() -> AbstractContextManager[None]:
     return replaced(Connection, "throttled", property(lambda _self: False))
 
 
+def complete_without_upload() -> AbstractContextManager[None]:
+    """An offload counts as complete although its upload was not finished."""
+
+    async def forgotten(self: TieredStorage, tier: Any, key: Any) -> None:
+        """Nothing is uploaded."""
+
+    return replaced(TieredStorage, "_upload", forgotten)
+
+
+def deleted_before_complete() -> AbstractContextManager[None]:
+    """The local copy goes as soon as an upload has begun."""
+    note = Offloader._note
+
+    async def too_early(self: Offloader, summary: Any, offload: Offload) -> None:
+        await note(self, summary, offload)
+        if not offload.complete:
+            await self._record.delete_local(summary.ledger_id)
+
+    return replaced(Offloader, "_note", too_early)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -322,4 +346,6 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "debts are silence": debts_are_silence,
     "metadata are not compared": metadata_not_compared,
     "a change is not journalled": change_not_journalled,
+    "complete without an upload": complete_without_upload,
+    "deleted before the upload is complete": deleted_before_complete,
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulated_io import Conditions
 
-from simulation import limits
+from simulation import limits, offloading
 from simulation.client import Client, Producer, ProducerPlan
 from simulation.compacting import Compacting
 from simulation.consumer import Consumer, ConsumerPlan
@@ -41,9 +41,12 @@ class Scenario:
         self._delays = delays if delays.random() < 0.35 else None
         if self._delays is not None:
             self.limits = limits.delaying(self.limits, self._delays)
+        tiered = offloading.tiered(seed)
+        if tiered is not None:
+            self.limits = tiered.limits(self.limits)
         guarding = Random(f"guard {seed}")
         guard = Guard(guarding) if guarding.random() < 0.3 else None
-        self.world = World(random, self.limits, guard, printing=printing)
+        self.world = World(random, self.limits, guard, tiered=tiered, printing=printing)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.readers: list[Reader] = []
@@ -70,7 +73,7 @@ class Scenario:
         :raises Violation: something happened that must not
         """
         try:
-            with limits.in_effect(self.limits):
+            with limits.in_effect(self.limits, self.world.tiered):
                 self.world.drive(self._story())
                 self.world.check()
         finally:
@@ -234,6 +237,8 @@ class Scenario:
         world = self.world
         world.quiet = True
         world.broker.disk.mend()
+        if world.tiered is not None:
+            world.tiered.mend()
         if self._delays is not None and world.broker.simulation is not None:
             # Else what waits might wait for a day.
             world.broker.simulation.clock.offset_ms = 0

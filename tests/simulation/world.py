@@ -15,6 +15,7 @@ from simulation.guard import Guard
 from simulation.invariants import Invariants
 from simulation.limits import BROKER_PORT, Limits
 from simulation.model import Model
+from simulation.offloading import Tiered
 from simulation.trace import Trace, Violation
 
 _WINDOW = 0.5
@@ -27,10 +28,20 @@ class World(Driven):
     """:param random: draws what belongs to the world and to nobody in it"""
 
     def __init__(
-        self, random: Random, limits: Limits, guard: Guard | None = None, *, printing: bool = False
+        self,
+        random: Random,
+        limits: Limits,
+        guard: Guard | None = None,
+        *,
+        tiered: Tiered | None = None,
+        printing: bool = False,
     ) -> None:
-        """:param guard: asks who clients are; None: nobody does"""
+        """:param guard: asks who clients are; None: nobody does
+
+        :param tiered: where ledgers are offloaded to; None: nowhere
+        """
         super().__init__()
+        self.tiered = tiered
         self.limits = limits
         self.guard = guard
         self.clock = SimulatedClock(self.loop)
@@ -57,10 +68,12 @@ class World(Driven):
             self.trace,
             self._life_ended,
             guard,
+            tiered=tiered,
         )
         self.invariants = Invariants(self.broker, limits, self.model, LARGEST_BATCH)
         self.loop.timeline.after_step = self.invariants
         self.log = LogWatch()
+        self.log.bucket_fails = tiered is not None
         self._failure: BaseException | None = None
 
     @property
