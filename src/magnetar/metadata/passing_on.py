@@ -30,6 +30,8 @@ from magnetar.metadata.interface import (
 T = TypeVar("T")
 BOUNDS_MS = (1.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 """Upper bounds of the buckets."""
+_NO_VERSION = (1 << 31) - 1
+"""A version that no node has."""
 _KINDS = {"get": "get", "put": "put", "delete": "del"}
 """The operations that are counted, with Pulsar's names."""
 _KINDS_OF_STEPS = {Put: "put", Delete: "del"}
@@ -215,7 +217,14 @@ class ResolvingStore(PassingOnStore):
             await self.inner.delete(path, expected_version)
 
         async def look() -> None:
-            node = await self.inner.get(path)
+            # A server may answer a read before it knows of the deletion whose answer was lost, when the path
+            # may have a new node with the same version already. It refuses a write only once it knows.
+            try:
+                await self.inner.delete(path, _NO_VERSION)
+            except NodeMissing:
+                return
+            except BadVersion:
+                node = await self.inner.get(path)
             if node is not None and expected_version is not None and _is_of_another(node):
                 # A new node with the same version: the old one is deleted, which is what counts.
                 return

@@ -201,6 +201,37 @@ def test_what_another_session_made_meanwhile_is_neither_deleted_nor_changed() ->
         assert (found.value, found.version, found.own) == (b"theirs", 0, True)
 
 
+class Stale(MadeAnew):
+    """As :class:`MadeAnew`; the server knows of it only once it has refused a write."""
+
+    def __init__(self, inner: MetadataStore, other: MetadataStore) -> None:
+        super().__init__(inner, other)
+        self._old: Any = None
+
+    async def get(self, path: str) -> Any:
+        return self._old or await super().get(path)
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        before = await self.inner.get(path)
+        if before is not None and before.own:
+            self._old = before
+        try:
+            await super().delete(path, expected_version)
+        except (BadVersion, NodeMissing):
+            self._old = None
+            raise
+
+
+def test_a_deletion_that_a_server_tells_of_late_does_not_hit_the_next_node() -> None:
+    world = SeveralSessions()
+    mine, other = world.session(), world.session()
+    store = ResolvingStore(Stale(mine, other), world.io.loop)
+    world.run(store.put("/deleted", b"mine", MUST_NOT_EXIST, ephemeral=True))
+    world.run(store.delete("/deleted", 0))
+    found = world.run(other.get("/deleted"))
+    assert (found.value, found.own) == (b"theirs", True)
+
+
 class Late(PassingOnStore):
     """As an ensemble of servers: a change is on its way when the connection to one of them ends, and another
     one does not know of it until it has refused to do it twice."""
