@@ -128,7 +128,7 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
     if key == "alg":
-        raise argparse.ArgumentTypeError("the header alg is set from --signature-algorithm")
+        raise argparse.ArgumentTypeError("the header alg cannot be given here; use --signature-algorithm")
     return key, value
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Closing:
-    """The conversion of one producer."""
+    """Converts the messages of one producer to entries."""
 
     def __init__(self, producer_id: int, services: Services, options: ProducerOptions) -> None:
         """:raises CryptoError: the key for encryption cannot be read, or is not a key"""
@@ -98,7 +98,7 @@ def _sealer(services: Services, options: ProducerOptions) -> Sealer | None:
 
 
 class MessageOpening:
-    """The conversion of one consumer."""
+    """Converts the entries that one consumer receives to messages."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class MessageOpening:
 
     def _decrypted(self, entry: RawEntry) -> RawEntry:
         if self._opener is None:
-            raise CryptoError("there is no key")
+            raise CryptoError("the message is encrypted, but the consumer has no crypto_key_reader")
         return entry.with_entry(self._opener.opened(entry.entry))
 
     def _not_decrypted(self, entry: RawEntry, error: CryptoError) -> Iterable[Message]:

@@ -96,7 +96,7 @@ class TopicSchema:
 
     @property
     def is_separated(self) -> bool:
-        """Whether the key of a KEY_VALUE is that of the message, and not part of the content."""
+        """Whether the key of a KEY_VALUE is stored as the message's key, and not in its content."""
         return key_values.is_separated(self.properties)
 
     def kind_of(self, side: str) -> str:
@@ -124,7 +124,7 @@ _long = _number(">q")
 
 def _boolean(data: bytes) -> bool:
     if data not in (b"\0", b"\1"):
-        raise ValueError("neither 0 nor 1")
+        raise ValueError(f"a BOOLEAN must be the byte 0 or 1, not {data[:16]!r}")
     return data == b"\1"
 
 

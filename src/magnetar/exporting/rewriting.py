@@ -28,7 +28,7 @@ def _split(entry: bytes) -> tuple[MessageIdData, int]:
     end = _SIZE_BYTES + int.from_bytes(entry[:_SIZE_BYTES], "big")
     try:
         if end > len(entry):
-            raise DecodeError("it ends inside the id")
+            raise DecodeError("the entry ends inside the id")
         return MessageIdData.FromString(entry[_SIZE_BYTES:end]), end
     except DecodeError as error:
         raise NotExported(f"an entry of a compacted ledger is not a message with its id: {error}") from error

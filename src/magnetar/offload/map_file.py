@@ -181,7 +181,7 @@ class SequenceReader:
             return value
         if len(value) < _I32.size or _I32.unpack_from(value)[0] != len(value) - _I32.size:
             raise self._damaged(
-                position, "a value behind its length", f"{len(value)} bytes {value[:4].hex()}"
+                position, "a value of the stated length", f"{len(value)} bytes, {value[:4].hex()}"
             )
         return value[_I32.size :]
 
@@ -192,7 +192,7 @@ class SequenceReader:
         except zlib.error as error:
             raise self._damaged(position, "compressed data", str(error)) from error
         if not inflater.eof:
-            raise self._damaged(position, "the end of compressed data", "more, or its end is missing")
+            raise self._damaged(position, "one complete compressed block", "a longer or truncated one")
         return found
 
     def _taken_int(self) -> int:
@@ -207,7 +207,7 @@ class SequenceReader:
 
     def _take(self, length: int) -> bytes:
         if not 0 <= length < _MOST_BYTES:
-            raise self._damaged(self._file.tell(), "a length", str(length))
+            raise self._damaged(self._file.tell(), f"a length below {_MOST_BYTES}", str(length))
         data = self._file.read(length)
         if len(data) != length:
             start = self._file.tell() - len(data)

@@ -165,7 +165,9 @@ class ObjectWriter(OffloadWriter):
         index = index_format.encoded(Index(record, self._position, self._blocks))
         self._store.put(_index(self._name), index, _described(self._managed_ledger, "index"))
         if self._store.get(_index(self._name)) != index:
-            raise OffloadedLedgerDamaged(_index(self._name), 0, "the index as it was written", "other bytes")
+            raise OffloadedLedgerDamaged(
+                _index(self._name), 0, "the index that was written", "different bytes"
+            )
         return OffloadedLedger(entries, length, self._position + len(index), len(self._blocks))
 
     def _compare(self) -> None:

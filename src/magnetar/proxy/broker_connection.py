@@ -231,7 +231,7 @@ class Commands:
             return None
         command = decode_command(self._data, self._position)
         if command.type in (BaseCommand.SEND, BaseCommand.MESSAGE):
-            raise FrameError("messages go through a connection with their broker")
+            raise FrameError("the broker sent a frame with an entry on a connection for lookups")
         self._position = frame_end(self._data, self._position)
         self._needed = 0
         return command

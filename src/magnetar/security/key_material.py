@@ -67,13 +67,13 @@ def key_source(text: str) -> KeySource:
     if _is_file(text):
         return KeySource(Path(text))
     if not text:
-        raise UnusableKey("it is empty")
+        raise UnusableKey("the value is empty")
     if _looks_like_path(text):
         raise UnusableKey(f"there is no file {text}")
     try:
         return KeySource(None, base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError) as error:
-        raise UnusableKey("it is not an existing file, a file: or data: URL, or base64") from error
+        raise UnusableKey("the value is not an existing file, a file: or data: URL, or base64") from error
 
 
 def _data_url(text: str) -> bytes:

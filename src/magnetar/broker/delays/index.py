@@ -222,7 +222,7 @@ class DelayIndex:
             return None
         try:
             if described.get("version") != version:
-                raise DamagedIndex("the cursor was set elsewhere")
+                raise DamagedIndex("the cursor was moved after the index was saved")
             ledgers = described["ledgers"]
             saved = decode_state(await self._side.read(ledgers[0], 0, -1))
             if any(run.ledger_id not in ledgers[1:] for run in saved.runs):

@@ -66,7 +66,7 @@ class DynamicSettings:
 
     @property
     def names(self) -> Sequence[str]:
-        """The settings that can be changed."""
+        """The names of the settings that can be changed while the broker runs."""
         return list(self._settings)
 
     async def start(self) -> None:
@@ -91,7 +91,7 @@ class DynamicSettings:
         if found is None:
             return {}
         if not all(isinstance(value, str) for value in found.values()):
-            raise MetadataFailure(f"{_PATH}: the value of a setting is not a string")
+            raise MetadataFailure(f"{_PATH}: the values of all settings must be strings, but not all are")
         return found
 
     async def set(self, name: str, value: str) -> None:

@@ -100,7 +100,7 @@ def _options(found: dict[str, object]) -> dict[str, object]:
     options: dict[str, object] = _key(found)
     if "orderingKey" in found:
         if not isinstance(found["orderingKey"], str):
-            raise Refused("orderingKey is not a string")
+            raise Refused("orderingKey must be a string")
         options["ordering_key"] = found["orderingKey"]
     properties = found.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(each, str) for each in properties.values()):
@@ -129,5 +129,5 @@ def _key(found: dict[str, object]) -> dict[str, object]:
         case {"key": str(key)}:
             return {"partition_key": key}
         case {"key": _}:
-            raise Refused("key is not a string")
+            raise Refused("key must be a string")
     return {}

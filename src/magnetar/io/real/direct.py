@@ -234,7 +234,7 @@ class KernelWrites:
         self._loop = loop
         numbers = _CALLS.get(os.uname().machine) if sys.platform == "linux" else None
         if numbers is None or sys.byteorder != "little" or sys.maxsize < 1 << 32:
-            raise OSError(errno.ENOSYS, "no asynchronous writes here")
+            raise OSError(errno.ENOSYS, "asynchronous writes need 64-bit Linux on a known processor")
         self._setup, self._destroy, self._submit, self._get = map(ctypes.c_long, numbers)
         self._call: Any = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
@@ -245,7 +245,7 @@ class KernelWrites:
         self._one, self._many, self._none = ctypes.c_long(1), ctypes.c_long(_AT_ONCE), ctypes.c_long(0)
         self._idle = [_Request(self._eventfd) for _ in range(_AT_ONCE)]
         self._in_flight: dict[int, tuple[_Request, mmap.mmap, Done]] = {}
-        """By the address of the request; the kernel reads from these buffers."""
+        """The buffers of pending writes, from which the kernel reads, by the address of the request."""
         try:
             loop.add_reader(self._eventfd, self._told)
         except NotImplementedError:

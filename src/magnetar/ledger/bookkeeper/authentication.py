@@ -143,7 +143,7 @@ def _made_3(said: pb.AuthMessage) -> bytes:
 def _read_3(frame: bytes) -> pb.AuthMessage:
     answer = pb.Response.FromString(frame)
     if answer.header.operation != _AUTH or answer.status or not answer.HasField("authResponse"):
-        raise DecodeError("another operation, or a status")
+        raise DecodeError("the answer is not a successful answer to AUTH")
     return answer.authResponse
 
 

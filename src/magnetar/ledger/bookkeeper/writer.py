@@ -37,7 +37,7 @@ from magnetar.metadata.interface import BadVersion
 log = logging.getLogger(__name__)
 
 _TRIES = 20
-"""How often the metadata may be changed by others meanwhile."""
+"""The most times that others may change the metadata during one change before it fails."""
 
 
 class WriterCounts:
@@ -240,7 +240,7 @@ class BookKeeperWriter:
             self.end(error)
             return
         if found.record.state is not LedgerState.OPEN and not self._sealing:
-            self.end(self._fenced("its metadata says so"))
+            self.end(self._fenced("its metadata is no longer in the state OPEN"))
 
     # Adds and answers
 
@@ -373,7 +373,7 @@ class BookKeeperWriter:
             except BadVersion:
                 theirs = await records.read(self.ledger_id)
                 if theirs.record.state is not LedgerState.OPEN:
-                    raise self._fenced("its metadata says so") from None
+                    raise self._fenced("its metadata is no longer in the state OPEN") from None
                 self._found = Versioned(merged(self.ledger_id, known.record, theirs.record), theirs.version)
             else:
                 return

@@ -59,14 +59,18 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
         fields = json.loads(text)
         found, writer, store_id = int(fields["format"]), str(fields["writer"]), bytes.fromhex(fields["store"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise DataDamaged(f"{path} is not the version of a ledger store: {error}") from error
+        raise DataDamaged(
+            f"{path} is damaged: it does not hold the format and id of a ledger store: {error}"
+        ) from error
     if found > FORMAT_VERSION:
         raise UnknownFormat(
             f"{directory!r} has format {found}, written by {writer}; "
             f"this release ({__version__}) knows formats up to {FORMAT_VERSION}"
         )
     if found < 1 or len(store_id) != STORE_ID_BYTES:
-        raise DataDamaged(f"{path} is not the version of a ledger store")
+        raise DataDamaged(
+            f"{path} is damaged: format {found} or the store id of {len(store_id)} bytes is not valid"
+        )
     return store_id
 
 

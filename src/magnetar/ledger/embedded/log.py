@@ -72,7 +72,7 @@ class _Control:
 
 
 class _Commit:
-    """Groups on their way to disk."""
+    """One write to the log: groups that are written and synced together."""
 
     __slots__ = ("groups", "offset", "places", "runs", "segment", "sources")
 
@@ -383,7 +383,10 @@ class CommitLog:
     def _written(self, _: None, error: BaseException | None) -> None:
         commit = self._in_flight
         if error is not None or commit is None:
-            self._failure("cannot write or sync the log", error or RuntimeError("nothing was in flight"))
+            self._failure(
+                "cannot write or sync the log",
+                error or RuntimeError("a write ended that was not in progress"),
+            )
             return
         self._in_flight = None
         self._durable_sequence = self.sequence - 1

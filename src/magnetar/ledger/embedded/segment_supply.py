@@ -199,7 +199,7 @@ class SegmentSupply:
     def _prepared(self, prepared: _Prepared | None, error: BaseException | None) -> None:
         self._preparing = False
         if prepared is None:
-            self._failed("cannot prepare a segment", error or RuntimeError("no segment"))
+            self._failed("cannot prepare a segment", error or RuntimeError("the worker returned no segment"))
             return
         segment = prepared.segment
         if self._stopped:

@@ -94,7 +94,7 @@ def _json(definition: object) -> Decoder:
         try:
             value = json.loads(data)
         except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+            raise ValueError("the JSON is nested too deeply") from error
         return value if convert is None else convert(value)
 
     return decode

@@ -116,7 +116,9 @@ def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool 
 def _pipeline(name: str) -> Pipeline:
     module = import_module(f"magnetar.spark.pipelines.{PIPELINES[name].module}")
     if not isinstance(module, Pipeline):
-        raise TypeError(f"{module.__name__} is not a pipeline: give it all that {Pipeline.__name__} has")
+        raise TypeError(
+            f"{module.__name__} is not a pipeline: it lacks members of the protocol {Pipeline.__name__}"
+        )
     return module
 
 
