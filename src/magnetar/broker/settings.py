@@ -35,7 +35,7 @@ class BrokerSettings:
     """Per second, over all topics; 0: no limit. The next one is the same in bytes."""
     max_publish_bytes: int = 0
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
-    """Over all topics together."""
+    """The dispatch rate of the broker, for all topics together."""
     show_broker_entry_metadata: bool = False
     """Broker entry metadata is sent to clients that support it."""
     keep_alive_seconds: float = 30.0
@@ -49,7 +49,7 @@ class BrokerSettings:
     """The addresses of each advertised listener, by its name."""
     key_shared_enabled: bool = True
     policies: EffectivePolicies = field(default_factory=EffectivePolicies)
-    """Used where neither the topic nor the namespace sets a policy."""
+    """The policies that apply where neither the topic nor the namespace sets one."""
     default_bundles: int = 4
     """Bundles of a new namespace, 1 to 65536."""
     alone: bool = True
@@ -57,10 +57,10 @@ class BrokerSettings:
     one_copy: bool = True
     """The ledger store keeps one copy of each entry, whatever the quorums are."""
     persistent_topics: bool = True
-    """Whether persistent topics are served. The next one is the same for non-persistent topics."""
+    """Whether persistent topics are served. ``non_persistent_topics`` likewise."""
     non_persistent_topics: bool = True
     topic_policies: bool = True
-    """Topics may have their own policies."""
+    """Whether topics may have policies of their own."""
     max_tenants: int = 0
     """0: no limit; also for the next one."""
     max_namespaces_per_tenant: int = 0
@@ -69,14 +69,14 @@ class BrokerSettings:
     max_partitions: int = 0
     """Partitions of one topic; 0: no limit."""
     max_topics_per_tenant: int = 0
-    """Each partition counts as one; 0: no limit."""
+    """The most topics of a tenant, each partition counted as one; 0: no limit."""
     max_topic_loads: int = 5_000
     topic_load_timeout_seconds: float = 60.0
     max_lookups: int = 50_000
     max_connections: int = 0
     max_connections_per_address: int = 0
     max_producers_per_connection: int = 0
-    """0: no limit."""
+    """The most producers on one connection; 0: no limit."""
     max_consumers_per_connection: int = 0
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
@@ -98,7 +98,7 @@ class BrokerSettings:
     """The broker matches patterns of topics, and notifies clients when topics are created and deleted."""
     max_pattern_length: int = 50
     max_unacked: int = 0
-    """Unacknowledged messages of all shared subscriptions together; 0: no limit."""
+    """The most unacknowledged messages of all shared subscriptions together; 0: no limit."""
     unacked_share_when_blocked: float = 0.16
     """Once the limit is reached, the part of it that one subscription may have unacknowledged."""
     max_read_plan_seconds: int = 3600

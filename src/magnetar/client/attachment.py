@@ -38,7 +38,7 @@ PARTITIONS_SECONDS = 60.0
 """Between two checks for new partitions, like ``autoUpdatePartitionsInterval`` of Java clients."""
 
 QUIET_SECONDS = 1.0
-"""If attempts fail for longer than this, it is logged once while they continue."""
+"""The time that attempts may fail before the failure is logged, once; the attempts continue."""
 
 
 class Services:

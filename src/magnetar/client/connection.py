@@ -108,7 +108,7 @@ class Connection:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Sends collected frames now."""
+        """Sends the frames that were collected for one write."""
         self._planned = False
         frames, self._frames = self._frames, []
         transport = self._transport

@@ -32,7 +32,8 @@ DISCOVERY_SECONDS = 60.0
 
 
 class GatheredConsumer:
-    """Used like a :class:`Consumer`; derived classes find the consumer of a message."""
+    """Several consumers that are used like one :class:`Consumer`; derived classes find the consumer of a
+    message."""
 
     def __init__(self, services: Services, topic: str, parts: Iterable[Consumer] = ()) -> None:
         """:param topic: name for messages and errors"""

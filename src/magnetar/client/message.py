@@ -251,7 +251,7 @@ class Message:
         return self._redeliveries
 
     def publish_timestamp(self) -> int:
-        """ms since 1970."""
+        """The publish time, in milliseconds since 1970."""
         return self._entry.metadata.publish_time
 
     def producer_name(self) -> str:
@@ -267,7 +267,7 @@ class Message:
         return {pair.key: pair.value for pair in self._own().properties}
 
     def partition_key(self) -> str:
-        """Empty without a key."""
+        """The key of the message; empty if it has none."""
         return self._own().partition_key
 
     def has_partition_key(self) -> bool:
@@ -310,7 +310,7 @@ class Message:
         return self._entry.metadata.schema_version
 
     def ordering_key(self) -> str:
-        """Empty without a key."""
+        """The ordering key of the message; empty if it has none."""
         return self._own().ordering_key.decode(errors="replace")
 
     def event_timestamp(self) -> int:

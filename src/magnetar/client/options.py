@@ -89,7 +89,7 @@ class ConsumerOptions:
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     priority_level: int = 0
     ack_group_time_ms: float = 100
-    """How long acknowledgements are collected; 0: sent immediately."""
+    """How long acknowledgements are collected before they are sent; 0: they are sent immediately."""
     ack_group_size: int = 1000
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
@@ -103,7 +103,7 @@ class ConsumerOptions:
     unpacking: Unpacking | None = None
     """Uncompresses large contents in threads; None: all are uncompressed when they are received."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
-    """For messages that cannot be decrypted."""
+    """What happens to messages that cannot be decrypted."""
     crypto_key_reader: KeyReader | None = None
     """Source of private keys; None: without decryption."""
     max_pending_chunked_message: int = 10

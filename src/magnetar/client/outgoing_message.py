@@ -28,9 +28,9 @@ class PreparedEntry:
     count: int
     """Number of messages."""
     metadata: bytes
-    """Serialized, without producer name, sequence id and publish time."""
+    """The serialized metadata, without producer name, sequence id and publish time."""
     payload: bytes
-    """Batched and compressed according to ``metadata``."""
+    """The payload, batched and compressed as ``metadata`` says."""
 
 
 class Pending:

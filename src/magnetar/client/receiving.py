@@ -229,7 +229,7 @@ class StartPosition:
 
     @property
     def matters(self) -> bool:
-        """Whether :meth:`skips` may still return True."""
+        """Whether a message before the start may still arrive, so that :meth:`skips` has to be called."""
         return self._start is not None
 
     def skips(self, found: MessageId) -> bool:

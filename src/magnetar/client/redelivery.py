@@ -75,6 +75,6 @@ class Redelivery:
             connection.wire.send(self._commands.redeliver(self._queue.chunks.all_of(positions), 0))
 
     def forget(self) -> None:
-        """Requests nothing of what is waiting."""
+        """Forgets all messages that wait for their redelivery, without requesting it."""
         self._nacks.forget()
         self._taken.forget()

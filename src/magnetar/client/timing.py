@@ -118,7 +118,8 @@ class Expiring(Generic[K]):
 
 
 class Looking:
-    """One check at a time; the interval starts at the end of the last one, whatever its outcome."""
+    """Repeats a check, one at a time; the interval starts at the end of the last check, whatever its
+    outcome."""
 
     def __init__(self, loop: Loop, name: str, seconds: float, look: Callable[[], Awaitable[None]]) -> None:
         """:param name: the name of the checked topic or topics, for the log

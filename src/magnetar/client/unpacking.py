@@ -23,7 +23,8 @@ ALONE_BYTES = 64 * 1024
 
 
 class Unpacking:
-    """Shared by consumers that have it as :attr:`ConsumerOptions.unpacking`."""
+    """Uncompresses large contents in a thread, for all consumers that have it as
+    :attr:`ConsumerOptions.unpacking`."""
 
     def __init__(
         self, apart: Callable[[Callable[[], object]], Awaitable[Any]], room: Room, *, most: int, copies: int
@@ -40,7 +41,8 @@ class Unpacking:
 
     @staticmethod
     def is_for(metadata: MessageMetadata) -> bool:
-        """Whether to uncompress a content here."""
+        """Whether a payload with these metadata is uncompressed in a thread: it is large and not
+        encrypted."""
         compressed = metadata.compression != CompressionType.NONE and not metadata.encryption_keys
         return compressed and metadata.uncompressed_size > ALONE_BYTES
 

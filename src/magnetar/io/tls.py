@@ -20,8 +20,8 @@ HANDSHAKE_SECONDS = 10.0
 
 
 class TlsRefused(ValueError):
-    """The files or names cannot be used for a context; the text says which and why, and contains
-    no secret."""
+    """A TLS context cannot be made from the given files or names; the text says which and why,
+    and contains no secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class Groups:
 
     first: frozenset[str]
     further: frozenset[str] = frozenset()
-    """Used when the primary groups have too few bookies."""
+    """Groups whose bookies are used when the primary groups have too few."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,13 @@ class LedgerListener(Protocol):
     """
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
-        """All entries up to ``last_entry_id`` are as durable as the quorums promise. Called once
-        per commit."""
+        """Called once per commit: all entries up to ``last_entry_id`` are as durable as the quorums
+        promise."""
         ...
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """Entries from ``first_entry_id`` on are not acknowledged and never will be; the writer has ended.
+        """Called when entries from ``first_entry_id`` on are not acknowledged and never will be; the writer
+        has ended.
 
         Whether they are stored is unknown: the owner recovers the ledger, or closes it elsewhere.
         """
@@ -319,7 +320,7 @@ class EntryRun:
         return self.buffer[self.starts[index] : self.ends[index]]
 
     def size(self) -> int:
-        """Bytes of all entries."""
+        """The bytes of all stored entries."""
         return sum(self.ends[: self.count]) - sum(self.starts[: self.count])
 
     def __repr__(self) -> str:

@@ -202,7 +202,7 @@ class Ending:
         owner.listener = None
 
     async def _end(self) -> None:
-        """When this returns no append is in progress, and none can begin."""
+        """Ends appending: when this returns, no append is in progress, and none can begin."""
         owner = self._owner
         if owner.offloader is not None:
             await owner.offloader.stop()

@@ -397,7 +397,8 @@ class ManagedLedger:
 
     @property
     def lost(self) -> bool:
-        """Whether it is closed or owned by another broker: its record must not be written."""
+        """Whether the managed ledger is closed or owned by another broker, so that its record must not be
+        written."""
         return self.state in (State.CLOSED, State.FENCED)
 
     def write_again(self) -> None:
@@ -511,7 +512,8 @@ class ManagedLedger:
             self.cursors.use_quorums(quorums)
 
     def check_rollover(self) -> None:
-        """Rolls a ledger that has reached its maximum age, and offloads what has; called regularly."""
+        """Called regularly: starts a new ledger if the current one has reached its maximum age, and offloads
+        the ledgers that are due."""
         if self.offloader is not None:
             self.offloader.schedule()
         if self.state is State.OPEN and self._current.entries and self._current.room(self.settings) == 0:

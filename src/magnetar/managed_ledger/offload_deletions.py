@@ -59,7 +59,7 @@ class OffloadDeletions:
         await self._metadata.put(f"{OFFLOADS_TO_DELETE}/{ledger_id}-{offload.uuid}", value)
 
     def start(self) -> None:
-        """Deletes soon what is noted."""
+        """Starts deleting the copies that are recorded as unneeded."""
         if self._stopped:
             return
         if self._running is not None:

@@ -202,7 +202,7 @@ class OrphanSearch:
 
 
 class SetAside(NamedTuple):
-    """An orphaned ledger that still exists."""
+    """An orphaned ledger that was set aside and still exists."""
 
     ledger_id: int
     found_ms: int

@@ -106,7 +106,7 @@ class Offload:
     completed_ms: int = 0
     """When the upload was complete."""
     rest: bytes = b""
-    """Unknown fields in wire format."""
+    """Fields of the record that this release does not know, in wire format."""
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ class OffloadPolicy:
     threshold_seconds: int = -1
     """A ledger is offloaded so long after it was closed; -1: never."""
     deletion_lag_ms: int = 4 * 3600 * 1000
-    """How long the copy in the ledger store is kept after that."""
+    """How long the copy in the ledger store is kept after the offload."""
     tiered_first: bool = True
     """Whether a ledger is read from tiered storage while the ledger store has it too."""
     on_load: bool = False
@@ -59,18 +59,20 @@ class ManagedLedgerSettings:
     max_rollover_ms: int = 240 * 60_000
     """At the latest, if it has entries (managedLedgerMaxLedgerRolloverTimeMinutes)."""
     cursor_max_entries_per_ledger: int = 50_000
-    """(managedLedgerCursorMaxEntriesPerLedger)"""
+    """The most entries in a cursor's ledger (managedLedgerCursorMaxEntriesPerLedger)."""
     cursor_rollover_ms: int = 14_400_000
-    """(managedLedgerCursorRolloverTimeInSeconds)"""
+    """The age at which a cursor starts a new ledger (managedLedgerCursorRolloverTimeInSeconds)."""
     max_unacked_ranges_to_persist: int = 10_000
-    """(managedLedgerMaxUnackedRangesToPersist)"""
+    """The most ranges of acknowledgements that a cursor stores (managedLedgerMaxUnackedRangesToPersist)."""
     holes_as_bits: bool = False
     """Individually deleted entries are always written as bits (managedLedgerPersistIndividualAckAsLongArray);
     otherwise only above ``max_unacked_ranges_to_persist`` and with the embedded ledger store."""
     max_batch_indexes_to_persist: int = 10_000
-    """(managedLedgerMaxBatchDeletedIndexToPersist)"""
+    """The most partly acknowledged batches that a cursor stores
+    (managedLedgerMaxBatchDeletedIndexToPersist)."""
     max_unacked_ranges_in_metadata: int = 1_000
-    """(managedLedgerMaxUnackedRangesToPersistInMetadataStore)"""
+    """The most ranges that a closed cursor stores in the metadata store
+    (managedLedgerMaxUnackedRangesToPersistInMetadataStore)."""
     mark_delete_rate: float = 1.0
     """Cursor writes per second, if the ledger store does not have its own interval
     (managedLedgerDefaultMarkDeleteRateLimit)."""
@@ -103,10 +105,10 @@ class ManagedLedgerSettings:
 @dataclass(frozen=True)
 class EntryCacheSettings:
     max_bytes: int = 64 * 1024 * 1024
-    """(managedLedgerCacheSizeMB)"""
+    """The size above which entries are evicted (managedLedgerCacheSizeMB)."""
     watermark: float = 0.9
     """Fraction kept after an eviction (managedLedgerCacheEvictionWatermark)."""
     interval_seconds: float = 0.01
-    """(managedLedgerCacheEvictionIntervalMs)"""
+    """The time between two evictions by age (managedLedgerCacheEvictionIntervalMs)."""
     max_age_seconds: float = 1.0
-    """(managedLedgerCacheEvictionTimeThresholdMillis)"""
+    """The age at which entries are evicted (managedLedgerCacheEvictionTimeThresholdMillis)."""

@@ -165,7 +165,7 @@ class _Tier:
 
 
 def _nothing() -> None:
-    """The last job of a worker."""
+    """Does nothing; queued to a worker so that it ends after its other jobs."""
 
 
 _FindTier = Callable[[_Tier | None], Awaitable[_Tier]]

@@ -112,7 +112,9 @@ class MeasuredStore(PassingOnStore):
         self.times: dict[tuple[str, bool], OperationTimes] = {
             (kind, good): OperationTimes() for kind in _KINDS.values() for good in (True, False)
         }
-        """By kind and success. A condition that does not hold counts as a failure, as in Pulsar."""
+        """The durations of operations, by kind and success. A condition that does not hold counts as a
+        failure, as in
+        Pulsar."""
         self.put_bytes = 0
         self._clock = clock
 

@@ -205,9 +205,9 @@ class NamespaceGrants:
     """The permissions of one namespace: ``auth_policies`` and ``subscription_auth_mode`` of its policies."""
 
     of_namespace: Mapping[str, Actions] = field(default_factory=dict)
-    """By role."""
+    """The permissions on the namespace, by role."""
     of_topics: Mapping[str, Mapping[str, Actions]] = field(default_factory=dict)
-    """By the full name of the topic, then by role."""
+    """The permissions on single topics, by the topic's full name, then by role."""
     of_subscriptions: Mapping[str, Set[str]] = field(default_factory=dict)
     """The only roles that may use a subscription; empty: all that may consume."""
     prefixed: bool = False

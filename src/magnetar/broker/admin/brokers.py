@@ -29,7 +29,7 @@ from magnetar.naming.name_rules import InvalidName
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """Where a topic is served."""
+    """The answer to a lookup: the broker that serves a topic."""
 
     broker_url: str | None
     http_url: str | None
@@ -328,7 +328,7 @@ class LoadAdmin:
         await self._quotas.set(await self._bundle(namespace, bundle), checked)
 
     async def reset_quota(self, namespace: str, bundle: str) -> None:
-        """Raises as :meth:`quota` does."""
+        """Removes the expected load that was set for a bundle; raises as :meth:`quota` does."""
         await self._quotas.reset(await self._bundle(namespace, bundle))
 
     async def explain_placement(self, namespace: str, bundle: str) -> Mapping[str, object]:

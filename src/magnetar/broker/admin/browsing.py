@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_MESSAGES = 100
 _MOST_ENTRIES = 2000
-"""Entries that one request looks at."""
+"""The most entries that one request reads."""
 _MOST_READ_BYTES = 8 << 20
 _RUN_ENTRIES = 100
 _RUN_BYTES = 1 << 20
@@ -116,7 +116,7 @@ def _text(position: Position) -> str:
 
 
 class _Browsed:
-    """The messages of one request."""
+    """The messages that one request returns."""
 
     def __init__(self, broker: BrokerService, topic: Topic, key: str | None) -> None:
         self.messages: list[Mapping[str, object]] = []

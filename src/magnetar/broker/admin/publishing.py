@@ -43,7 +43,7 @@ _TRY_AGAIN, _REFUSED = 1, 2
 """Error codes of messages that were not stored."""
 
 _NO_SCHEMA = -1
-"""In place of a version: the topic has no schema, and its messages are bytes."""
+"""The version number that stands for no schema: the messages of the topic are bytes."""
 _BYTES = '{"type": "BYTES", "schema": ""}'
 
 Json = Mapping[str, object]
@@ -54,18 +54,18 @@ class WrittenMessage:
     content: str
     key: str | None
     sequence_id: int | None
-    """None: the one after the producer's last."""
+    """None: the sequence id that follows the producer's last one."""
     options: MessageOptions
     """All other options, without the key."""
     context: str | None
-    """Returned with the outcome."""
+    """A text of the client, returned with the outcome of the message."""
     form: Json
     """The JSON as received, to send on to another broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """``ProducerMessages``."""
+    """The body of a request to publish: Pulsar's ``ProducerMessages``."""
 
     messages: Sequence[WrittenMessage]
     schema: SchemaData | int
@@ -73,7 +73,7 @@ class Publication:
     producer_name: str = ""
     """Empty: a unique generated name."""
     adds_bytes: bool = True
-    """Whether a topic without a schema gets one of bytes, if :attr:`schema` is that."""
+    """Whether a topic without a schema gets a BYTES schema, if :attr:`schema` is one."""
 
 
 _MOST_SECONDS_FOR_RATES = 5.0
@@ -120,7 +120,7 @@ class PublishingAdmin:
         self._principal = principal
 
     def now_ms(self) -> int:
-        """Ms since 1970."""
+        """Returns the time, in milliseconds since 1970."""
         return self._broker.io.clock.wall_ms()
 
     async def publish(

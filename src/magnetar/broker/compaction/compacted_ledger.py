@@ -32,13 +32,13 @@ from magnetar.protocol.pulsar_api_pb2 import MessageIdData
 
 log = logging.getLogger(__name__)
 _MOST_ENTRIES = 1_024
-"""Entries per read."""
+"""The most entries in one read."""
 _MOST_REMEMBERED = 4_096
-"""Remembered positions, of entries that a search has read."""
+"""The most positions that are remembered, of entries that a search has read."""
 _PIECE_BYTES = 128 * 1024
 """Bytes per append: a client that publishes meanwhile waits until they are on disk."""
 _MOST_BYTES = 256 * 1024
-"""Bytes appended and not yet durable."""
+"""The most bytes that are appended and not yet durable."""
 COMPONENT = b"compacted-ledger"
 
 

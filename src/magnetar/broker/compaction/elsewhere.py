@@ -28,7 +28,7 @@ _SPANS_AT_ONCE = 4_096
 _RESTS = 3.0
 """Seconds of rest per second of work, so that at most one in four publishes meanwhile is delayed."""
 _LONGEST_SECONDS = 0.25
-"""The longest rest."""
+"""The longest pause between two steps, in seconds."""
 _LATELY_SECONDS = 0.1
 """Clients count as publishing for this long after the last publish."""
 
@@ -130,7 +130,7 @@ class LatestElsewhere:
         return count
 
     async def settle(self, way: GivingWay) -> None:
-        """When this returns, the process knows which messages stay."""
+        """Makes the compaction process decide which messages stay."""
         parts = await self._count(questions.plain(QuestionKind.PARTS))
         if parts > PARTS:
             raise ProcessFailed(f"the compaction process wants to settle {parts} parts of {PARTS}")
@@ -205,7 +205,7 @@ class GivingWay:
         self._went_on = clock.monotonic()
 
     def gives(self) -> bool:
-        """Whether clients are publishing."""
+        """Whether compaction gives way now, because clients are publishing."""
         now, count = self._clock.monotonic(), self._published()
         if count != self._known:
             self._known, self._published_at = count, now

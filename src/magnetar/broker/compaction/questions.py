@@ -44,7 +44,7 @@ _COUNT = struct.Struct("<Q")
 _COPIED = struct.Struct("<QI")
 
 GOES_ON = -1
-"""In place of a number: the entries to copy follow those that were copied last."""
+"""Used instead of the number of a message: the entries to copy follow those that were copied last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reading a topic compacted: the last compacted ledger, then the newer entries of the topic."""
+"""Reading the compacted view of a topic: the last compacted ledger, then the newer entries of the topic."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ReadStart:
         return mark[0], mark[1] + 1
 
     def passed(self, position: Position) -> bool:
-        """Everything up to a position is consumed; returns whether only the compacted ledger has it, so that
-        the progress is kept here."""
+        """Records that everything up to a position is consumed. Returns whether only the compacted ledger has
+        the position, so that this object keeps the progress and not the cursor."""
         if position[0] < self._ledgers.first_id() and position >= self.first_wanted():
             self.begin_at((position[0], position[1] + 1))
             return True

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection
 
 M_contra = TypeVar("M_contra", contravariant=True)
-"""The message of a command."""
+"""The type of a command's message."""
 Targets = Callable[["Connection", M_contra], Sequence[tuple[Operation, Target]]]
 Touched = Set[NamespaceName | str] | None
 """Changed namespaces, and tenants by their names; None: everything."""

@@ -445,7 +445,10 @@ class Consumer(Generic[S_co]):
         violated(self.subscription.fail, f"{what} of consumer {self.name}", expected, found)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: the counts differ from what is held"""
+        """Checks the counters of unacknowledged messages and permits.
+
+        :raises BrokenInvariant: a counter does not match the entries that the consumer holds
+        """
         held = sum(
             self.messages_held(ledger_id, entry_id)
             for ledger_id, entries in self.pending.items()
@@ -461,7 +464,7 @@ AnyConsumer: TypeAlias = Consumer[ConsumerSubscription]
 
 
 class ConsumerFacts(TypedDict):
-    """What a consumer's command and its connection state, whatever the type of its subscription."""
+    """The properties of a consumer from its SUBSCRIBE and its connection, for any type of subscription."""
 
     principal: Principal
     priority: int

@@ -44,7 +44,7 @@ class FilterContext:
 
 @dataclass(frozen=True, slots=True)
 class FilteredEntry:
-    """A message, or a whole batch."""
+    """An entry as filters see it: a message, or a whole batch."""
 
     position: tuple[int, int]
     """Ledger id and entry id."""

@@ -44,7 +44,9 @@ C = TypeVar("C", bound=AnyConsumer)
 
 
 class ManyConsumersDispatcher(LateDelivery[C]):
-    """Each consumer holds its unacknowledged entries; ``unacked`` messages are held by all together."""
+    """Dispatches to several consumers. Each consumer keeps the entries that it has not acknowledged;
+    ``unacked``
+    is the number of messages in those of all consumers."""
 
     def __init__(self, subscription: Subscription, replay: Replay) -> None:
         super().__init__(subscription, replay)
@@ -82,7 +84,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a consumer would take new entries and there are none."""
+        """Whether a consumer is ready for new entries, but the topic has none."""
         return (
             not self.blocked
             and self._left is None

@@ -49,7 +49,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         """Called when the consumer has more permits; there is nothing to send."""
 
     def use(self, settings: DispatchSettings) -> None:
-        """Applies other settings."""
+        """Applies changed settings."""
         self._settings = settings
 
     def close(self) -> None:

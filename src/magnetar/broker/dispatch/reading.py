@@ -47,7 +47,7 @@ class ReadingDispatcher(ABC):
 
     @abstractmethod
     def read_more(self) -> None:
-        """Sends what can be sent now."""
+        """Sends what can be sent now, and reads more entries if consumers wait for them."""
 
     @abstractmethod
     def _is_served(self) -> bool:

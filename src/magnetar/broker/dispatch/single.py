@@ -62,7 +62,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
         """Entries that were read and not sent, because permits or room ran out."""
 
     def use(self, settings: DispatchSettings) -> None:
-        """Applies other settings."""
+        """Applies changed settings."""
         self._settings = settings
         self._filters = self._subscription.filters
 
@@ -72,7 +72,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the consumer would take new entries and there are none."""
+        """Whether the consumer is ready for new entries, but the topic has none."""
         consumer = self._served
         return (
             consumer is not None

@@ -85,7 +85,7 @@ KEYS_WAIT = Reason.KEYS_WAIT
 WHATEVER_IS_LEFT = frozenset(
     {NO_CONSUMER, TAKEOVER, READING, READ_FAILED, TURN, FILTER, DELAYED, AT_END, MOVING}
 )
-"""These apply whether there is anything to send or not; the others only if there is."""
+"""The reasons that apply even if there is nothing to send; the others apply only if there is."""
 
 
 class Waiting:

@@ -32,7 +32,7 @@ class Explanation:
     """A value of ``Reason`` or ``Hindrance``."""
     sentence: str
     since_ms: int | None = None
-    """Ms since 1970; None: unknown."""
+    """The time since which the reason applies, in milliseconds since 1970; None: unknown."""
     figures: Json = field(default_factory=dict)
     attempt: str = ""
     """A command that resolves it; empty if no command does."""

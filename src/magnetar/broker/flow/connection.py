@@ -96,7 +96,7 @@ class KeepAlive:
         self._check_timer = self._wheel.schedule(self._settings.interval, self._check)
 
     def heard(self) -> None:
-        """Called when anything arrives."""
+        """Called when any bytes arrive from the client: the connection is alive."""
         self._traffic = True
         if self._waiting:
             self._answer(alive=True)

@@ -224,14 +224,14 @@ class Throttle:
         """The limiter in whose queue it waits or waited last."""
 
     def use(self, limiters: Sequence[DispatchLimiter]) -> None:
-        """Replaces the limiters."""
+        """Replaces the limiters that apply to the subscription."""
         for limiter in self.limiters:
             if limiter not in limiters:
                 limiter.leave(self)
         self.limiters = tuple(limiters)
 
     def serve(self) -> None:
-        """Called when it is at the head of the queue."""
+        """Called when this throttle is at the head of the queue of a limiter."""
         self.in_turn = True
         try:
             self._go_on()
@@ -290,7 +290,7 @@ class Throttle:
             limiter.take(counted, size)
 
     def close(self) -> None:
-        """Leaves the queue for good."""
+        """Leaves the queues of its limiters and does not join them again."""
         for limiter in self.limiters:
             limiter.leave(self)
 

@@ -17,7 +17,7 @@ TURN_SECONDS = 0.004
 """After this time in a turn nothing more is begun."""
 
 TURN_BYTES = 2 * 1024 * 1024
-"""Nor after this many bytes."""
+"""After this number of bytes in a turn nothing more is begun, either."""
 
 STEP_BYTES = 128 * 1024
 """The share of a waiting taker, after which the next one in the queue is served."""
@@ -51,7 +51,7 @@ class BudgetTaker(Protocol):
     """A part of the broker that may have more to do than fits into a turn."""
 
     def go_on(self) -> None:
-        """Continues, asking :meth:`LoopBudget.admits` on the way."""
+        """Continues the work; calls :meth:`LoopBudget.admits` before each further piece."""
         ...
 
 

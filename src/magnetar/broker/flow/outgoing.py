@@ -23,7 +23,7 @@ TIGHT_HIGH_WATER = 64 * 1024
 """Replaces :data:`MESSAGES_HIGH_WATER` while all connections together exceed their budget."""
 
 TIGHT_REQUESTS_HIGH_WATER = 256 * 1024
-"""Replaces :data:`REQUESTS_HIGH_WATER` likewise."""
+"""Replaces :data:`REQUESTS_HIGH_WATER` while all connections together exceed their budget."""
 
 UNSENT_BUDGET = 64 * 1024 * 1024
 """Unsent bytes of all connections at which the limits of each are tightened."""
@@ -248,7 +248,7 @@ class Outgoing:
 
     @property
     def counted(self) -> int:
-        """Its part of the total."""
+        """The bytes of this connection in the total of all connections."""
         return self._size + self._counted
 
     def give_up(self) -> None:

@@ -12,13 +12,13 @@ from magnetar.broker.schemas.registry import SchemaOperation
 from magnetar.io.interfaces import Clock
 
 WINDOWS = 60
-"""Statistics windows (``statsUpdateFrequencyInSecs``) that are kept."""
+"""The number of statistics periods (``statsUpdateFrequencyInSecs``) that are kept."""
 MOST_KEPT = 8192
 """Topics that are kept; a ring takes less than 1 KiB with its name, so all together less than 8 MiB."""
 MOST_LATENCIES = 4096
 """Topics whose latencies are kept; they take less than 1.5 KiB each, so all together less than 6 MiB."""
 ALL = ""
-"""In place of a topic: the whole broker."""
+"""Used instead of the name of a topic: the counts of the whole broker."""
 MOST_NAMESPACES = 1000
 """With more namespaces than this, the one that was used longest ago is forgotten and starts from zero."""
 
@@ -86,7 +86,7 @@ class Distribution:
 
 
 QUANTILES = (0.5, 0.99)
-"""Those of latencies that the page shows."""
+"""The quantiles of latencies that the dashboard shows."""
 
 
 def latency_quantiles(counts: Sequence[int]) -> Sequence[float]:

@@ -93,7 +93,7 @@ class RefusedByLimits:
     """Refusals because of topic limits since the start."""
 
     subscriptions: int = 0
-    """Refused because their topic had the maximum number."""
+    """The subscriptions that were refused because their topic had the maximum number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ class PlacementExplanation:
     here: Sequence[str]
     """Sentences: why it is there, or where it would go."""
     brokers: Mapping[str, str]
-    """What speaks for and against each broker."""
+    """The reasons for and against placing the bundle at each broker, by broker id."""
     moves: Sequence[str]
-    """What would move it."""
+    """The events that would move the bundle to another broker."""
 
     def to_json(self) -> dict[str, object]:
         return {

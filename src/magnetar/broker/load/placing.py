@@ -18,7 +18,7 @@ Below = Callable[[int], int]
 class Choice:
     broker_id: str
     why: str
-    """The reason, with figures."""
+    """The reason for the choice, with figures."""
     scores: Mapping[str, float]
     """The score of each candidate; the lowest is best."""
 

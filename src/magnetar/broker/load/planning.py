@@ -19,14 +19,14 @@ KindsOf = Callable[[str], Kinds]
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
     moves: Sequence[Move]
-    """The moves, each with its target."""
+    """The planned moves of bundles, each with its target broker."""
     refused: Mapping[str, str]
     """Bundles that should move and stay, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """Everything that a choice depends on."""
+    """Chooses brokers for bundles, with everything that a choice depends on."""
 
     load: ClusterLoad
     rules: Rules

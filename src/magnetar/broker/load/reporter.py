@@ -202,7 +202,7 @@ class HostSample:
 
 
 class Host(Protocol):
-    """The machine; tests have another implementation."""
+    """Measures the machine; tests have another implementation."""
 
     def sample(self) -> HostSample: ...
 

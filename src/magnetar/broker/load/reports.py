@@ -146,11 +146,11 @@ class Resources:
     cpu: Usage = field(default_factory=Usage)
     """Percent of a core; the limit is 100 per core."""
     memory: Usage = field(default_factory=Usage)
-    """MiB."""
+    """Used and available heap memory, in MiB."""
     direct_memory: Usage = field(default_factory=Usage)
-    """MiB."""
+    """Used and available direct memory, in MiB."""
     bandwidth_in: Usage = field(default_factory=Usage)
-    """Kbit per second; also for the next one."""
+    """Received data in kbit per second; ``bandwidth_out`` is that of sent data."""
     bandwidth_out: Usage = field(default_factory=Usage)
 
     @property
@@ -203,7 +203,7 @@ class BrokerReport:
     identity: Identity
     resources: Resources = field(default_factory=Resources)
     stats: Mapping[str, BundleStats] = field(default_factory=dict)
-    """By the full names of bundles, ``tenant/namespace/0xSTART_0xEND``."""
+    """The statistics of bundles by their full names, ``tenant/namespace/0xSTART_0xEND``."""
     bundles: frozenset[str] = frozenset()
     gains: frozenset[str] = frozenset()
     """Bundles that are new since the previous report; ``losses`` are those that are gone."""

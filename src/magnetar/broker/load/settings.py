@@ -28,24 +28,30 @@ class ShedderSettings:
     """Bytes per second; ThresholdShedder moves at least this
     (loadBalancerBundleUnloadMinThroughputThreshold)."""
     lower_boundary: bool = False
-    """Whether a broker far below the average is enough reason (lowerBoundarySheddingEnabled)."""
+    """Whether bundles also move because a broker is far below the average (lowerBoundarySheddingEnabled)."""
     rate_difference: float = 0.5
-    """For UniformLoadShedder, as a share of the lowest (loadBalancerMsgRateDifferenceShedderThreshold)."""
+    """The difference of message rates at which UniformLoadShedder moves bundles, as a share of the
+    lowest rate
+    (loadBalancerMsgRateDifferenceShedderThreshold)."""
     throughput_factor: float = 4.0
-    """loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold"""
+    """The ratio of throughputs at which UniformLoadShedder moves bundles
+    (loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold)."""
     min_unload_rate: float = 1000.0
-    """Messages per second (minUnloadMessage)."""
+    """The lowest rate that UniformLoadShedder moves, in messages per second (minUnloadMessage)."""
     min_unload_throughput: float = 1048576.0
-    """Bytes per second (minUnloadMessageThroughput)."""
+    """The lowest throughput that it moves, in bytes per second (minUnloadMessageThroughput)."""
     max_unload_share: float = 0.2
-    """The maximum share to unload of the difference between two brokers (maxUnloadPercentage)."""
+    """The share of the difference between two brokers that is moved at most (maxUnloadPercentage)."""
     max_bundles: int = -1
-    """For UniformLoadShedder, per round; -1: no limit (maxUnloadBundleNumPerShedding)."""
+    """The most bundles that UniformLoadShedder moves in a round; -1: no limit
+    (maxUnloadBundleNumPerShedding)."""
     low: float = 15.0
-    """Percentage points, for AvgShedder (loadBalancerAvgShedderLowThreshold); also the next one."""
+    """The difference of usage in percentage points that AvgShedder tolerates for ``hits_low`` rounds
+    (loadBalancerAvgShedderLowThreshold); ``high`` likewise for ``hits_high`` rounds."""
     high: float = 40.0
     hits_low: int = 8
-    """How many times in a row (loadBalancerAvgShedderHitCountLowThreshold); also the next one."""
+    """The rounds in a row in which the difference exceeds ``low`` before bundles move
+    (loadBalancerAvgShedderHitCountLowThreshold); ``hits_high`` likewise for ``high``."""
     hits_high: int = 2
 
 
@@ -60,15 +66,15 @@ class SplitSettings:
     max_sessions: int = 1000
     """Producers and consumers of a bundle; 0 or less: no limit."""
     max_rate: float = 30_000.0
-    """Messages per second, in and out."""
+    """The rate of a bundle above which it is split, in messages per second, in and out."""
     max_throughput: float = 100.0 * 1024 * 1024
-    """Bytes per second, in and out."""
+    """The throughput of a bundle above which it is split, in bytes per second, in and out."""
     max_bundles: int = 128
     """The maximum number of bundles of a namespace (loadBalancerNamespaceMaximumBundles)."""
     algorithm: str = DEFAULT_DIVISION
-    """If a request names none (defaultNamespaceBundleSplitAlgorithm)."""
+    """The algorithm that is used if a request names none (defaultNamespaceBundleSplitAlgorithm)."""
     supported: tuple[str, ...] = tuple(DIVISIONS)
-    """Others are refused (supportedNamespaceBundleSplitAlgorithms)."""
+    """The algorithms that requests may name (supportedNamespaceBundleSplitAlgorithms)."""
     tolerance: float = 0.1
     """Rates exceeded by a smaller fraction do not determine the split
     (flowOrQpsDifferenceThresholdPercentage)."""

@@ -36,9 +36,9 @@ class Move:
     bundle: str
     source: str
     why: str
-    """The reason, with figures."""
+    """The reason for the move, with figures."""
     target: str | None = None
-    """The target; None: chosen by placement."""
+    """The broker that the bundle moves to; None: placement chooses one."""
 
 
 class Shedder(Protocol):

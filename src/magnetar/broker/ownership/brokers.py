@@ -165,7 +165,7 @@ class LiveBrokers:
 
     @property
     def all(self) -> Mapping[str, BrokerRecord]:
-        """By broker id, in order of the ids; without brokers whose record cannot be read."""
+        """The records of all live brokers, sorted by broker id; records that cannot be read are left out."""
         return self._known
 
     def get(self, broker_id: str) -> BrokerRecord | None:

@@ -152,9 +152,9 @@ class Carried(NamedTuple):
     """The traffic of topics, in and out."""
 
     rate: float = 0.0
-    """Messages per second."""
+    """The message rate, in messages per second."""
     throughput: float = 0.0
-    """Bytes per second."""
+    """The throughput, in bytes per second."""
 
     def plus(self, other: Carried) -> Carried:
         return Carried(self.rate + other.rate, self.throughput + other.throughput)
@@ -179,12 +179,11 @@ class ToDivide:
     topics: Mapping[int, Carried]
     """The traffic of each topic, by the topic's hash."""
     positions: Sequence[int] = ()
-    """The positions that the request names."""
+    """The positions in the hash range at which the request wants the bundle to be split."""
     most: Carried = MOST
     """The most that a bundle should carry."""
     tolerance: float = 0.1
-    """As a fraction of ``most``: a bundle is not divided for its traffic while it exceeds
-    ``most`` by less."""
+    """The fraction by which a bundle may exceed ``most`` before it is divided for its traffic."""
 
 
 def range_equally_divide(bundle: ToDivide) -> Sequence[int]:

@@ -379,7 +379,7 @@ def _host_of(node: OwnerNode) -> str:
 
 
 class Destinations:
-    """Where bundles without an owner shall go, as the leader remembers it.
+    """The brokers that bundles without an owner shall go to, as the leader remembers it.
 
     The most recent destination counts, requested or chosen, until the bundle has an owner.
     """

@@ -99,9 +99,9 @@ class Asked(Enum):
     PLACE = "place"
     """The leader chooses the broker that will serve it."""
     TAKE = "take"
-    """This broker was chosen and takes the bundle."""
+    """Assign the bundle to this broker, which was chosen for it."""
     LOOK = "look"
-    """Nothing: the request is not a lookup."""
+    """Leave the bundle unassigned: the request is not a lookup."""
 
 
 class Ownership(Protocol):

@@ -1,4 +1,4 @@
-"""What applies to a topic: its own policies, else its namespace's, else the broker's settings.
+"""The policies that apply to a topic: its own policies, else its namespace's, else the broker's settings.
 
 This module alone decides it.
 """
@@ -44,9 +44,9 @@ class EffectivePolicies:
 
     retention: Retention = field(default_factory=Retention)
     message_ttl_seconds: int = 0
-    """0: never."""
+    """The age at which unconsumed messages expire, in seconds; 0: never."""
     subscription_expiration_minutes: int = 0
-    """0: never."""
+    """The time without consumers after which a subscription is deleted, in minutes; 0: never."""
     storage_quota: BacklogQuota = field(default_factory=BacklogQuota)
     age_quota: BacklogQuota = field(default_factory=BacklogQuota)
     deduplication: bool = False
@@ -64,7 +64,7 @@ class EffectivePolicies:
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscription_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscription_dispatch_rates: Mapping[str, DispatchRate] = field(default_factory=dict)
-    """For single subscriptions, by name; they take precedence over the rate for all."""
+    """Dispatch rates of single subscriptions, by name; they take precedence over the rate for all."""
     replicator_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscribe_rate: SubscribeRate = field(default_factory=SubscribeRate)
     resource_group: str = ""
@@ -75,7 +75,7 @@ class EffectivePolicies:
     auto_subscriptions: bool = True
     schema_compatibility: str = "FULL"
     system_schema_compatibility: str = "ALWAYS_COMPATIBLE"
-    """Applies instead to system topics."""
+    """The schema compatibility strategy of system topics."""
     schema_validation: bool = False
     """Whether producers must have a schema."""
     auto_update_schema: bool = True
@@ -408,7 +408,8 @@ APPLIED: dict[str, Callable[[EffectivePolicies], object]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": lambda p: p.pause_on_ack_state,
     "offloadPolicies": lambda p: offload.shown(p.offload) if p.offload.get(offload.DRIVER) else None,
 }
-"""By field; a field without a row is answered as it was set for the topic."""
+"""The effective value of each field of ``TopicPolicies``, for requests with ``applied=true``; a field
+without a row is answered as it was set for the topic."""
 COUNTING: dict[str, Callable[[EffectivePolicies], object]] = {
     **APPLIED,
     "publishRate": lambda p: p.publish_rate.json(),
@@ -421,7 +422,7 @@ COUNTING: dict[str, Callable[[EffectivePolicies], object]] = {
     "is_allow_auto_update_schema": lambda p: p.auto_update_schema,
     "resource_group_name": lambda p: p.resource_group,
 }
-"""All rows: by field of ``TopicPolicies``, or of ``Policies`` for what only namespaces have."""
+"""The effective values of all fields: those of ``TopicPolicies``, and those that only ``Policies`` has."""
 
 
 def counting(policies: EffectivePolicies) -> dict[str, object]:

@@ -20,11 +20,11 @@ class NotYet(NamedTuple):
 _PERMISSIONS = NotYet("a permission", "authorizationEnabled is false, so every client has all permissions")
 _SUBSCRIPTION_MODE = NotYet("a subscription's authorization mode", _PERMISSIONS.instead)
 BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
-"""Without effect while authorization is off."""
+"""The policies that have no effect while authorization is off."""
 
 _FILTERS = NotYet("an entry filter", "allowOverrideEntryFilters is false, so the broker's filters count")
 BY_SETTINGS = BY_AUTHORIZATION | {_FILTERS}
-"""Without effect under the broker's present settings."""
+"""The policies that have no effect under the broker's present settings."""
 
 NAMESPACE: Mapping[str, NotYet | None] = {
     "allowed_clusters": None,
@@ -201,7 +201,7 @@ CONSUMER: Mapping[str, NotYet | None] = {
     ),
     "replicate_subscription_state": None,
 }
-"""Fields of SUBSCRIBE; None: honoured."""
+"""The fields of the command SUBSCRIBE; None: the broker honours the field."""
 
 
 def warnings(

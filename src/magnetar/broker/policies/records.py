@@ -45,7 +45,7 @@ _GROUPS = "/admin/resourcegroups"
 GLOBAL = "global"
 """Stands for all clusters in names of legacy namespaces; no tenant can be allowed it."""
 CLUSTERS = "/admin/clusters"
-"""The parent of their records."""
+"""The parent node of the records of clusters."""
 PEERS = "peerClusterNames"
 """The field of ``ClusterData`` with the clusters that may serve what this cluster does not."""
 _POLICIES_OF_CLUSTER = "policies"
@@ -80,7 +80,7 @@ async def read(metadata: MetadataStore, path: str) -> Record | None:
 
 
 async def create(metadata: MetadataStore, path: str, value: Mapping[str, object]) -> bool:
-    """Returns False if the record exists."""
+    """Creates a record; returns False if it exists already."""
     node = await metadata.get(path)
     if node is not None and node.value:
         return False

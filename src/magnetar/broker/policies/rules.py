@@ -1,4 +1,4 @@
-"""What policies may not say: contradictions within a policy and between policies, and what this release
+"""The checks of policies: contradictions within a policy and between policies, and what this release
 cannot honour."""
 
 from __future__ import annotations

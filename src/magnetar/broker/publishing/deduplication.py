@@ -244,7 +244,7 @@ class SourcePositions:
         self._returning: dict[str, set[Position]] = {}
         """Missing positions that are pending again."""
         self.dropped: dict[str, int] = {}
-        """By names of replicators: the duplicates dropped since a message was last stored."""
+        """The number of duplicates dropped since a message was last stored, by the name of the replicator."""
 
     # Snapshots
 
@@ -320,7 +320,7 @@ class SourcePositions:
         return DUPLICATE
 
     def stored(self, name: str, ledger_ids: Iterable[int], entry_ids: Iterable[int]) -> None:
-        """Messages at these positions are durable."""
+        """Records that the messages at these source positions are durable."""
         if self.dropped:
             self.dropped.pop(name, None)
         returning = self._returning.get(name)

@@ -54,7 +54,7 @@ class Refusal:
     """All refusals of one kind since the topic was loaded."""
 
     first_ms: int
-    """Milliseconds since 1970, like ``last_ms``."""
+    """The time of the first refusal, in milliseconds since 1970; ``last_ms`` is that of the last one."""
     last_ms: int
     text: str
     """The answer to the last refused client."""

@@ -149,7 +149,7 @@ class ReplicatedRun:
         return parts_of(verdicts)
 
     def _meets(self, checks: Admission) -> bool:
-        """Whether no single entry needs a check."""
+        """Whether none of the entries needs a check of its own."""
         encrypted = not checks.encrypted or not self._all & (ENCRYPTED << LACKING)
         return encrypted and not checks.measures
 

@@ -60,18 +60,18 @@ class SnapshotFigures:
     """Snapshots in progress."""
     timed_out: int = 0
     taken: Timings = field(default_factory=Timings)
-    """Their durations, in milliseconds."""
+    """The durations of the snapshots that were taken, in milliseconds."""
 
 
 class Way(NamedTuple):
-    """How a cluster is reached."""
+    """The two ways to reach a cluster: a client, and requests to its administration."""
 
     client: Client
     ask: Ask
 
 
 Reach = Callable[[str, Record], Way]
-"""Makes the way to a cluster from its name and its record.
+"""Returns the client and the administration of a cluster, from its name and its record.
 
 Raises BrokerError if the record does not say how to reach the cluster.
 """

@@ -239,7 +239,7 @@ class Replicator(BaseReplicator):
             self._there.rest()
 
     def _stored(self) -> None:
-        """Called when something was published."""
+        """Called when messages were published to the topic."""
         if self._there.resting:
             self._there.connect()
         known, now = self._stored_at, self._loop.time()

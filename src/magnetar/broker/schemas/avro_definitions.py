@@ -21,7 +21,7 @@ _RESERVED = frozenset(
 )
 _RESERVED_OF_FIELDS = frozenset({"aliases", "default", "doc", "name", "order", "type"})
 _MAX_FIXED = (1 << 31) - 9
-"""The largest array of Java's library."""
+"""The largest size of a ``fixed`` type: Java's library cannot allocate a larger array."""
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
 _JAVA_NUMBER = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
 _JAVA_SPACE = "".join(map(chr, range(33)))
@@ -49,7 +49,7 @@ class AvroType:
     fields: Sequence[AvroField] = ()
     symbols: Sequence[str] = ()
     size: int = 0
-    """In bytes."""
+    """The size of a ``fixed`` type, in bytes."""
     branches: Sequence[AvroType] = ()
     """The types of a union; the only type of an array's items or a map's values."""
     aliases: Sequence[str] = ()
@@ -74,7 +74,7 @@ class AvroField:
     name: str
     type: AvroType
     default: object = MISSING
-    """A JSON value."""
+    """The default as a JSON value; ``MISSING``: the field has none."""
     order: str = "ASCENDING"
     aliases: Sequence[str] = ()
     properties: str = ""

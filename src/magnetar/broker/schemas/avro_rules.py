@@ -237,7 +237,7 @@ class _Mismatch(NamedTuple):
 
 
 class _Resolution:
-    """One comparison."""
+    """One comparison of a writer's type with a reader's."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], _Mismatch | None] = {}

@@ -46,7 +46,7 @@ class SchemaRegistry:
         self._users: dict[str, int] = {}
 
     def close(self) -> None:
-        """Ends its thread."""
+        """Ends the thread that compares schemas."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None

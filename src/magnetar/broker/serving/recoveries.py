@@ -106,7 +106,8 @@ class Failures:
         self._served = served
         self._tasks = TaskScope(loop, "failed topics", owner_goes_on)
         self._pauses: dict[str, tuple[float, float]] = {}
-        """By full name: the last pause, in seconds, and its end by the monotonic clock."""
+        """The last pause of each topic, in seconds, and its end by the monotonic clock; by the topic's full
+        name."""
 
     def __len__(self) -> int:
         """The number of topics that failed in the last minutes."""

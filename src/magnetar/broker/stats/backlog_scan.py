@@ -19,7 +19,7 @@ from magnetar.managed_ledger.position import Position, format_position
 from magnetar.protocol.hot_codec import batch_sizes
 
 _ENTRIES = 100
-"""Entries per read."""
+"""The most entries in one read."""
 _BYTES = 1 << 20
 
 
@@ -121,10 +121,12 @@ class TopicSpace:
     backlog: int
     """Behind the mark-delete position of the durable subscription that is farthest behind."""
     retained: int
-    """Acknowledged by all subscriptions, and kept: by retention, or because they share a ledger with needed
+    """Bytes that all subscriptions have acknowledged and that are kept: by retention, or because they share
+    a ledger with needed
     entries."""
     open: int
-    """Acknowledged by all subscriptions, in the ledger that is being written: kept until it is closed."""
+    """Bytes that all subscriptions have acknowledged, in the ledger that is being written: kept until it is
+    closed."""
     reclaimable: int
     """The bytes in ledgers that the next trimming deletes."""
     offloaded: int

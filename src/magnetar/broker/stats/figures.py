@@ -129,7 +129,7 @@ class CompactionMetrics:
     """The bytes that all compactions have read; ``written_bytes`` likewise."""
     written_bytes: int = 0
     entries: int = 0
-    """In the ledger of the last compaction, like the bytes in ``size``."""
+    """The entries in the ledger of the last compaction; ``size`` is their bytes."""
     size: int = 0
     write_latency_ms: Histogram | None = None
 
@@ -151,7 +151,7 @@ class ReplicationMetrics:
     throughput_out: float = 0.0
     rate_expired: float = 0.0
     backlog: int = 0
-    """Entries."""
+    """The entries that are still to be replicated."""
     connected: bool = False
     delay_seconds: float = 0.0
     """Age of the oldest entry without a receipt."""
@@ -198,7 +198,8 @@ class TopicMetrics:
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1
     backlog_age_seconds: int = -1
-    """As of the last check of quotas; -1: there is no backlog, or its age is not known."""
+    """The age of the backlog at the last check of quotas; -1: there is no backlog, or its age is not
+    known."""
     evictions_by_size: int = 0
     """How often the backlog was evicted because a quota was exceeded."""
     evictions_by_time: int = 0
@@ -207,16 +208,16 @@ class TopicMetrics:
     read_rate: float = 0.0
     read_cache_misses_rate: float = 0.0
     write_latency_ms: Histogram | None = None
-    """Including time in the queue."""
+    """Latencies of writes, including time in the queue."""
     ledger_write_latency_ms: Histogram | None = None
     entry_size_bytes: Histogram | None = None
     replication: Sequence[ReplicationMetrics] = ()
-    """By the other cluster."""
+    """The replication to each other cluster."""
     shadows: Sequence[ReplicationMetrics] = ()
-    """By the shadow topic."""
+    """The replication to each shadow topic."""
     compaction: CompactionMetrics | None = None
     offload: OffloadMetrics | None = None
-    """None: it has nothing to do with tiered storage."""
+    """The use of tiered storage; None: the topic does not use it."""
     """None: the topic was not compacted."""
     producers: Sequence[ProducerMetrics] = ()
     """Empty unless ``exposeProducerLevelMetricsInPrometheus``."""
@@ -227,7 +228,7 @@ class TopicMetrics:
 
     @property
     def subscription_bytes_out(self) -> int:
-        """To consumers of present subscriptions, like ``subscription_messages_out``."""
+        """The bytes sent to consumers of present subscriptions."""
         return sum(each.bytes_out for each in self.subscriptions)
 
     @property
@@ -339,7 +340,7 @@ class LookupMetrics:
     pending: int = 0
     timing: TimingMetrics = field(default_factory=TimingMetrics)
     durations: Mapping[str, DurationMetrics] = field(default_factory=dict)
-    """By outcome: ``broker``, ``redirect``, ``failure``."""
+    """The durations of lookups by outcome: ``broker``, ``redirect``, ``failure``."""
 
 
 @dataclass(slots=True)

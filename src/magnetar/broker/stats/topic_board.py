@@ -53,7 +53,7 @@ class TopicOrder(Enum):
     RATE_OUT = "out"
     BACKLOG = "backlog"
     WAITING = "waiting"
-    """The longest wait first."""
+    """Topics that have waited longest come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Listed:
     namespace: str = ""
     """Empty: all namespaces."""
     words: tuple[str, ...] = ()
-    """In lower case; a topic's name must contain each of them."""
+    """Words in lower case; a topic is listed if its name contains each of them."""
     order: TopicOrder = TopicOrder.NAME
     stuck: bool = False
     """Only topics with a subscription that waits."""

@@ -218,7 +218,7 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def read_more(self) -> None:
-        """A consumer can receive again."""
+        """Called when a consumer can receive messages again."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
         """Records what a consumer was sent; returns the time."""

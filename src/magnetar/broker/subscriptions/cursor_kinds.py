@@ -21,7 +21,7 @@ DEDUPLICATION = "pulsar.dedup"
 @dataclass(frozen=True, slots=True)
 class CursorKind:
     owner: str
-    """The owner, for texts."""
+    """What the cursor belongs to, as messages for users name it."""
     subscribed: bool
     """Whether it is a subscription, visible to clients and operators under its name."""
     expires: bool

@@ -49,7 +49,7 @@ def change_events_of(namespace: NamespaceName) -> TopicName:
 
 
 class _Namespace:
-    """What was read so far of a namespace's records."""
+    """The records of a namespace that were read so far."""
 
     def __init__(self, io: Io, producer: str) -> None:
         self.mutex = Mutex(io.loop)
@@ -163,7 +163,7 @@ class SystemTopicPolicies:
         self._stored.forget(f"{ROOT}/{change_events_of(namespace).path}")
 
     def forget(self, namespace: NamespaceName) -> None:
-        """The namespace was deleted."""
+        """Called when the namespace was deleted."""
         self._known.pop(namespace, None)
         self.appeared(namespace)
 

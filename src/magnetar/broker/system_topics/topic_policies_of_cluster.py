@@ -44,7 +44,7 @@ _LAST_SECONDS = 5.0
 
 
 class _Namespace:
-    """What was read so far of a namespace's records."""
+    """The records of a namespace that were read so far."""
 
     def __init__(self, io: Io) -> None:
         self.mutex = Mutex(io.loop)

@@ -69,7 +69,7 @@ class TopicSettings:
     override_filters: bool = False
     """Whether the filters of namespaces and topics apply instead of the broker's own."""
     find_filters: FindFilters = no_filters
-    """Finds these filters."""
+    """Returns the filters with the given names."""
     cluster: str = "standalone"
     """The name of the broker's cluster."""
     replicator_prefix: str = DEFAULT_PREFIX

@@ -49,7 +49,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         self.drops = Rate()
         """Messages dropped because too many of their connection were in flight."""
         self.replicators: dict[str, PassingReplicator] = {}
-        """By the name of the other cluster."""
+        """The replicators, by the name of the other cluster."""
         self.entries_added = 0
         self._sizes = array("i", bytes(4 * 256))
         self._unsettled: list[tuple[Publish, int, int]] = []

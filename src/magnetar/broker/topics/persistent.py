@@ -121,9 +121,9 @@ class Topic(BaseTopic[Subscription]):
         self.misses = Rate()
         self.mark_deletes = Rate()
         self.replicators: dict[str, Replicator] = {}
-        """By the names of the other clusters."""
+        """The replicators, by the name of the other cluster."""
         self.shadow_replicators: dict[str, Replicator] = {}
-        """By the full names of the topic's shadow topics."""
+        """The replicators to shadow topics, by the full name of the shadow topic."""
         self.markers = TopicMarkers(managed_ledger.ledgers)
         self._entry_metadata: BrokerEntryMetadataWriter | None = None
         self.followers = Followers()

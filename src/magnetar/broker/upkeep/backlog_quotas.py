@@ -39,7 +39,7 @@ HOLD = "producer_request_hold"
 EXCEPTION = "producer_exception"
 EVICTION = "consumer_backlog_eviction"
 CHECK_BOUNDS = (5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds."""
+"""Upper bounds of the histogram of check durations, in seconds."""
 _DOWN_TO = 0.9
 """An eviction reduces the backlog to this fraction of the quota."""
 _REFUSAL = "Cannot create producer on topic with backlog quota exceeded"
@@ -278,7 +278,7 @@ class BacklogQuotas:
         self._closing.start(topic, topic.producers.close_in_order, "closing producers")
 
     def stop(self) -> None:
-        """Stops closing producers."""
+        """Stops the closing of producers in the background."""
         self._tasks.cancel()
 
     async def _note_age(self, topic: Topic) -> None:

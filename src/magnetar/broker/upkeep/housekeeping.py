@@ -28,7 +28,7 @@ T = TypeVar("T")
 _INACTIVE_TOPICS = "inactive topics"
 _MIGRATION = "migration"
 _LOOP = "loop"
-"""Listed among the slices: how late the loop fired timers."""
+"""The name under which statistics list how late the event loop fired timers."""
 
 
 class Housekeeping:

@@ -76,7 +76,7 @@ class Revocation:
         self._holders.append(holders)
 
     def roles_changed(self) -> None:
-        """The superusers or proxies have changed."""
+        """Called when the superusers or the roles of proxies have changed."""
         self._all_methods = True
         self._permissions_changed(None)
 

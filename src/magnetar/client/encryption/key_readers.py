@@ -1,4 +1,4 @@
-"""Sources of the keys of messages."""
+"""Sources of the keys that encrypt messages."""
 
 from __future__ import annotations
 

@@ -16,9 +16,11 @@ from typing import Any, Self
 from magnetar.errors import InvalidRequest
 
 LARGE_BYTES = 64 * 1024
-"""A body beyond this size is parsed here; the event loop parses a smaller one in about a millisecond."""
+"""A body above this size is parsed by this module; :mod:`json` parses a smaller one in about a
+millisecond."""
 MOST_VALUES = 100_000
-"""In one large body, including those in lists and objects: a list or an object may have at most 20,000."""
+"""The most values in one large body, nested ones included; a single list or object may have at most
+20,000."""
 MOST_SPACE = 1 << 20
 """Bytes of white space before the first value of a large body."""
 _DEEPEST = 500

@@ -176,7 +176,7 @@ def shown(value: object) -> str:
 text_map = by_name(text)
 """An object of texts."""
 text_changes = by_name(_text_or_null)
-"""Likewise; null removes a text."""
+"""An object of texts; null removes a text."""
 
 
 def texts_given(name: str, value: object) -> dict[str, str]:

@@ -145,7 +145,9 @@ class Bookie:
         told: Told,
         flags: Flag = Flag.NONE,
     ) -> None:
-        """:param key: the ledger's master key
+        """Adds one entry; ``told`` is called with the outcome.
+
+        :param key: the ledger's master key
 
         :param body: an entry's body, in pieces
         """
@@ -156,7 +158,10 @@ class Bookie:
     def read(
         self, ledger_id: int, entry_id: int, told: Told, flags: Flag = Flag.NONE, key: bytes = b""
     ) -> None:
-        """:param entry_id: -1: the last one that the bookie has"""
+        """Reads one entry; ``told`` is called with the outcome.
+
+        :param entry_id: -1: the last entry that the bookie has
+        """
         wire = self.wire
         self._requests += 1
         request = wire.read_request(self._requests, ledger_id, entry_id, flags, key)
@@ -177,7 +182,7 @@ class Bookie:
         self._ask((operation, self._requests, 0), (request(self._requests),), told)
 
     def close(self) -> None:
-        """Unanswered requests are lost."""
+        """Closes the connection; unanswered requests end as lost."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -414,7 +419,7 @@ class Bookie:
             self._drop(stream)
 
     def lost(self, link: _Link, reason: str) -> None:
-        """The connection has ended."""
+        """Called when the connection has ended."""
         if link is self._link:
             log.warning("connection to a bookie lost", extra={"bookie": self.bookie_id, "reason": reason})
             self._end(reason)

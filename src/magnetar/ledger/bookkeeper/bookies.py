@@ -50,11 +50,12 @@ class BookiesSettings(NamedTuple):
     quarantine: bool = True
     """Whether bookies are quarantined after errors (bookkeeperClientHealthCheckEnabled)."""
     errors: int = 5
-    """The number of errors (bookkeeperClientHealthCheckErrorThresholdPerInterval)…"""
+    """The number of errors within ``within_seconds`` after which a bookie is quarantined
+    (bookkeeperClientHealthCheckErrorThresholdPerInterval)."""
     within_seconds: float = 60.0
-    """… within this time (bookkeeperClientHealthCheckIntervalSeconds)."""
+    """The period in which errors are counted (bookkeeperClientHealthCheckIntervalSeconds)."""
     quarantine_seconds: float = 1800.0
-    """bookkeeperClientHealthCheckQuarantineTimeInSeconds"""
+    """The time in quarantine (bookkeeperClientHealthCheckQuarantineTimeInSeconds)."""
     quarantine_ratio: float = 1.0
     """The probability that a bookie with so many errors is quarantined (bookkeeperClientQuarantineRatio)."""
 
@@ -107,7 +108,7 @@ class Bookies:
         await self._read()
 
     def close(self) -> None:
-        """Unanswered requests are lost."""
+        """Closes all connections; unanswered requests end as lost."""
         self._closed = True
         if self._follower is not None:
             self._follower.stop()
@@ -228,7 +229,7 @@ class Bookies:
         self._are(tuple(writable), tuple(read_only))
 
     def _are(self, writable: tuple[str, ...], read_only: tuple[str, ...]) -> None:
-        """Stores the registered bookies."""
+        """Remembers the registered bookies."""
         now = self._io.clock.monotonic()
         registered = {*writable, *read_only}
         gone = {each: now for each in self._writable if each not in registered}

@@ -48,7 +48,7 @@ class Status(IntEnum):
     """The status in a bookie's answer; below 0: outcomes of requests without an answer."""
 
     LOST = -1
-    """The connection ended."""
+    """The connection ended before the answer arrived."""
     TIMED_OUT = -2
     OK = 0
     NO_LEDGER = 1
@@ -84,7 +84,7 @@ class Answer(NamedTuple):
     request_id: int
     """The number of the request, if it has one; else 0."""
     bodies: list[bytes]
-    """One for a successful read, several for a batch read, otherwise none."""
+    """The bodies of entries: one for a successful read, several for a batch read, otherwise none."""
 
 
 def add_prefix(key: bytes, flags: Flag = Flag.NONE) -> bytes:
@@ -100,7 +100,7 @@ def add_head(key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
 
 
 def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: bytes = b"") -> bytes:
-    """:param entry_id: -1: the last one that the bookie has
+    """:param entry_id: -1: the last entry that the bookie has
 
     :param key: the master key, if the flags fence
     """

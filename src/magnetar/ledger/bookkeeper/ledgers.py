@@ -50,7 +50,7 @@ _LAYOUT_VERSION = "2"
 _HALF = (1 << 31) - 1
 """The last number of a ZooKeeper counter; a client that gets it continues with another counter."""
 _TRIES = 20
-"""How often an id may be in use already, or a counter be full."""
+"""The most attempts to find a free ledger id."""
 _LAST = -1
 _SECONDS = 2.0
 """A bookie without an answer after this time is skipped."""

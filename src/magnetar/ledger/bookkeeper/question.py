@@ -16,9 +16,9 @@ from magnetar.ledger.bookkeeper.wire import Operation, read_lac_request
 from magnetar.ledger.interface import DataDamaged, Quorums
 
 BATCH_OVERHEAD = 36
-"""Bytes that a bookie counts for an answer to a batch read, whatever it contains…"""
+"""Bytes that a bookie counts for an answer to a batch read, whatever it contains."""
 BATCH_ENTRY_OVERHEAD = 4
-"""… and for each entry's body."""
+"""Bytes that a bookie adds for each entry in such an answer."""
 KNOWN = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER)
 """Conclusive answers to a fencing read. After any other, it is open what the bookie has, and whether it
 accepts more."""
@@ -290,7 +290,7 @@ class LastEntries:
 
 
 class ReadingMemory:
-    """Shared by all readers of a store.
+    """Which bookies answer batch reads; shared by all readers of a store.
 
     A bookie before 4.17 closes the connection at a batch read. But any bookie that stops closes it as well: a
     bookie that did so twice, and never answered a batch read, counts as old.

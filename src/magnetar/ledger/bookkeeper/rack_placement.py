@@ -32,8 +32,8 @@ class PlacementSettings(NamedTuple):
     """Whether a ledger that cannot be spread in this way is refused
     (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""
     groups: Groups | None = None
-    """For ledgers that name no groups: only bookies of these; None: all (bookkeeperClientIsolationGroups,
-    bookkeeperClientSecondaryIsolationGroups)."""
+    """The groups whose bookies are used for ledgers that name no groups; None: all bookies
+    (bookkeeperClientIsolationGroups, bookkeeperClientSecondaryIsolationGroups)."""
     racks: bool = True
     """Whether racks and regions are considered (bookkeeperClientRackawarePolicyEnabled)."""
 
@@ -145,7 +145,7 @@ class Spread(NamedTuple):
 
 
 class _OutOfSteps(Exception):
-    """The search takes too long."""
+    """The search for a placement takes too many steps."""
 
 
 class Arrangement:

@@ -302,7 +302,7 @@ class OpeningParts(NamedTuple):
     reading: Callable[[str], Bookie]
     """A connection apart from that of writers, as a bookie may close it because of an unknown request."""
     recovering: Callable[[str], Bookie]
-    """A connection without other requests."""
+    """Returns a connection to a bookie that carries no other requests."""
     placement: Placement
     written: Callable[[int], BookKeeperWriter | None]
     """Returns the writer of a ledger, if it is in this process and has not ended."""

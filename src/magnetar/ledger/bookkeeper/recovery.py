@@ -31,7 +31,7 @@ from magnetar.metadata.interface import BadVersion
 
 log = logging.getLogger(__name__)
 _TRIES = 20
-"""How often the metadata may change during a recovery."""
+"""The most times that the metadata may change during a recovery before it fails."""
 _WINDOW = 16
 """Entries that are read at the same time, while a bookie is known to have them."""
 _MOST_BYTES = 32 << 20
@@ -104,7 +104,8 @@ class _Recovery:
         self._parts = parts
         quorums = record.quorums
         self._enough_missing = quorums.write - quorums.ack + 1
-        """If this many bookies of a write set lack an entry, it never had an ack quorum."""
+        """The number of bookies of a write set that must lack an entry, as proof that it never had an ack
+        quorum."""
         self._last_of: dict[str, int] = {}
         """The last entry of each bookie that has any; earlier ones may be missing there."""
         self._asking = RequestContext(

@@ -77,7 +77,7 @@ def add_head(ledger_id: int, entry_id: int, key: bytes, body_bytes: int, flags: 
 def read_request(
     number: int, ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: bytes = b""
 ) -> bytes:
-    """:param entry_id: -1: the last one that the bookie has
+    """:param entry_id: -1: the last entry that the bookie has
 
     :param key: the master key, if the flags fence
     """

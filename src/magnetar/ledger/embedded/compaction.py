@@ -66,7 +66,7 @@ class _LivePart(NamedTuple):
     segment_id: int
     runs: PartIndex
     forgotten: int
-    """Earlier entries are left out."""
+    """The first entry id that is kept; earlier entries are left out."""
 
 
 class _Abandoned(Exception):
@@ -103,7 +103,7 @@ class _Schedule:
         return MINOR, settings.minor_compaction_threshold if now >= self._minor_at else 0.0
 
     def done(self, kind: str, now: float) -> None:
-        """Everything that was due is done; a major compaction includes a minor one."""
+        """Schedules the next compaction after one has ended; a major compaction includes a minor one."""
         if kind == MAJOR:
             self._major_at = now + self._settings.major_compaction_interval
         if kind == MAJOR or now >= self._minor_at:

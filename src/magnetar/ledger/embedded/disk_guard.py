@@ -30,7 +30,7 @@ _FORECAST_SECONDS = 3600.0
 
 
 class DiskState(Enum):
-    """How full the device is."""
+    """How full the device of the ledger store is."""
 
     ROOM = "room"
     WARNING = "warning"

@@ -21,7 +21,9 @@ from magnetar.ledger.interface import DataDamaged
 
 
 class IndexLookup:
-    """Growing segments have their index in memory, sealed ones in a cache and in an index file."""
+    """Finds entries in segments. Growing segments have their index in memory, sealed ones in a cache and in
+    an
+    index file."""
 
     def __init__(
         self, files: SegmentFiles, reads: SegmentReads, segments: SegmentTable, cache_bytes: int

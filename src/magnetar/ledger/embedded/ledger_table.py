@@ -104,7 +104,7 @@ class LedgerRow:
 
 
 class _Seen(NamedTuple):
-    """A ledger as of a check."""
+    """The state of a ledger at the last check of invariants."""
 
     row: LedgerRow
     closed: bool
@@ -120,7 +120,7 @@ class LedgerTable:
         self.durable_next_ledger_id = 1
         """Above all ids of ledgers that were ever in the table."""
         self.live_bytes: dict[int, int] = {}
-        """By segment id: bytes of bodies that may still be read."""
+        """The bytes of bodies that may still be read, by segment id."""
         self.emptied: set[int] = set()
         """Segments that have no live bytes any more; the owner removes them and clears the set."""
         self.fail: Fail | None = None

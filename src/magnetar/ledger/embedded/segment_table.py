@@ -55,7 +55,7 @@ class Segment:
     sealed: SealedSegment | None = None
     """Its row in checkpoints, once it has an index file."""
     damaged: bool = False
-    """It did not read back when it was to be rewritten, and is kept as it is."""
+    """Whether the segment could not be read when it was to be rewritten; such a segment is kept as it is."""
 
 
 class SegmentTable:
@@ -111,7 +111,7 @@ class SegmentTable:
         self._move(self._rows[segment_id], SegmentState.LEAVING)
 
     def die(self, segment_id: int) -> None:
-        """No checkpoint names it any more."""
+        """Records that no checkpoint names the segment any more."""
         self._move(self._rows[segment_id], SegmentState.DEAD)
 
     def add_leftovers(self, segment_ids: Iterable[int]) -> None:
@@ -120,7 +120,7 @@ class SegmentTable:
             self._move(Segment(segment_id), SegmentState.DEAD)
 
     def remove(self, segment_id: int) -> None:
-        """Its file is being removed."""
+        """Forgets a segment whose file is being removed."""
         self._move(self._rows[segment_id], None)
 
     def may_grow(self, segment_id: int) -> bool:

@@ -10,7 +10,7 @@ _MAX_SEGMENT_BYTES = 1 << 31
 
 @dataclass(frozen=True)
 class EmbeddedSettings:
-    """All sizes in bytes."""
+    """Settings of the embedded ledger store; all sizes are in bytes."""
 
     segment_bytes: int = 64 << 20
     """The size of a segment file; a larger entry gets its own segment."""
@@ -24,7 +24,7 @@ class EmbeddedSettings:
     run_bytes: int = 256 << 10
     """A run is ended at about this size: a read takes whole runs."""
     commit_bytes: int = 16 << 20
-    """Groups written and synced together."""
+    """The most bytes of groups that are written and synced together."""
     zero_fill_bytes: int = 1 << 20
     """The step in which a new segment is filled with zeros, so that commits get their turn at the device."""
     idle_seconds: float = 0.05
@@ -69,7 +69,7 @@ class EmbeddedSettings:
     sorted_run_bytes: int = 64 << 10
     """The average length from which on runs count as long."""
     small_segments: int = 8
-    """This many sealed segments under half the size are merged."""
+    """The number of sealed segments below half the size at which they are merged."""
     cursor_write_interval: float = 0.1
     """Seconds; see ``LedgerStore.cursor_write_interval``."""
 

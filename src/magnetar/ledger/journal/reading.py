@@ -28,7 +28,7 @@ class Journal:
     """A chain of ledgers that continue each other; the first begins with a snapshot."""
 
     ledgers: list[int]
-    """In their order."""
+    """The ids of the journal's ledgers, in their order."""
     whole: bool
     """Whether its first ledger exists. Otherwise the journal only shows how far the metadata had come."""
     last: Header | None = None
@@ -87,7 +87,7 @@ class Tree:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
-    """By parent: the number of its next sequential child."""
+    """The number of the next sequential child of each node, by the parent's path."""
     _edited: set[str] = field(default_factory=set)
     """Paths set by edits. Parts come in order, so that only these may lie in the range of a later part."""
 

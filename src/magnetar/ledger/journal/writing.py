@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10.0
 _LEAST_BYTES = 4 << 20
-"""A smaller journal is not replaced."""
+"""The size below which a journal is not replaced."""
 _MOST_LEDGERS = 64
 _PARTS_IN_FLIGHT = 8
 

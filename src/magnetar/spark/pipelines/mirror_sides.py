@@ -41,7 +41,7 @@ class TimesToLive:
     """The times to live of topics."""
 
     seconds: dict[str, int]
-    """By :meth:`MirrorSide.pair_of`; only topics whose messages expire."""
+    """The topics whose messages expire, by :meth:`MirrorSide.pair_of`."""
     unknown: list[str]
     """Topics without this information: their cluster has no topic policies, or does not show them."""
 

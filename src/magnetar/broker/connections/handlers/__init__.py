@@ -36,7 +36,7 @@ class Command:
 
     handle: Handler
     rule: Rule[Never]
-    """For the message of this command alone: :func:`_request` applies it."""
+    """The permissions that the command needs; :func:`_request` applies it."""
 
 
 async def _answer(connection: Connection, name: str, work: Work, request_id: int, refusal: Refusal) -> None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 SLOT_SHIFT = 32
-"""In the combined number the slot is above this many bits, which hold the number of messages."""
+"""The position of the slot in a number that combines a slot with a count of messages: the lower bits are
+the count."""
 _MESSAGES = (1 << SLOT_SHIFT) - 1
 
 
@@ -51,7 +52,7 @@ class KeyedConsumer(Consumer[S_co]):
         super().__init__(subscription, connection, consumer_id, name, **more)
         self.policy = policy
         self.draining = DrainingSlots()
-        """Those of its subscription, once it has joined."""
+        """The draining slots of its subscription, once it has joined."""
         self.slots_drained = 0
         """Slots that were reassigned and of which it has acknowledged or returned everything."""
 
@@ -239,7 +240,7 @@ class KeyedShare:
         return self.packed[place] >> SLOT_SHIFT
 
     def only(self, places: Sequence[int]) -> KeyedShare:
-        """Returns the entries at these places."""
+        """Returns a run of only the entries with these indexes."""
         return KeyedShare(
             array("q", [self.chosen[place] for place in places]),
             array("q", [self.ids[place] for place in places]),

@@ -17,7 +17,7 @@ from magnetar.protocol.hot_keys import RANGE_SLOTS, RING_SLOTS
 
 LAST_SLOT = 65535
 _END = 65536
-"""Above all slots."""
+"""The number that follows the last slot."""
 
 Segments = list[tuple[int, KeyedMember | None]]
 """The last slot of each segment and its holder, ascending up to :data:`_END`; None: no holder."""

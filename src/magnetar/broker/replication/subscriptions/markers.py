@@ -37,7 +37,7 @@ class TakenSnapshot:
     snapshot_id: str
     local: Position
     remote: Mapping[str, Position]
-    """By the names of the other clusters."""
+    """The positions in the other clusters, by the name of the cluster."""
 
 
 def marker_entry(kind: int, payload: bytes, publish_time: int, to: str | None) -> bytes:

@@ -168,7 +168,7 @@ class CarriedSubscription:
         self.cache.add(snapshot)
 
     def moved(self) -> None:
-        """The mark-delete position may have moved."""
+        """Called when the mark-delete position may have moved."""
         if self.subscription.closing:
             # The subscription is being deleted, or a seek moves it and calls this again at its end.
             return

@@ -86,7 +86,8 @@ class ReplicatedSubscriptions:
         """The time until the next check."""
         self._follows = False
         self._updates: dict[str, Position] = {}
-        """By the names of subscriptions that are being created."""
+        """The positions of subscriptions that are being created for other clusters, by the subscription's
+        name."""
         self._tasks = TaskScope(io.loop, topic.full_name, lambda _work, error: topic.fail(error))
         """Tasks in progress. An empty set would take three times the memory of an empty dict."""
         self._ended = False
