@@ -112,18 +112,27 @@ class AdminClient:
         self._http.ask("PUT", topic_path(topic))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
-        """:param force: disconnect its clients"""
+        """Deletes a topic that is not partitioned.
+
+        :param force: disconnect its clients
+        """
         self._http.ask("DELETE", topic_path(topic), {"force": _truth(force)})
 
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         self._http.ask("PUT", topic_path(topic) + "/partitions", body=str(partitions))
 
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
-        """:param partitions: the new number, above the present one"""
+        """Adds partitions to a topic.
+
+        :param partitions: the new number, above the present one
+        """
         self._http.ask("POST", topic_path(topic) + "/partitions", body=str(partitions))
 
     def delete_partitioned_topic(self, topic: str, *, force: bool = False) -> None:
-        """:param force: disconnect its clients"""
+        """Deletes a partitioned topic with its partitions.
+
+        :param force: disconnect its clients
+        """
         self._http.ask("DELETE", topic_path(topic) + "/partitions", {"force": _truth(force)})
 
     def partitions(self, topic: str) -> int:
@@ -131,7 +140,10 @@ class AdminClient:
         return int(self._http.ask("GET", topic_path(topic) + "/partitions")["partitions"])
 
     def topic_stats(self, topic: str, *, precise_backlog: bool = False) -> dict[str, Any]:
-        """:param precise_backlog: count the backlog instead of estimating it"""
+        """Returns the statistics of a topic.
+
+        :param precise_backlog: count the backlog instead of estimating it
+        """
         query = {"getPreciseBacklog": _truth(precise_backlog)}
         return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
 
@@ -230,7 +242,10 @@ class AdminClient:
         return int(last["ledgerId"]), int(last["entryId"])
 
     def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
-        """:param force: disconnect its consumers"""
+        """Deletes a subscription.
+
+        :param force: disconnect its consumers
+        """
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         self._http.ask("DELETE", path, {"force": _truth(force)})
 
@@ -293,7 +308,9 @@ class AdminClient:
         return dict(self._http.ask("GET", f"{namespace_path(namespace)}/permissions"))
 
     def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
-        """:param actions: any of ``produce``, ``consume``, ``functions``, ``sources``,
+        """Grants a role permissions on a namespace.
+
+        :param actions: any of ``produce``, ``consume``, ``functions``, ``sources``,
         ``sinks``, ``packages``
         """
         path = f"{namespace_path(namespace)}/permissions/{quote(role, safe='')}"
@@ -303,7 +320,9 @@ class AdminClient:
         self._http.ask("DELETE", f"{namespace_path(namespace)}/permissions/{quote(role, safe='')}")
 
     def create_tenant(self, tenant: str, clusters: Sequence[str] | None = None) -> None:
-        """:param clusters: the allowed clusters; None: all
+        """Creates a tenant.
+
+        :param clusters: the allowed clusters; None: all
 
         :raises Conflict: the tenant exists
         """

@@ -22,7 +22,10 @@ class _From(Protocol):
 
 
 def topic_opened(topic: str, *, made: bool, milliseconds: float) -> None:
-    """:param made: the topic is new"""
+    """Logs that a topic was loaded.
+
+    :param made: the topic is new
+    """
     log.info(
         "topic created" if made else "topic opened", extra={"topic": topic, "ms": round(milliseconds, 1)}
     )

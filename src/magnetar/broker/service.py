@@ -331,14 +331,20 @@ class BrokerService:
     # Names
 
     def parse_topic(self, text: str) -> TopicName:
-        """:raises InvalidTopicName: the text is not the name of a topic"""
+        """Returns the name of a topic.
+
+        :raises InvalidTopicName: the text is not the name of a topic
+        """
         try:
             return TopicName.parse(text)
         except InvalidName as error:
             raise InvalidTopicName(str(error)) from error
 
     def parse_namespace(self, text: str) -> NamespaceName:
-        """:raises InvalidTopicName: the text is not the name of a namespace"""
+        """Returns the name of a namespace.
+
+        :raises InvalidTopicName: the text is not the name of a namespace
+        """
         try:
             return NamespaceName.parse(text)
         except InvalidName as error:

@@ -127,7 +127,9 @@ class BrokerSettings:
         )
 
     def check_served(self, name: TopicName) -> None:
-        """:raises NotAllowed: this broker does not serve topics of that kind
+        """Checks that this broker serves topics of that kind.
+
+        :raises NotAllowed: this broker does not serve topics of that kind
 
         :raises NamespaceNotFound: the namespace is the health check's of another broker
         """

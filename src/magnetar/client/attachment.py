@@ -130,7 +130,10 @@ def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Fut
 
 
 async def close_all(parts: Iterable[Attached]) -> None:
-    """:raises PulsarException: a part could not be closed; the others were"""
+    """Closes several producers or consumers.
+
+    :raises PulsarException: a part could not be closed; the others were
+    """
     failure: PulsarException | None = None
     for part in tuple(parts):
         try:
@@ -269,14 +272,20 @@ class Attachment(Generic[E]):
         return connection.ask(request_id, command(request_id), self._services.operation_timeout)
 
     def check_open(self) -> None:
-        """:raises PulsarException: the producer or consumer is closed, or has failed for good"""
+        """Checks that the producer or consumer can be used.
+
+        :raises PulsarException: the producer or consumer is closed, or has failed for good
+        """
         if self.failure is not None:
             raise self.failure
         if self.closed:
             raise AlreadyClosed(f"{self.topic}: closed")
 
     def connected_to(self) -> Connection:
-        """:raises PulsarException: it is not attached, or is closed, or has failed for good"""
+        """Returns the connection to the topic's broker.
+
+        :raises PulsarException: it is not attached, or is closed, or has failed for good
+        """
         self.check_open()
         if self.connection is None:
             raise NotConnected(f"{self.topic}: not connected")
@@ -312,7 +321,10 @@ class Attachment(Generic[E]):
             self._asked.set_exception(NotConnected(f"{self.topic}: it has moved to another cluster"))
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
-        """:param assigned: the topic's new broker; None: a lookup is necessary"""
+        """Called when the broker has closed the producer or consumer.
+
+        :param assigned: the topic's new broker; None: a lookup is necessary
+        """
         self._assigned = assigned
         self.lost()
 
@@ -404,7 +416,10 @@ class Attached:
         self._services.attachments[self._attachment.id] = self
 
     def check_open(self) -> None:
-        """:raises PulsarException: the producer or consumer is closed, or has failed for good"""
+        """Checks that the producer or consumer can be used.
+
+        :raises PulsarException: the producer or consumer is closed, or has failed for good
+        """
         self._attachment.check_open()
 
     async def close(self) -> None:
@@ -417,7 +432,10 @@ class Attached:
         self._attachment.lost()
 
     def closed_by_broker(self, assigned: Assigned | None) -> None:
-        """:param assigned: the topic's new broker; None: a lookup is necessary"""
+        """Called when the broker has closed the producer or consumer.
+
+        :param assigned: the topic's new broker; None: a lookup is necessary
+        """
         self._attachment.closed_by_broker(assigned)
 
     def migrated(self, there: Assigned) -> None:

@@ -53,15 +53,24 @@ class Client:
         return Producer(made, self._thread, Slots(pending) if blocks else None)
 
     def subscribe(self, topic: str, subscription_name: str, **options: Any) -> Consumer:
-        """:raises PulsarException: the broker refused, or did not answer within the operation time-out"""
+        """Subscribes to topics; takes the options of the asyncio interface.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return Consumer(self._run(self._core.subscribe(topic, subscription_name, **options)), self._thread)
 
     def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
-        """:raises PulsarException: the broker refused, or did not answer within the operation time-out"""
+        """Creates a reader; takes the options of the asyncio interface.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return Reader(self._run(self._core.create_reader(topic, start_message_id, **options)), self._thread)
 
     def subscribe_to_pattern(self, pattern: str, subscription_name: str, **options: Any) -> Consumer:
-        """:raises PulsarException: the broker refused, or did not answer within the operation time-out"""
+        """Subscribes to all topics that match a pattern; takes the options of the asyncio interface.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return Consumer(
             self._run(self._core.subscribe_to_pattern(pattern, subscription_name, **options)), self._thread
         )

@@ -39,7 +39,9 @@ class ConsumerCommands:
         self._makes_topic = makes_topic
 
     def subscribe(self, request_id: int, start: MessageId | None, epoch: int = 0) -> BaseCommand:
-        """:param start: start position of a non-durable subscription; None leaves it to the broker
+        """Returns the command SUBSCRIBE.
+
+        :param start: start position of a non-durable subscription; None leaves it to the broker
 
         :param epoch: number of redelivery requests for all messages so far; 0 is not sent
         """
@@ -83,7 +85,9 @@ class ConsumerCommands:
         return command
 
     def redeliver(self, positions: list[tuple[int, int]], epoch: int) -> BaseCommand:
-        """:param positions: empty: all unacknowledged messages
+        """Returns the command that requests redelivery.
+
+        :param positions: empty: all unacknowledged messages
 
         :param epoch: sent back with every later message; 0 is not sent
         """
@@ -107,7 +111,10 @@ class ConsumerCommands:
         return command
 
     def seek(self, request_id: int, target: MessageId | int) -> BaseCommand:
-        """:param target: a message, or ms since 1970"""
+        """Returns the command SEEK.
+
+        :param target: a message, or ms since 1970
+        """
         command = BaseCommand(type=BaseCommand.SEEK)
         command.seek.consumer_id = self._id
         command.seek.request_id = request_id

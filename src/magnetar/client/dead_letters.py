@@ -33,7 +33,10 @@ class DeadLetterPolicy:
     """None: ``<topic>-<subscription>-DLQ``."""
 
     def check(self) -> None:
-        """:raises InvalidConfiguration: the limit of redeliveries is not above 0"""
+        """Checks the policy.
+
+        :raises InvalidConfiguration: the limit of redeliveries is not above 0
+        """
         if self.max_redeliver_count < 1:
             raise InvalidConfiguration("max_redeliver_count must be above 0")
 

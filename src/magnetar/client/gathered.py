@@ -58,7 +58,10 @@ class GatheredConsumer:
             self.on_arrival()
 
     async def open(self) -> None:
-        """:raises PulsarException: a consumer cannot be opened; then none is open"""
+        """Opens all consumers.
+
+        :raises PulsarException: a consumer cannot be opened; then none is open
+        """
         try:
             for part in self._parts:
                 await part.open()
@@ -152,7 +155,10 @@ class GatheredConsumer:
             await part.seek(target)
 
     async def get_last_message_id(self) -> MessageId:
-        """:raises OperationNotSupported: always, as each topic or partition has its own"""
+        """Not supported by consumers of several topics or partitions.
+
+        :raises OperationNotSupported: always, as each topic or partition has its own
+        """
         raise OperationNotSupported("the last message of several topics or partitions is not defined")
 
     async def unsubscribe(self) -> None:

@@ -101,7 +101,10 @@ class RawEntry:
 
     @property
     def is_encrypted(self) -> bool:
-        """:raises InvalidMessage: the entry contradicts itself"""
+        """Returns whether the payload is encrypted.
+
+        :raises InvalidMessage: the entry contradicts itself
+        """
         return bool(self.metadata.encryption_keys)
 
     def whole(self, topic: str) -> Message:

@@ -50,7 +50,10 @@ class ProducerOptions:
     """The source of that key."""
 
     def check(self) -> None:
-        """:raises InvalidConfiguration: a limit is not above 0, or two options exclude each other"""
+        """Checks the options of a producer.
+
+        :raises InvalidConfiguration: a limit is not above 0, or two options exclude each other
+        """
         if self.chunking_enabled and self.batching_enabled:
             raise InvalidConfiguration("chunking_enabled and batching_enabled cannot be used together")
         if self.encryption_key is not None and self.crypto_key_reader is None:
@@ -128,7 +131,10 @@ class ConsumerOptions:
         return replace(self, consumer_name=consumer_name)
 
     def check(self) -> None:
-        """:raises InvalidConfiguration: an option is out of range"""
+        """Checks the options of a consumer.
+
+        :raises InvalidConfiguration: an option is out of range
+        """
         if self.receiver_queue_size < 0 or self.ack_group_size < 1:
             raise InvalidConfiguration("receiver_queue_size must be 0 or more, ack_group_size above 0")
         if self.max_pending_chunked_message < 1:

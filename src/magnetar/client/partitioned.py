@@ -63,7 +63,10 @@ class PartitionedProducer:
         return Producer(self._services, f"{self._topic}-partition-{index}", self._options)
 
     async def open(self) -> None:
-        """:raises PulsarException: a producer cannot be opened; then none is open"""
+        """Opens the producers of all partitions.
+
+        :raises PulsarException: a producer cannot be opened; then none is open
+        """
         try:
             for part in self._parts:
                 await part.open()

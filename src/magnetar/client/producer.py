@@ -150,7 +150,10 @@ class Producer(Attached):
         self.enqueue(content, done, sequence_id, self.message_options(options))
 
     def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
-        """:raises InvalidMessage: options contradict each other"""
+        """Returns the options of a message; None: there are none.
+
+        :raises InvalidMessage: options contradict each other
+        """
         if not options:
             return None
         return MessageOptions(**options, now_ms=self._services.io.clock.wall_ms())

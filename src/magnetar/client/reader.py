@@ -62,7 +62,10 @@ class Reader:
         )
 
     async def open(self) -> None:
-        """:raises PulsarException: the reader cannot be opened"""
+        """Opens the reader.
+
+        :raises PulsarException: the reader cannot be opened
+        """
         await self._consumer.open()
         if self._to_last:
             try:

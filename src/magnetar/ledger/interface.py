@@ -242,7 +242,7 @@ class ReadPlan(NamedTuple):
 class LedgerStore(Protocol):
     @property
     def read_plans(self) -> EmbeddedReadPlans | None:
-        """None: entries can be read through the store only."""
+        """Returns the read plans of the store; None: entries can only be read through the store."""
         ...
 
     cursor_write_interval: float | None

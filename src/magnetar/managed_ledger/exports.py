@@ -43,7 +43,10 @@ class ExportNote:
 
 
 def note_path(unit: str) -> str:
-    """:param unit: the path of a topic, without the number of a partition"""
+    """Returns the path of the node that records an export.
+
+    :param unit: the path of a topic, without the number of a partition
+    """
     return f"{ROOT}/{encode_path_piece(unit)}"
 
 
@@ -53,7 +56,10 @@ def encode_note(note: ExportNote) -> bytes:
 
 
 def decode_note(node: Node) -> ExportNote:
-    """:raises MetadataDamaged: the value is not a valid note"""
+    """Returns the record of an export.
+
+    :raises MetadataDamaged: the value is not a valid note
+    """
     try:
         found = json.loads(node.value)
         return ExportNote(

@@ -360,7 +360,10 @@ class ManagedLedgerFactory:
         await ledger.delete()
 
     def orphaned_ledgers(self, retention_ms: int) -> OrphanedLedgers:
-        """:param retention_ms: how long they are kept"""
+        """Returns the task that finds and deletes orphaned ledgers.
+
+        :param retention_ms: how long they are kept
+        """
         return OrphanedLedgers(self._io.clock, self.store, self._metadata, retention_ms)
 
 

@@ -135,7 +135,10 @@ class ManagedLedgerRecord:
 
 
 def decode_managed_ledger(value: bytes, path: str) -> ManagedLedgerRecord:
-    """:raises MetadataDamaged: the value is not a ManagedLedgerInfo"""
+    """Returns the record of a managed ledger.
+
+    :raises MetadataDamaged: the value is not a ManagedLedgerInfo
+    """
     info = _decode(pb.ManagedLedgerInfo, value, path, pb.ManagedLedgerInfoMetadata)
     ledgers = [_decode_ledger(entry) for entry in info.ledgerInfo]
     if any(a.ledger_id >= b.ledger_id for a, b in pairwise(ledgers)):
@@ -353,7 +356,9 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
 
 
 def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) -> CursorRecord:
-    """:param sizes: the sizes of the ledgers that it may have ranges in
+    """Returns the record of a cursor.
+
+    :param sizes: the sizes of the ledgers that it may have ranges in
 
     :raises MetadataDamaged: the value is not a ManagedCursorInfo
     """

@@ -222,7 +222,10 @@ class ShadowLedger(ManagedLedger):
     def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: object
     ) -> None:
-        """:raises ShadowReadOnly: always"""
+        """Refuses to append: a shadow is read only.
+
+        :raises ShadowReadOnly: always
+        """
         raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}")
 
     async def roll(self) -> None:
@@ -243,7 +246,10 @@ class ShadowLedger(ManagedLedger):
         self.reader.offload_policy = policy
 
     async def terminate(self) -> Position:
-        """:raises ShadowReadOnly: always"""
+        """Refuses to terminate: a shadow is read only.
+
+        :raises ShadowReadOnly: always
+        """
         raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}: terminate its source instead")
 
     async def close(self) -> None:

@@ -122,9 +122,15 @@ class CursorLedger:
         return self._states.append(*state)
 
     async def append_durably(self, *state: bytes) -> None:
-        """:raises LedgerError: the ledger failed before the state was durable"""
+        """Appends the state, and waits until it is durable.
+
+        :raises LedgerError: the ledger failed before the state was durable
+        """
         await self._states.append_durably(*state)
 
     async def close(self) -> None:
-        """:raises LedgerError: the ledger had failed"""
+        """Closes the ledger.
+
+        :raises LedgerError: the ledger had failed
+        """
         await self._writer.close()

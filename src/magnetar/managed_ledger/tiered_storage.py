@@ -94,7 +94,10 @@ class _Tier:
         return (self._io.loop.time() if self._users else self._used_at) + _IDLE_SECONDS
 
     async def driver(self) -> OffloadDriver:
-        """:raises OffloadError: the configuration is wrong"""
+        """Returns the driver, and opens it if necessary.
+
+        :raises OffloadError: the configuration is wrong
+        """
         async with self._opening:
             if self._driver is None:
                 self._driver = await self.write(self._open_driver)
@@ -114,7 +117,10 @@ class _Tier:
             log.warning("an unfinished upload cannot be removed now", extra={"error": str(error)})
 
     async def open(self, key: OffloadKey) -> OffloadedReader:
-        """:raises OffloadError: the ledger cannot be opened"""
+        """Opens a reader of an offloaded ledger.
+
+        :raises OffloadError: the ledger cannot be opened
+        """
         driver = await self.driver()
         worker = self._workers[key.ledger_id % _READERS]
         reader = await run_job(self._io.loop, worker, partial(driver.open, key))
@@ -124,7 +130,10 @@ class _Tier:
     async def read(
         self, reader: OffloadedReader, first: int, last: int, max_bytes: int
     ) -> Sequence[EntryRun]:
-        """:raises OffloadError: the entries cannot be read"""
+        """Returns entries of an offloaded ledger.
+
+        :raises OffloadError: the entries cannot be read
+        """
         job = partial(reader.read, first, last, max_bytes)
         return await run_job(self._io.loop, self._readers[reader], job)
 

@@ -98,7 +98,9 @@ class BrokerAdmin:
         self._broker.topics.unloads.most_per_second = per_second
 
     def check_broker(self, broker_id: str) -> None:
-        """:raises NotFound: no such broker
+        """Checks that a broker with that id is live.
+
+        :raises NotFound: no such broker
 
         :raises ServedElsewhere: the id is that of another broker
         """
@@ -174,7 +176,10 @@ class BrokerAdmin:
         )
 
     async def check_cluster(self, topic: str) -> None:
-        """:raises NotInThisCluster: the local cluster does not serve the topics of that namespace"""
+        """Checks that the local cluster serves a topic.
+
+        :raises NotInThisCluster: the local cluster does not serve the topics of that namespace
+        """
         try:
             await self._broker.serving_clusters.check(self._broker.parse_topic(topic).namespace_name)
         except NamespaceNotFound:
@@ -309,11 +314,16 @@ class LoadAdmin:
         return (await self._quotas.default()).to_json()
 
     async def set_default_quota(self, quota: Mapping[str, object]) -> None:
-        """:raises InvalidRequest: a number is missing, invalid or negative"""
+        """Sets the expected load of bundles that have no value of their own.
+
+        :raises InvalidRequest: a number is missing, invalid or negative
+        """
         await self._quotas.set_default(ResourceQuota.checked(quota))
 
     async def quota(self, namespace: str, bundle: str) -> Mapping[str, object]:
-        """:raises NamespaceNotFound: no such namespace
+        """Returns the expected load of a bundle.
+
+        :raises NamespaceNotFound: no such namespace
 
         :raises NotFound: no such bundle
         """

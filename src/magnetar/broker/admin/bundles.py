@@ -54,7 +54,10 @@ class BundleAdmin:
         return {"boundaries": found.texts(), "numBundles": len(found)}
 
     async def named(self, namespace: NamespaceName, text: str) -> Bundle:
-        """:raises PreconditionFailed: no such bundle"""
+        """Returns the bundle of a namespace with that range of hashes.
+
+        :raises PreconditionFailed: no such bundle
+        """
         try:
             wanted = BundleRange.parse(text)
         except naming.InvalidName as error:
@@ -143,7 +146,10 @@ class BundleAdmin:
     # Unloading
 
     async def unload_all(self, namespace: str) -> None:
-        """:raises NamespaceNotFound: no such namespace"""
+        """Unloads all bundles of a namespace.
+
+        :raises NamespaceNotFound: no such namespace
+        """
         await self.each_owner(self._broker.parse_namespace(namespace), self._unload, "PUT", "/unload")
 
     async def unload(self, namespace: str, text: str, towards: str | None) -> None:

@@ -45,7 +45,9 @@ class TenantAdmin:
         return await self._tenants.get(name)
 
     async def create(self, name: str, info: Mapping[str, object]) -> None:
-        """:raises AlreadyExists: the tenant exists
+        """Creates a tenant.
+
+        :raises AlreadyExists: the tenant exists
 
         :raises PreconditionFailed: it allows no cluster, or one that does not exist; the name of an
             administrator begins or ends with white space; or there are too many tenants
@@ -77,7 +79,9 @@ class TenantAdmin:
         await self._tenants.change(name, replace)
 
     async def delete(self, name: str, *, force: bool) -> None:
-        """:param force: also delete all namespaces and topics, if ``forceDeleteTenantAllowed`` permits it
+        """Deletes a tenant.
+
+        :param force: also delete all namespaces and topics, if ``forceDeleteTenantAllowed`` permits it
 
         :raises TenantNotFound: no such tenant
         :raises HasChildren: it has namespaces
@@ -130,7 +134,10 @@ class ResourceGroupAdmin:
         return await self._records.get(name)
 
     async def check(self, name: str) -> None:
-        """:raises PreconditionFailed: no such group"""
+        """Checks that a resource group exists.
+
+        :raises PreconditionFailed: no such group
+        """
         if name not in await self._records.names():
             raise PreconditionFailed("ResourceGroup does not exist")
 
@@ -139,7 +146,9 @@ class ResourceGroupAdmin:
         await self._records.put(name, given)
 
     async def delete(self, name: str) -> None:
-        """:raises NotFound: no such group
+        """Deletes a resource group.
+
+        :raises NotFound: no such group
 
         :raises PreconditionFailed: a namespace belongs to it
         """
@@ -171,7 +180,10 @@ class ClusterAdmin:
         return await self._clusters.get(name)
 
     async def create(self, name: str, data: Mapping[str, object]) -> None:
-        """:raises AlreadyExists: the cluster exists"""
+        """Creates the record of a cluster.
+
+        :raises AlreadyExists: the cluster exists
+        """
         await self._clusters.create(name, data)
 
     async def update(self, name: str, data: Mapping[str, object]) -> None:
@@ -229,7 +241,7 @@ class ClusterAdmin:
         await self._clusters.set_policies(name, {"migrated": migrated, "migratedClusterUrl": dict(url)})
 
     async def peers(self, name: str) -> Sequence[str] | None:
-        """None if they were never set.
+        """Returns the peer clusters of a cluster; None if they were never set.
 
         :raises ClusterNotFound: no such cluster
         """
@@ -237,7 +249,9 @@ class ClusterAdmin:
         return texts(found) if found is not None else None
 
     async def set_peers(self, name: str, peers: Sequence[str]) -> None:
-        """:raises ClusterNotFound: no such cluster
+        """Replaces the peer clusters of a cluster.
+
+        :raises ClusterNotFound: no such cluster
 
         :raises PreconditionFailed: a peer does not exist, or is the cluster itself
         """

@@ -64,7 +64,9 @@ class MessageAdmin:
         return await _read(found.managed_ledger, cursor.cursor.nth_unconsumed(number))
 
     async def by_id(self, topic: str, position: Position) -> Stored:
-        """:raises NotFound: no entry is stored at the position
+        """Returns the entry at a position of a topic.
+
+        :raises NotFound: no entry is stored at the position
 
         :raises NotAllowed: the topic is partitioned
         """

@@ -64,7 +64,9 @@ class NamespaceAdmin:
     # Creating and deleting
 
     async def create(self, namespace: str, given: Mapping[str, Any]) -> None:
-        """:param given: ``Policies``; missing fields get the defaults of a new namespace
+        """Creates a namespace.
+
+        :param given: ``Policies``; missing fields get the defaults of a new namespace
 
         :raises TenantNotFound: no such tenant
         :raises ClusterNotFound: the cluster in a legacy name does not exist
@@ -102,7 +104,9 @@ class NamespaceAdmin:
         await self._records.create(name, policies)
 
     async def delete(self, namespace: str, *, force: bool) -> None:
-        """:param force: also delete all topics, if ``forceDeleteNamespaceAllowed`` permits it
+        """Deletes a namespace.
+
+        :param force: also delete all topics, if ``forceDeleteNamespaceAllowed`` permits it
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: it is replicated, or there are legacy namespaces below that name

@@ -37,7 +37,10 @@ class PackageAdmin:
         return self._broker.packages
 
     async def metadata(self, name: PackageName) -> PackageMetadata:
-        """:raises NotFound: no such package"""
+        """Returns what the publisher of a package has stated.
+
+        :raises NotFound: no such package
+        """
         return (await self._found(name))[0].metadata
 
     async def change_metadata(self, name: PackageName, given: PackageMetadata) -> None:
@@ -70,14 +73,19 @@ class PackageAdmin:
         return await self._storage.names(kind, tenant, namespace)
 
     async def versions(self, kind: str, tenant: str, namespace: str, name: str) -> Sequence[str]:
-        """:raises NotFound: no such package"""
+        """Returns the versions of a package.
+
+        :raises NotFound: no such package
+        """
         found = await self._storage.versions(kind, tenant, namespace, name)
         if not found:
             raise NotFound(f"Package '{kind}://{tenant}/{namespace}/{name}' does not exist")
         return found
 
     async def delete(self, name: PackageName) -> None:
-        """:raises NotFound: no such package
+        """Deletes one version of a package.
+
+        :raises NotFound: no such package
 
         :raises ConcurrentModification: it was changed at the same time
         """
@@ -109,7 +117,10 @@ class PackageAdmin:
                 await new.abandon()
 
     async def download(self, name: PackageName) -> Download:
-        """:raises NotFound: no such package"""
+        """Begins to read the content of a package.
+
+        :raises NotFound: no such package
+        """
         record, _version = await self._found(name)
         with _told(name):
             return Download(record, await self._storage.open(record))
@@ -137,7 +148,10 @@ class Upload:
             await self._new.append(data)
 
     async def finish(self, given: PackageMetadata) -> None:
-        """:raises NotFound: another upload has stored a package of that name meanwhile"""
+        """Stores the package after all of its content was written.
+
+        :raises NotFound: another upload has stored a package of that name meanwhile
+        """
         now = self._broker.io.clock.wall_ms()
         kept = replace(
             given,

@@ -73,7 +73,10 @@ async def marked(made: Subscription | NonPersistentSubscription, *, replicated: 
 
 
 async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
-    """:raises PreconditionFailed: the namespace would exceed its limit of topics"""
+    """Checks that a namespace may have that number of further topics.
+
+    :raises PreconditionFailed: the namespace would exceed its limit of topics
+    """
     try:
         await broker.topics.creation.check_room(name, more)
     except NotAllowed as error:

@@ -48,7 +48,9 @@ class IsolationAdmin:
         return found
 
     async def policy(self, cluster: str, name: str) -> Mapping[str, object]:
-        """:raises ClusterNotFound: no such cluster
+        """Returns an isolation policy of a cluster.
+
+        :raises ClusterNotFound: no such cluster
 
         :raises NotFound: no such policy
         """
@@ -159,7 +161,9 @@ class IsolationAdmin:
         return {name: await read(self._metadata, f"{path}/{name}") or {"brokers": []} for name in names}
 
     async def domain(self, cluster: str, name: str) -> Mapping[str, object]:
-        """:raises NotFound: no such domain
+        """Returns a failure domain of a cluster.
+
+        :raises NotFound: no such domain
 
         :raises PreconditionFailed: no such cluster
         """
@@ -170,7 +174,9 @@ class IsolationAdmin:
         return found
 
     async def set_domain(self, cluster: str, name: str, brokers: Sequence[str]) -> None:
-        """:raises AlreadyExists: a broker is in another domain
+        """Creates or replaces a failure domain.
+
+        :raises AlreadyExists: a broker is in another domain
 
         :raises PreconditionFailed: no such cluster
         """
@@ -182,7 +188,9 @@ class IsolationAdmin:
         await self._metadata.put(f"{domains_path(cluster)}/{name}", value)
 
     async def delete_domain(self, cluster: str, name: str) -> None:
-        """:raises NotFound: no such domain
+        """Deletes a failure domain.
+
+        :raises NotFound: no such domain
 
         :raises PreconditionFailed: no such cluster
         """
@@ -279,7 +287,10 @@ class BookieAdmin:
             await change(self._metadata, TABLE, put, MetadataFailure(f"{TABLE} was deleted in the meantime"))
 
     async def delete(self, bookie_id: str) -> None:
-        """:raises NotFound: the table does not contain the bookie"""
+        """Removes a bookie from the table of racks.
+
+        :raises NotFound: the table does not contain the bookie
+        """
         await self.rack(bookie_id)
         await change(
             self._metadata, TABLE, lambda record: _drop_bookie(record, bookie_id), _unknown(bookie_id)

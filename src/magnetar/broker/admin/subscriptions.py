@@ -105,7 +105,10 @@ class SubscriptionAdmin:
         return found
 
     async def names(self, topic: str) -> Sequence[str]:
-        """:raises TopicNotFound: no such topic"""
+        """Returns the names of a topic's subscriptions.
+
+        :raises TopicNotFound: no such topic
+        """
         names = {name for part in await self._parts(topic) for name in part.subscriptions}
         return sorted(names)
 
@@ -146,7 +149,9 @@ class SubscriptionAdmin:
             await marked(made, replicated=replicated)
 
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
-        """:param force: disconnect its consumers
+        """Deletes a subscription.
+
+        :param force: disconnect its consumers
 
         :raises SubscriptionNotFound: no such subscription
         :raises InUse: it has consumers
@@ -159,7 +164,10 @@ class SubscriptionAdmin:
             await one.topic.subscriptions.unsubscribe(subscription)
 
     async def properties(self, topic: str, subscription: str) -> Mapping[str, str]:
-        """:raises SubscriptionNotFound: no such subscription"""
+        """Returns the properties of a subscription.
+
+        :raises SubscriptionNotFound: no such subscription
+        """
         return dict((await self._any(topic, subscription))[0].properties)
 
     async def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:

@@ -51,7 +51,10 @@ class TopicAdmin:
         self._partitions = partitions
 
     async def existing(self, topic: str) -> AnyTopic:
-        """:raises TopicNotFound: no such topic"""
+        """Returns a topic that exists, and loads it if necessary.
+
+        :raises TopicNotFound: no such topic
+        """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
         if await self._broker.namespaces.partitions(name):
@@ -59,7 +62,9 @@ class TopicAdmin:
         return await self._broker.topics.load(name, create=False)
 
     async def persistent(self, topic: str) -> Topic:
-        """:raises TopicNotFound: no such topic
+        """Returns a persistent topic that exists.
+
+        :raises TopicNotFound: no such topic
 
         :raises PersistentTopicRequired: the topic is non-persistent
         """
@@ -76,7 +81,9 @@ class TopicAdmin:
         return [name.partition(index) for index in range(count)] if count else [name]
 
     async def create(self, topic: str, properties: Mapping[str, str]) -> None:
-        """:raises AlreadyExists: the topic exists, or a partitioned topic of that name
+        """Creates a topic that is not partitioned.
+
+        :raises AlreadyExists: the topic exists, or a partitioned topic of that name
 
         :raises PreconditionFailed: the name is that of a partition of no topic, or a limit of topics is
             reached
@@ -213,7 +220,10 @@ class TopicAdmin:
     # Properties
 
     async def properties(self, topic: str) -> Mapping[str, str]:
-        """:raises TopicNotFound: no such topic"""
+        """Returns the properties of a topic.
+
+        :raises TopicNotFound: no such topic
+        """
         name = self._broker.parse_topic(topic)
         if await self._broker.namespaces.partitions(name):
             found: Mapping[str, str] = (await self._partitions.describe(topic)).get("properties") or {}

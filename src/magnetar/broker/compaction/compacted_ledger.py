@@ -162,7 +162,10 @@ class CompactedLedger:
         return self._reader
 
     async def entries(self) -> int:
-        """:raises LedgerError: the ledger cannot be opened"""
+        """Returns the number of entries in the ledger.
+
+        :raises LedgerError: the ledger cannot be opened
+        """
         with self.held():
             return (await self._opened()).metadata.last_entry_id + 1
 

@@ -81,7 +81,9 @@ class PendingAnswer(Generic[T]):
         self._answer.add_done_callback(nobody_waits)
 
     async def answer(self, patience: float = _ANSWER_SECONDS) -> T:
-        """:param patience: the time to wait, in seconds
+        """Waits for the answer and returns it.
+
+        :param patience: the time to wait, in seconds
 
         :raises ProcessFailed: no answer arrived, or an invalid one
         """

@@ -146,7 +146,10 @@ class LatestMessages:
         return PARTS
 
     def settle_part(self, part: int) -> None:
-        """:raises OSError: spilled keys cannot be read back"""
+        """Takes one part of the keys into account; every part comes before :meth:`settle`.
+
+        :raises OSError: spilled keys cannot be read back
+        """
         self._keys.take(part)
 
     def settle(self) -> None:

@@ -33,7 +33,10 @@ class _Compacting:
         }
 
     def answer(self, question: bytes) -> Sequence[Buffer]:
-        """:raises OSError: keys do not fit in memory, and cannot be written to the disk or read back"""
+        """Answers one question of the broker.
+
+        :raises OSError: keys do not fit in memory, and cannot be written to the disk or read back
+        """
         kind = questions.kind_of(question)
         if kind is QuestionKind.REMOVE:
             self._remove()

@@ -181,14 +181,20 @@ def copied(found: Copied) -> list[Buffer]:
 
 
 def opened_counts(answer: bytes, expected: int) -> list[int]:
-    """:raises Nonsense: the number of counts is not ``expected``"""
+    """Returns the counts in an answer.
+
+    :raises Nonsense: the number of counts is not ``expected``
+    """
     if len(answer) != expected * _COUNT.size:
         raise Nonsense(f"the answer has {len(answer)} bytes, not {expected} numbers of {_COUNT.size} bytes")
     return [each for (each,) in _COUNT.iter_unpack(answer)]
 
 
 def opened_staying(answer: bytes, expected: int) -> bytes:
-    """:raises Nonsense: the answer does not have one byte per range"""
+    """Returns one byte per range from an answer: whether any of its messages stays.
+
+    :raises Nonsense: the answer does not have one byte per range
+    """
     if len(answer) != expected or answer.strip(b"\0\1"):
         raise Nonsense(f"the answer has {len(answer)} bytes, not {expected} bytes of value 0 or 1")
     return answer

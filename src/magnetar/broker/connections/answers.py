@@ -207,7 +207,10 @@ class Requests:
         self._opening: FairSemaphore | None = None
 
     def began(self, size: int) -> None:
-        """:param size: bytes of the request"""
+        """Counts a request that has arrived.
+
+        :param size: bytes of the request
+        """
         self.count += 1
         self.bytes += size
         if not self.paused and (self.count >= MOST or self.bytes >= MOST_BYTES):
@@ -215,7 +218,10 @@ class Requests:
             self._connection.input.pause()
 
     def ended(self, size: int) -> None:
-        """:param size: the same as for :meth:`began`"""
+        """Counts a request that was answered.
+
+        :param size: the same as for :meth:`began`
+        """
         self.count -= 1
         self.bytes -= size
         if self.count < 0 or self.bytes < 0:

@@ -61,7 +61,9 @@ class Rule(Generic[M_contra]):
     asks: Targets[M_contra] | None = None
 
     async def check(self, connection: Connection, message: M_contra) -> None:
-        """:raises AuthorizationFailure: the client may not do it
+        """Checks that the client of a connection may do what a command asks for.
+
+        :raises AuthorizationFailure: the client may not do it
 
         :raises InvalidTopicName: the topic's or namespace's name is invalid
         """

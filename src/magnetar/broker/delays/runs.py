@@ -44,7 +44,10 @@ def encode_block(records: Sequence[int]) -> bytes:
 
 
 def decode_block(entry: bytes) -> list[int]:
-    """:raises DamagedIndex: the entry is not a block"""
+    """Returns the records of a block.
+
+    :raises DamagedIndex: the entry is not a block
+    """
     try:
         data = zlib.decompress(entry)
     except zlib.error as error:
@@ -107,7 +110,9 @@ def fences_of(blocks: Iterable[Sequence[int]]) -> list[int]:
 
 
 def pack(deliver_at: int, ledger_id: int, entry_id: int, key_hash: int) -> int:
-    """:param deliver_at: ms since 1970, at least 0
+    """Returns a record of a delayed entry as one number.
+
+    :param deliver_at: ms since 1970, at least 0
 
     :param key_hash: 31 bits
     """
@@ -158,7 +163,10 @@ def pack_marks(marks: bytes | bytearray) -> bytes:
 
 
 def unpack_marks(packed: bytes) -> bytearray:
-    """:raises DamagedIndex: it was not packed by :func:`pack_marks`"""
+    """Returns the marks that :func:`pack_marks` packed.
+
+    :raises DamagedIndex: it was not packed by :func:`pack_marks`
+    """
     try:
         bits = zlib.decompress(packed) if packed else b""
     except zlib.error as error:
@@ -188,7 +196,10 @@ def encode_state(state: SavedState) -> list[bytes]:
 
 
 def decode_state(entries: Sequence[bytes]) -> SavedState:
-    """:raises DamagedIndex: the entries are not a saved state of the known format"""
+    """Returns the state that is saved in these entries.
+
+    :raises DamagedIndex: the entries are not a saved state of the known format
+    """
     body = b"".join(entries)
     try:
         at = 4 + int.from_bytes(body[:4], "big")

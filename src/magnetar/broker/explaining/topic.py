@@ -30,7 +30,9 @@ _OF_TOPICS = ("pulsar-admin topics set-", "pulsar-admin topicPolicies ")
 async def explain_topic(
     broker: BrokerService, topic: AnyTopic, subscription: str | None
 ) -> dict[str, object]:
-    """:param subscription: explain only this subscription; None: all of them
+    """Explains why messages of a topic wait, or publishing is hindered.
+
+    :param subscription: explain only this subscription; None: all of them
 
     :raises SubscriptionNotFound: no such subscription
     """

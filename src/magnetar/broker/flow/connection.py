@@ -37,7 +37,10 @@ class Departure:
         self._farewells: list[Callable[[Assigned | None], None]] = []
 
     def add(self, farewell: Callable[[Assigned | None], None]) -> None:
-        """:param farewell: tells one client"""
+        """Adds a client that is told when the topic moves.
+
+        :param farewell: tells one client
+        """
         self._farewells.append(farewell)
 
     @property
@@ -45,7 +48,10 @@ class Departure:
         return len(self._farewells)
 
     def tell(self, assigned: Assigned | None) -> None:
-        """:param assigned: None: clients look their topics up"""
+        """Tells all clients where the topic moves.
+
+        :param assigned: None: clients look their topics up
+        """
         farewells, self._farewells = self._farewells, []
         for farewell in farewells:
             farewell(assigned)

@@ -80,7 +80,10 @@ class IsolationPolicy:
 
     @classmethod
     def from_json(cls, name: str, record: Mapping[str, object]) -> IsolationPolicy:
-        """:raises InvalidRequest: the record is not a valid policy; the text says what is wrong"""
+        """Returns the isolation policy in a record.
+
+        :raises InvalidRequest: the record is not a valid policy; the text says what is wrong
+        """
         lists = {
             "namespaces": _lists(record, "namespaces"),
             "primary": _lists(record, "primary"),
@@ -119,7 +122,10 @@ class IsolationPolicy:
         return any(matches(text) for matches in self._matchers[kind])
 
     def counts_as_available(self, percent: float) -> bool:
-        """:param percent: the usage of a primary broker"""
+        """Returns whether a primary broker with that load counts as available.
+
+        :param percent: the usage of a primary broker
+        """
         return self.usage_threshold >= _ALL or percent < self.usage_threshold
 
 

@@ -335,7 +335,10 @@ class ResourceQuota:
 
     @classmethod
     def checked(cls, record: Mapping[str, object]) -> ResourceQuota:
-        """:raises InvalidRequest: a number is missing, invalid or negative"""
+        """Returns the quota in a request.
+
+        :raises InvalidRequest: a number is missing, invalid or negative
+        """
         for name in _FIELDS:
             value = record.get(name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
@@ -355,7 +358,10 @@ class Quotas:
         self._metadata = metadata
 
     async def default(self) -> ResourceQuota:
-        """:raises MetadataFailure: the record is not valid JSON"""
+        """Returns the quota of bundles that have none of their own.
+
+        :raises MetadataFailure: the record is not valid JSON
+        """
         record = await read(self._metadata, _DEFAULT)
         return ResourceQuota() if record is None else ResourceQuota.from_json(record)
 
@@ -363,7 +369,7 @@ class Quotas:
         await self._metadata.put(_DEFAULT, encode(quota.to_json()))
 
     async def set_for(self, bundle: str) -> ResourceQuota | None:
-        """None: the bundle has no quota of its own.
+        """Returns the quota that was set for a bundle; None: it has none of its own.
 
         :raises MetadataFailure: the record is not valid JSON
         """

@@ -87,7 +87,9 @@ class UsageHistory:
         self.usage: dict[str, float] = {}
 
     def add(self, broker_id: str, now: float, history: float, *, anew: bool = False) -> float:
-        """:param history: the weight of the previous value
+        """Adds a measurement of a broker; returns its smoothed usage.
+
+        :param history: the weight of the previous value
 
         :param anew: ignore the previous value
         """

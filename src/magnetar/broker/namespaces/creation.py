@@ -96,7 +96,10 @@ class TopicCreation:
         return index >= await self._namespaces.partitions_now(name.base)
 
     async def check_not_deleted(self, name: TopicName) -> None:
-        """:raises TopicNotFound: it is a partition of a topic that is being deleted"""
+        """Checks that a topic is not a partition of a topic whose deletion is in progress.
+
+        :raises TopicNotFound: it is a partition of a topic that is being deleted
+        """
         if name.partition_index >= 0 and await self._namespaces.is_being_deleted(name.base):
             raise TopicNotFound(f"Topic {name.base} is being deleted")
 

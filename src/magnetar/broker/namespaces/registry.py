@@ -33,7 +33,10 @@ class Namespaces:
         self._partitions = MetadataCache(metadata, _PARTITIONED, self._count, most=_MAX_KNOWN)
 
     async def check(self, namespace: NamespaceName) -> None:
-        """:raises NamespaceNotFound: the namespace does not exist"""
+        """Checks that a namespace exists.
+
+        :raises NamespaceNotFound: the namespace does not exist
+        """
         if heartbeat_of(namespace) is not None:
             return
         await self._existing.get(f"{POLICIES}/{namespace.path}")
@@ -66,7 +69,10 @@ class Namespaces:
     async def create_partitioned(
         self, topic: TopicName, partitions: int, properties: Mapping[str, str]
     ) -> None:
-        """:raises AlreadyExists: a partitioned topic of that name exists"""
+        """Creates the record of a partitioned topic.
+
+        :raises AlreadyExists: a partitioned topic of that name exists
+        """
         value: dict[str, object] = {"partitions": partitions, "deleted": False}
         if properties:
             value["properties"] = dict(properties)

@@ -136,7 +136,9 @@ class ServingClusters:
         return OtherCluster(cluster, *(text(record.get(field) or "") or None for field in fields))
 
     async def check(self, namespace: NamespaceName) -> None:
-        """:raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
+        """Checks that the local cluster serves a namespace.
+
+        :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
 
         :raises ServedElsewhere: a peer serves it
         :raises NamespaceNotFound: the namespace does not exist

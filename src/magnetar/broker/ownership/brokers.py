@@ -303,7 +303,7 @@ class Leadership:
 
     @property
     def leader_id(self) -> str | None:
-        """None if there is no leader, or the leader is not known."""
+        """Returns the id of the leader; None: there is none, or it is not known."""
         return self._leader_id
 
     def leader(self) -> BrokerRecord | None:

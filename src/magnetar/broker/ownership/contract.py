@@ -106,7 +106,10 @@ class Asked(Enum):
 
 class Ownership(Protocol):
     def check_serving(self) -> None:
-        """:raises ServiceNotReady: this broker cannot own bundles now"""
+        """Checks that this broker can own bundles.
+
+        :raises ServiceNotReady: this broker cannot own bundles now
+        """
         ...
 
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:

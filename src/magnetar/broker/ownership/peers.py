@@ -46,7 +46,10 @@ class PeerAnswer:
     """The target of a redirect; empty if there is none."""
 
     def json(self) -> Any:
-        """:raises ValueError: the body is not JSON"""
+        """Returns the body as a JSON value.
+
+        :raises ValueError: the body is not JSON
+        """
         return json.loads(self.body) if self.body else None
 
 
@@ -61,7 +64,9 @@ class PeerAdmin(Protocol):
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> PeerAnswer:
-        """:param path: absolute, encoded as in a URL
+        """Sends an HTTP request to another broker, and returns its answer.
+
+        :param path: absolute, encoded as in a URL
 
         :param body: JSON
         :raises ServiceNotReady: the broker does not answer, or not in time

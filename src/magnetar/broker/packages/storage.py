@@ -227,7 +227,10 @@ def encode_record(record: PackageRecord) -> bytes:
 
 
 def decode_record(value: bytes, path: str) -> PackageRecord:
-    """:raises MetadataFailure: the value is not a package's record"""
+    """Returns the record of a package.
+
+    :raises MetadataFailure: the value is not a package's record
+    """
     try:
         found = json.loads(value)
         told = found.pop("metadata")

@@ -101,7 +101,10 @@ class NamespaceRecords:
         return await read(self._metadata, f"{POLICIES}/{name.path}") is not None
 
     async def get(self, name: NamespaceName) -> Record:
-        """:raises NamespaceNotFound: the namespace does not exist"""
+        """Returns the policies of a namespace.
+
+        :raises NamespaceNotFound: the namespace does not exist
+        """
         found = await read(self._metadata, f"{POLICIES}/{name.path}")
         if found is None:
             raise missing()
@@ -112,7 +115,9 @@ class NamespaceRecords:
         return await read(self._metadata, f"{LOCAL_POLICIES}/{name.path}") or {}
 
     async def create(self, name: NamespaceName, policies: Mapping[str, object]) -> None:
-        """:param policies: complete, with ``bundles``
+        """Creates a namespace with its policies.
+
+        :param policies: complete, with ``bundles``
 
         :raises AlreadyExists: the namespace exists
         :raises ConcurrentModification: concurrent attempts to create it keep failing
@@ -150,11 +155,17 @@ class NamespaceRecords:
         raise ConcurrentModification("Concurrent modification")
 
     async def change(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """:raises NamespaceNotFound: the namespace does not exist"""
+        """Changes the policies of a namespace; returns them.
+
+        :raises NamespaceNotFound: the namespace does not exist
+        """
         return await change(self._metadata, f"{POLICIES}/{name.path}", work, missing())
 
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """:raises NamespaceNotFound: the namespace does not exist"""
+        """Changes the local policies of a namespace; returns them.
+
+        :raises NamespaceNotFound: the namespace does not exist
+        """
         return await change(self._metadata, f"{LOCAL_POLICIES}/{name.path}", work, missing())
 
     async def set_migrated(self, name: NamespaceName, migrated: bool) -> None:
@@ -197,7 +208,10 @@ class NamespaceRecords:
             raise _below(name) from error
 
     async def check_nothing_below(self, name: NamespaceName) -> None:
-        """:raises PreconditionFailed: there are legacy namespaces below that name"""
+        """Checks that a namespace is not also the parent of others.
+
+        :raises PreconditionFailed: there are legacy namespaces below that name
+        """
         if await self._metadata.children(f"{POLICIES}/{name.path}"):
             raise _below(name)
 

@@ -58,7 +58,10 @@ def merged(above: Json, own: object) -> Json:
 
 
 def of_namespace(above: Json, policies: Json) -> Json:
-    """:raises MetadataFailure: the policies of the namespace are not in Pulsar's form"""
+    """Returns the offload policies of a namespace.
+
+    :raises MetadataFailure: the policies of the namespace are not in Pulsar's form
+    """
     own = dict(fields(policies.get("offload_policies") or {}))
     for old, name in _OLD_FIELDS.items():
         value = policies.get(old)

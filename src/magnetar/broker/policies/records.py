@@ -52,7 +52,10 @@ _POLICIES_OF_CLUSTER = "policies"
 
 
 def decode(node: Node) -> Record:
-    """:raises MetadataFailure: the value is not a JSON object"""
+    """Returns the JSON object in a node.
+
+    :raises MetadataFailure: the value is not a JSON object
+    """
     try:
         value = json.loads(node.value or b"{}")
     except (ValueError, RecursionError) as error:
@@ -141,25 +144,36 @@ class Tenants:
         return await self._metadata.children(POLICIES)
 
     async def get(self, name: str) -> Mapping[str, object]:
-        """:raises TenantNotFound: the tenant does not exist"""
+        """Returns the record of a tenant.
+
+        :raises TenantNotFound: the tenant does not exist
+        """
         found = await read(self._metadata, f"{POLICIES}/{name}")
         if found is None:
             raise _no_tenant()
         return found
 
     async def create(self, name: str, value: Mapping[str, object]) -> None:
-        """:raises AlreadyExists: the tenant exists"""
+        """Creates the record of a tenant.
+
+        :raises AlreadyExists: the tenant exists
+        """
         if not await create(self._metadata, f"{POLICIES}/{name}", value):
             raise AlreadyExists("Tenant already exist")
         self._tell(name)
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
-        """:raises TenantNotFound: the tenant does not exist"""
+        """Changes the record of a tenant.
+
+        :raises TenantNotFound: the tenant does not exist
+        """
         await change(self._metadata, f"{POLICIES}/{name}", work, _no_tenant())
         self._tell(name)
 
     async def delete(self, name: str) -> None:
-        """:raises TenantNotFound: the tenant does not exist
+        """Deletes the record of a tenant.
+
+        :raises TenantNotFound: the tenant does not exist
 
         :raises HasChildren: it has namespaces
         """
@@ -201,7 +215,10 @@ class ResourceGroupRecords:
         return await self._metadata.children(_GROUPS)
 
     async def get(self, name: str) -> Record:
-        """:raises NotFound: the group does not exist"""
+        """Returns the record of a resource group.
+
+        :raises NotFound: the group does not exist
+        """
         found = await read(self._metadata, f"{_GROUPS}/{name}")
         if found is None:
             raise _no_group()
@@ -218,7 +235,10 @@ class ResourceGroupRecords:
         await self.take()
 
     async def delete(self, name: str) -> None:
-        """:raises NotFound: the group does not exist"""
+        """Deletes the record of a resource group.
+
+        :raises NotFound: the group does not exist
+        """
         try:
             await self._metadata.delete(f"{_GROUPS}/{name}")
         except NodeMissing as error:
@@ -273,7 +293,10 @@ class Clusters:
         return await self._metadata.exists(f"{CLUSTERS}/{name}")
 
     async def get(self, name: str) -> Mapping[str, object]:
-        """:raises ClusterNotFound: the cluster does not exist"""
+        """Returns the record of a cluster.
+
+        :raises ClusterNotFound: the cluster does not exist
+        """
         found = await read(self._metadata, f"{CLUSTERS}/{name}")
         if found is None:
             raise _no_cluster()
@@ -296,12 +319,18 @@ class Clusters:
                 )
 
     async def create(self, name: str, value: Mapping[str, object]) -> None:
-        """:raises AlreadyExists: the cluster exists"""
+        """Creates the record of a cluster.
+
+        :raises AlreadyExists: the cluster exists
+        """
         if not await create(self._metadata, f"{CLUSTERS}/{name}", value):
             raise AlreadyExists("Cluster already exists")
 
     async def change(self, name: str, work: Callable[[Record], None]) -> None:
-        """:raises ClusterNotFound: the cluster does not exist"""
+        """Changes the record of a cluster.
+
+        :raises ClusterNotFound: the cluster does not exist
+        """
         await change(self._metadata, f"{CLUSTERS}/{name}", work, _no_cluster())
 
     async def policies(self, name: str) -> Mapping[str, object]:
@@ -331,7 +360,9 @@ class Clusters:
             await change(self._metadata, path, replace, _no_cluster())
 
     async def delete(self, name: str) -> None:
-        """:raises ClusterNotFound: the cluster does not exist
+        """Deletes the record of a cluster.
+
+        :raises ClusterNotFound: the cluster does not exist
 
         :raises PreconditionFailed: it has legacy namespaces, failure domains or isolation policies
         """

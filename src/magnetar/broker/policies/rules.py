@@ -73,7 +73,10 @@ def check_topic(
 
 
 def check_retention(retention: Retention) -> None:
-    """:raises InvalidRequest: a limit is below -1, or only one of them is 0"""
+    """Checks a retention policy.
+
+    :raises InvalidRequest: a limit is below -1, or only one of them is 0
+    """
     if retention.minutes < -1:
         raise InvalidRequest("Invalid retention policy: time limit must be >= -1")
     if retention.megabytes < -1:
@@ -87,7 +90,9 @@ def check_retention(retention: Retention) -> None:
 
 
 def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
-    """:raises InvalidRequest: the quorums do not fit together
+    """Checks a persistence policy.
+
+    :raises InvalidRequest: the quorums do not fit together
 
     :raises PreconditionFailed: more copies than the ledger store keeps
     """

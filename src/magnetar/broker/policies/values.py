@@ -19,14 +19,20 @@ QUOTA_TYPES = (STORAGE_QUOTA, AGE_QUOTA)
 
 
 def whole(value: object) -> int:
-    """:raises MetadataFailure: the value is not a whole number"""
+    """Returns a JSON value that must be a whole number.
+
+    :raises MetadataFailure: the value is not a whole number
+    """
     if type(value) is not int:
         raise MetadataFailure(f"must be a whole number, not {value!r}")
     return value
 
 
 def number(value: Any) -> float:
-    """:raises MetadataFailure: the value is not a number"""
+    """Returns a JSON value that must be a number.
+
+    :raises MetadataFailure: the value is not a number
+    """
     # Python's parser also accepts NaN and whole numbers of any length.
     if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:
         raise MetadataFailure(f"must be a number, not {value!r}")
@@ -34,28 +40,40 @@ def number(value: Any) -> float:
 
 
 def truth(value: object) -> bool:
-    """:raises MetadataFailure: the value is neither true nor false"""
+    """Returns a JSON value that must be true or false.
+
+    :raises MetadataFailure: the value is neither true nor false
+    """
     if type(value) is not bool:
         raise MetadataFailure(f"must be true or false, not {value!r}")
     return value
 
 
 def text(value: object) -> str:
-    """:raises MetadataFailure: the value is not a string"""
+    """Returns a JSON value that must be a string.
+
+    :raises MetadataFailure: the value is not a string
+    """
     if not isinstance(value, str):
         raise MetadataFailure(f"must be a string, not {value!r}")
     return value
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """:raises MetadataFailure: the value is not a list of strings"""
+    """Returns a JSON value that must be a list of strings.
+
+    :raises MetadataFailure: the value is not a list of strings
+    """
     if not isinstance(value, list):
         raise MetadataFailure(f"must be a list, not {value!r}")
     return tuple(text(item) for item in value)
 
 
 def fields(value: object) -> Json:
-    """:raises MetadataFailure: the value is not an object"""
+    """Returns a JSON value that must be an object.
+
+    :raises MetadataFailure: the value is not an object
+    """
     if not isinstance(value, dict):
         raise MetadataFailure(f"must be an object, not {value!r}")
     return value

@@ -142,7 +142,9 @@ class ProducerTopic(Protocol):
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """:raises TopicTerminated: the topic is terminated
+        """Publishes entries of a producer to the topic.
+
+        :raises TopicTerminated: the topic is terminated
 
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
         """
@@ -153,7 +155,10 @@ class ProducerTopic(Protocol):
         ...
 
     def check_open(self) -> None:
-        """:raises ServiceNotReady: the topic is closing or lost; the client looks it up again"""
+        """Checks that the topic accepts requests.
+
+        :raises ServiceNotReady: the topic is closing or lost; the client looks it up again
+        """
         ...
 
     def takes_announcements_of(self, producer: Producer) -> bool:

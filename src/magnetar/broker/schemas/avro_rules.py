@@ -90,7 +90,9 @@ def _equal_fields(one: AvroField, other: AvroField, seen: set[tuple[int, int]]) 
 
 
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
-    """:param before: the versions that ``new`` must be compatible with
+    """Checks that a definition is compatible with earlier versions.
+
+    :param before: the versions that ``new`` must be compatible with
 
     :raises IncompatibleSchema: ``strategy`` does not let ``new`` follow them
     """

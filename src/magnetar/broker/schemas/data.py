@@ -96,7 +96,10 @@ def version_bytes(version: int) -> bytes:
 
 
 def version_from_bytes(data: bytes) -> int:
-    """:raises InvalidSchemaData: the data is not the eight bytes of a version"""
+    """Returns the number of a schema version.
+
+    :raises InvalidSchemaData: the data is not the eight bytes of a version
+    """
     if not data:
         raise InvalidSchemaData("Empty schema version")
     if len(data) != 8:

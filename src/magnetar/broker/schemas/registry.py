@@ -172,7 +172,9 @@ class SchemaRegistry:
     # Checking
 
     async def check_consumer(self, schema_id: str, schema: SchemaData, strategy: str) -> None:
-        """:raises IncompatibleSchema: a consumer with that schema cannot read the topic, or the topic has no
+        """Checks that a consumer with a schema can read the topic.
+
+        :raises IncompatibleSchema: a consumer with that schema cannot read the topic, or the topic has no
             schema
 
         :raises InvalidSchemaData: the schema is invalid

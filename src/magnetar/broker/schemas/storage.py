@@ -217,7 +217,10 @@ def encode_schema(schema_id: str, schema: StoredSchema, index: Sequence[IndexEnt
 
 
 def decode_schema(entry: bytes, version: int, where: str) -> StoredSchema:
-    """:raises MetadataFailure: the entry is not a schema"""
+    """Returns the schema in an entry.
+
+    :raises MetadataFailure: the entry is not a schema
+    """
     try:
         info = pb.SchemaInfo.FromString(pb.SchemaEntry.FromString(entry).schema_data)
     except DecodeError as error:

@@ -278,7 +278,9 @@ class TopicBoard:
     # Showing
 
     def page(self, listed: Listed, first: int, count: int) -> Mapping[str, object]:
-        """:param first: the number of lines before the page
+        """Returns a page of the list of topics.
+
+        :param first: the number of lines before the page
 
         :param count: at most :data:`MOST_LINES`
         """

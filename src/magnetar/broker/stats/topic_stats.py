@@ -133,7 +133,10 @@ def _key_shared_subscription(dispatcher: object) -> Json:
 
 
 def consumer_stats(consumer: AnyConsumer, now: ConsumerMetrics, dispatcher: AnyDispatcher | None) -> Json:
-    """:param dispatcher: the dispatcher of its subscription"""
+    """Returns ``ConsumerStats``.
+
+    :param dispatcher: the dispatcher of its subscription
+    """
     return {
         **consumer_json(now),
         "chunkedMessageRate": 0.0,

@@ -94,7 +94,10 @@ class BaseSubscription(ABC):
     # Consumers that join and leave
 
     def check_type(self, kind: SubscriptionType) -> None:
-        """:raises ConsumerBusy: consumers of another type are connected"""
+        """Checks that a consumer of a type may join.
+
+        :raises ConsumerBusy: consumers of another type are connected
+        """
         if self.consumers and self.type is not None and kind is not self.type:
             raise ConsumerBusy(
                 f"Subscription is of different type. Active subscription type of '{self.type.name}' is "
@@ -142,7 +145,9 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def add(self, consumer: AnyConsumer, kind: SubscriptionType, max_consumers: int) -> None:
-        """:param max_consumers: 0 for no limit
+        """Adds a consumer to the subscription.
+
+        :param max_consumers: 0 for no limit
 
         :raises ConsumerBusy: the subscription is exclusive and taken, of another type, or full
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress: the client retries

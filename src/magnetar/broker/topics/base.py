@@ -248,7 +248,10 @@ class BaseTopic(ABC, Generic[S]):
         self.refusals.note(kind, text, self.clock.wall_ms())
 
     def check_open(self) -> None:
-        """:raises ServiceNotReady: the topic is closing or lost; the client looks it up again"""
+        """Checks that the topic accepts requests.
+
+        :raises ServiceNotReady: the topic is closing or lost; the client looks it up again
+        """
         if self.closing or self.fenced:
             raise ServiceNotReady("Topic is temporarily unavailable")
 

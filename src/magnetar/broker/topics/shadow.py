@@ -106,7 +106,10 @@ class ShadowTopic(Topic):
             self.on_failed(refused, PersistenceFailure("the ledger of the source topic is not known yet"))
 
     async def terminate(self) -> Position:
-        """:raises NotAllowed: always"""
+        """Refuses to terminate a shadow topic.
+
+        :raises NotAllowed: always
+        """
         raise NotAllowed(f"{self.name} is a shadow topic: terminate its source {self.source} instead")
 
     def _let_go(self) -> None:

@@ -124,7 +124,10 @@ class Subscriptions(dict[str, S], ABC):
         """
 
     def check_consumers_of(self, address: str) -> None:
-        """:raises ConsumerBusy: too many consumers are connected from that host"""
+        """Checks that one more consumer may connect from an address.
+
+        :raises ConsumerBusy: too many consumers are connected from that host
+        """
         cap = _present(self._topic).settings.max_same_address_consumers
         consumers = (consumer.address for each in self.values() for consumer in each.consumers)
         if cap and of_host(address, consumers) >= cap:

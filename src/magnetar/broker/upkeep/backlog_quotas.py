@@ -395,7 +395,10 @@ class StorageGate:
         self._reason = ""
 
     def check_producer(self, topic: AnyTopic) -> None:
-        """:raises QuotaExceeded: storage is full"""
+        """Checks that the disk has room for the messages of a producer.
+
+        :raises QuotaExceeded: storage is full
+        """
         if self._reason and isinstance(topic, Topic):
             self.refused += 1
             topic.hindered(Hindrance.STORAGE_FULL, self._reason)

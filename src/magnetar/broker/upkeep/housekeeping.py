@@ -223,7 +223,9 @@ class Upkeep:
         )
 
     async def check_producer(self, topic: AnyTopic) -> None:
-        """:raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
+        """Checks that neither a quota nor a full disk prevents a producer.
+
+        :raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
 
         :raises QuotaExceededHold: as before, and the policy is to let the producer wait
         """

@@ -157,7 +157,9 @@ class SchemaFlag:
     """Encodes a text; None: contents are sent unchanged."""
 
     def encoded(self, data: bytes, what: str) -> bytes:
-        """:param what: description of the data, for errors
+        """Returns the message that a flag describes, as bytes.
+
+        :param what: description of the data, for errors
 
         :raises Refused: the data do not match the schema
         """

@@ -89,7 +89,10 @@ def encrypt(key: ec.EllipticCurvePublicKey, content: bytes) -> bytes:
 
 
 def decrypt(key: ec.EllipticCurvePrivateKey, encrypted: bytes) -> bytes:
-    """:raises NotForThisKey: the content was encrypted for another key"""
+    """Returns the decrypted content.
+
+    :raises NotForThisKey: the content was encrypted for another key
+    """
     size = 1 + 2 * ((key.curve.key_size + 7) // 8)
     point, combined, mac = encrypted[:size], encrypted[size:-_MAC_BYTES], encrypted[-_MAC_BYTES:]
     try:

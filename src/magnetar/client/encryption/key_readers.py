@@ -38,11 +38,17 @@ class CryptoKeyReader:
         self._private = private_key_path
 
     def public_key(self, name: str) -> bytes:
-        """:raises CryptoError: the key is not set, or cannot be read"""
+        """Returns the public key of that name, in PEM.
+
+        :raises CryptoError: the key is not set, or cannot be read
+        """
         return _read(self._public, "public", name)
 
     def private_key(self, name: str) -> bytes:
-        """:raises CryptoError: the key is not set, or cannot be read"""
+        """Returns the private key of that name, in PEM.
+
+        :raises CryptoError: the key is not set, or cannot be read
+        """
         return _read(self._private, "private", name)
 
 

@@ -98,7 +98,10 @@ class Bookies:
         self._closed = False
 
     async def start(self) -> None:
-        """:raises MetadataUnavailable: the registered bookies are not known"""
+        """Begins to follow the registered bookies.
+
+        :raises MetadataUnavailable: the registered bookies are not known
+        """
         self._metadata.listen(self._available, self._changed)
         self._metadata.listen_session(self._session_changed)
         # The listeners above record what is stale by then.

@@ -100,7 +100,9 @@ def add_head(key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
 
 
 def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: bytes = b"") -> bytes:
-    """:param entry_id: -1: the last entry that the bookie has
+    """Returns a request to read one entry.
+
+    :param entry_id: -1: the last entry that the bookie has
 
     :param key: the master key, if the flags fence
     """

@@ -138,7 +138,10 @@ def _empty() -> pb.LedgerMetadataFormat:
 
 
 def decoded(data: bytes, path: str) -> LedgerRecord:
-    """:raises DataDamaged: the value is not the metadata of a ledger, or of an unknown version"""
+    """Returns the metadata of a ledger.
+
+    :raises DataDamaged: the value is not the metadata of a ledger, or of an unknown version
+    """
     line, newline, body = data[:_MAX_LINE].partition(b"\n")
     if not newline or not line.startswith(_LINE):
         raise DataDamaged(f"{path} is not the metadata of a ledger")

@@ -133,7 +133,9 @@ class LedgerRecords:
             return await self._new_id()
 
     async def read(self, ledger_id: int) -> Versioned:
-        """:raises NoSuchLedger: the ledger was never created, or was deleted
+        """Returns the metadata of a ledger with their version.
+
+        :raises NoSuchLedger: the ledger was never created, or was deleted
 
         :raises DataDamaged: the value is not the metadata of a ledger
         """

@@ -46,7 +46,10 @@ class RackTable:
         self._follower: Follower | None = None
 
     async def start(self) -> None:
-        """:raises MetadataError: the table cannot be read"""
+        """Reads the table, and begins to follow its changes.
+
+        :raises MetadataError: the table cannot be read
+        """
         self._follower = Follower(self._io, self._metadata, self._path, "racks of bookies", self._read)
         await self._read()
 

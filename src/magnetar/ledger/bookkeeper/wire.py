@@ -77,7 +77,9 @@ def add_head(ledger_id: int, entry_id: int, key: bytes, body_bytes: int, flags: 
 def read_request(
     number: int, ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: bytes = b""
 ) -> bytes:
-    """:param entry_id: -1: the last entry that the bookie has
+    """Returns a request to read one entry.
+
+    :param entry_id: -1: the last entry that the bookie has
 
     :param key: the master key, if the flags fence
     """
@@ -115,7 +117,10 @@ def disk_space(bodies: list[bytes]) -> DiskSpace:
 
 
 def answer_reader(limit: int = 2 * MAX_FRAME_BYTES) -> AnswerReader:
-    """:param limit: bytes of the largest frame, its length included"""
+    """Returns a reader of answers in this wire format.
+
+    :param limit: bytes of the largest frame, its length included
+    """
     return AnswerReader(limit, decode=_answer, least=_LEAST_ANSWER)
 
 

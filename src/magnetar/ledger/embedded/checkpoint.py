@@ -146,7 +146,10 @@ def encode_checkpoint(checkpoint: Checkpoint, rows: CheckpointRows) -> list[byte
 
 
 def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
-    """:raises DataDamaged: the checksum does not match"""
+    """Returns the checkpoint in a file.
+
+    :raises DataDamaged: the checksum does not match
+    """
     if len(data) < _HEADER.size:
         raise DataDamaged(f"{path}: shorter than a checkpoint's header")
     magic, version, checksum, length = _HEADER.unpack_from(data)

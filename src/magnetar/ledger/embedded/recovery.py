@@ -76,7 +76,10 @@ class LogReplay:
     _open: list[File] = field(default_factory=list)
 
     def run(self) -> None:
-        """:raises DataDamaged: acknowledged bytes do not read back; names file, offset and ledgers"""
+        """Replays the log.
+
+        :raises DataDamaged: acknowledged bytes do not read back; names file, offset and ledgers
+        """
         self.sequence = self.checkpoint.log_sequence
         segments = self._tail_segments()
         stop_segment = 0

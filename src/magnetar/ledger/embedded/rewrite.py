@@ -47,7 +47,10 @@ class LiveRun(NamedTuple):
     checksum: int
 
     def read(self) -> bytes:
-        """:raises RunDamaged: the body does not match its checksum"""
+        """Returns the body of the run.
+
+        :raises RunDamaged: the body does not match its checksum
+        """
         body = self.source.read(self.body_length, self.body_at)
         if not body_is_whole(body, 0, self.body_length, self.checksum):
             raise RunDamaged(self)

@@ -108,7 +108,10 @@ def _text(text: str) -> bytes:
 
 
 def decode_header(entry: bytes, where: str) -> Header:
-    """:raises DataDamaged: the entry is not one of a journal, or a newer release wrote it"""
+    """Returns the header of an entry.
+
+    :raises DataDamaged: the entry is not one of a journal, or a newer release wrote it
+    """
     if len(entry) < _HEADER.size or entry[:4] != _MAGIC:
         raise DataDamaged(f"{where} is not an entry of a metadata journal")
     _, version, kind, complete, metadata_id, generation, nodes, checksum = _HEADER.unpack_from(entry)
@@ -120,7 +123,10 @@ def decode_header(entry: bytes, where: str) -> Header:
 
 
 def decode_record(entry: bytes, where: str) -> Record:
-    """:raises DataDamaged: the entry is not one of a journal"""
+    """Returns the record in an entry.
+
+    :raises DataDamaged: the entry is not one of a journal
+    """
     header = decode_header(entry, where)
     reader = _Reader(entry, _HEADER.size)
     try:

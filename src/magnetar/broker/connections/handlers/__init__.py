@@ -149,7 +149,10 @@ TABLE: dict[int, Command] = {
 
 
 def handle(connection: Connection, command: BaseCommand) -> None:
-    """:raises FrameError: only brokers send that command, or it is unknown"""
+    """Handles one command of the client.
+
+    :raises FrameError: only brokers send that command, or it is unknown
+    """
     row = TABLE.get(command.type)
     if row is None:
         raise FrameError(f"{BaseCommand.Type.Name(command.type)} must not be sent to a broker")

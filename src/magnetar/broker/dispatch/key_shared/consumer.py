@@ -120,7 +120,10 @@ AnyKeyed = KeyedConsumer[ConsumerSubscription]
 
 
 def keyed(consumer: AnyConsumer) -> AnyKeyed:
-    """:raises TypeError: the consumer was not made for a Key_Shared subscription"""
+    """Returns the consumer as a member of a Key_Shared subscription.
+
+    :raises TypeError: the consumer was not made for a Key_Shared subscription
+    """
     if not isinstance(consumer, KeyedConsumer):
         raise TypeError(f"consumer {consumer.name!r} has no slots: make a KeyedConsumer")
     return consumer

@@ -30,7 +30,10 @@ class KeyRanges(Protocol):
     """How hashes become slots (``magnetar.protocol.hot_keys``)."""
 
     def add(self, member: KeyedMember) -> None:
-        """:raises ConsumerAssignFailure: no slots are left for it, or its ranges are taken"""
+        """Adds a consumer, and gives it slots.
+
+        :raises ConsumerAssignFailure: no slots are left for it, or its ranges are taken
+        """
         ...
 
     def remove(self, member: KeyedMember) -> None: ...
@@ -38,7 +41,10 @@ class KeyRanges(Protocol):
 
 
 def key_ranges(mode: KeySharedMode, points: int) -> KeyRanges:
-    """:param points: the number of points of each consumer on the ring; 0: no ring, ranges are halved"""
+    """Returns a new division of the slots.
+
+    :param points: the number of points of each consumer on the ring; 0: no ring, ranges are halved
+    """
     if mode is KeySharedMode.STICKY:
         return StickyRanges()
     return HashRing(points) if points else HalvedRanges()

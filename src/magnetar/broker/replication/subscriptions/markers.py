@@ -88,7 +88,10 @@ def encode_snapshot(snapshot: TakenSnapshot) -> bytes:
 
 
 def decode_snapshot(payload: bytes) -> TakenSnapshot:
-    """:raises EntryError: the payload is not a snapshot"""
+    """Returns the snapshot in the payload of a marker.
+
+    :raises EntryError: the payload is not a snapshot
+    """
     found = parse_message(Snapshot(), payload, "snapshot")
     remote = {each.cluster: _position(each.message_id) for each in found.clusters}
     return TakenSnapshot(found.snapshot_id, _position(found.local_message_id), remote)
