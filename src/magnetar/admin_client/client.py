@@ -341,7 +341,7 @@ class AdminClient:
         return list(self._http.ask("GET", f"/admin/v2/brokers/{quote(cluster, safe='')}"))
 
     def health_check(self) -> None:
-        """Returns when the broker has published and read a message."""
+        """Waits until the broker has published and read a message."""
         self._http.ask("GET", "/admin/v2/brokers/health")
 
 

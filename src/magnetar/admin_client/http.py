@@ -25,7 +25,7 @@ JSON_TYPE = "application/json"
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
 _MOST_REFUSAL = 65_536
-"""Bytes of an error answer to a request for events."""
+"""The most bytes that are read of an error answer to a request for events."""
 _WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
 """Matches the texts of a ``Warning`` header, which are in quotes."""
 _CHUNK = 256 * 1024
@@ -39,7 +39,7 @@ class _NotReached(CannotConnect):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A body that is too large for memory."""
+    """A request body that is sent in pieces, because it may be too large for memory."""
 
     length: int
     pieces: Callable[[], Iterator[bytes]]

@@ -1,4 +1,5 @@
-"""``magnetar check FILE`` and ``magnetar doctor``: check a configuration and the machine without a start."""
+"""``magnetar check FILE`` and ``magnetar doctor``: check a configuration and the machine without starting a
+broker."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         *("-cmscp", "--configuration-metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="the same for the configuration store (as --metadata-store-config-path)",
+        help="properties file of ZooKeeper's Java client for the configuration store",
     )
     parser.add_argument(
         "--zookeeper-password",

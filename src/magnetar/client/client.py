@@ -83,13 +83,19 @@ class Client:
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
         if connections_per_broker < 1:
-            raise InvalidConfiguration("connections_per_broker must be above 0")
+            raise InvalidConfiguration(
+                f"connections_per_broker must be above 0, not {connections_per_broker}"
+            )
         if not 0 < initial_backoff_interval_ms <= max_backoff_interval_ms:
             raise InvalidConfiguration(
-                "back-off intervals must be above 0, and the longest must not be below the first"
+                "back-off intervals must be above 0, and the longest must not be below the first, not "
+                f"{initial_backoff_interval_ms} and {max_backoff_interval_ms} ms"
             )
         if not 0 <= partitions_update_interval_seconds < float("inf"):
-            raise InvalidConfiguration("partitions_update_interval_seconds must be 0 or more")
+            raise InvalidConfiguration(
+                "partitions_update_interval_seconds must be 0 or more, not "
+                f"{partitions_update_interval_seconds}"
+            )
         services = parse_service_url(service_url)
         named = (tls_certificate_file_path, tls_private_key_file_path, tls_trust_certs_file_path)
         tls = TlsOptions(

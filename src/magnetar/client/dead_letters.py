@@ -38,7 +38,7 @@ class DeadLetterPolicy:
         :raises InvalidConfiguration: the limit of redeliveries is not above 0
         """
         if self.max_redeliver_count < 1:
-            raise InvalidConfiguration("max_redeliver_count must be above 0")
+            raise InvalidConfiguration(f"max_redeliver_count must be above 0, not {self.max_redeliver_count}")
 
 
 class Sending(Protocol):

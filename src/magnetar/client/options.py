@@ -65,7 +65,7 @@ class ProducerOptions:
             "batching_max_publish_delay_ms",
         ):
             if getattr(self, name) <= 0:
-                raise InvalidConfiguration(f"{name} must be above 0")
+                raise InvalidConfiguration(f"{name} must be above 0, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,14 @@ class ConsumerOptions:
         :raises InvalidConfiguration: an option is out of range
         """
         if self.receiver_queue_size < 0 or self.ack_group_size < 1:
-            raise InvalidConfiguration("receiver_queue_size must be 0 or more, ack_group_size above 0")
+            raise InvalidConfiguration(
+                "receiver_queue_size must be 0 or more, and ack_group_size above 0, not "
+                f"{self.receiver_queue_size} and {self.ack_group_size}"
+            )
         if self.max_pending_chunked_message < 1:
-            raise InvalidConfiguration("max_pending_chunked_message must be above 0")
+            raise InvalidConfiguration(
+                f"max_pending_chunked_message must be above 0, not {self.max_pending_chunked_message}"
+            )
         if self.expire_time_of_incomplete_chunked_message_ms < 0:
             raise InvalidConfiguration("expire_time_of_incomplete_chunked_message_ms must be 0 or more")
         if self.unacked_messages_timeout_ms < 0:

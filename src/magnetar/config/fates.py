@@ -1,4 +1,4 @@
-"""The effect of each setting of a file, without a start."""
+"""Finds the effect of each setting in a configuration file without starting a broker."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ PAUSE_SECONDS = 0.004
 
 
 class Slice:
-    """The slice in progress.
+    """One slice of background work while it runs: its length so far.
 
     :param kind: its name among the slices
     """
@@ -112,7 +112,7 @@ async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause:
 
 
 async def next_turn(io: Io, pause: float = 0.0) -> None:
-    """Returns when the next slice may begin: in a later turn of the loop that has no other slice.
+    """Waits until the next slice may begin: in a later turn of the loop that has no other slice.
 
     So a hundred works at the same time block the loop no longer at a stretch than one of them.
 

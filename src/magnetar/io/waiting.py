@@ -107,7 +107,7 @@ class InProgress:
             self._idle = None
 
     async def none(self) -> None:
-        """Returns when no operation is in progress."""
+        """Waits until no operation is in progress."""
         while self._count:
             if self._idle is None:
                 self._idle = self._loop.create_future()
@@ -177,7 +177,7 @@ class SharedRuns:
         self._next: dict[Hashable, Task[Failure | None]] = {}
 
     async def run(self, kind: Hashable, work: Callable[[], Awaitable[None]]) -> None:
-        """Returns when a run has ended that began after this call.
+        """Waits until a run has ended that began after this call.
 
         :param kind: callers with the same kind share runs
         :param work: the run; not called if the caller shares another caller's run

@@ -177,7 +177,10 @@ class AcknowledgedState:
         return sorted(self.batches.items())[:limit]
 
     def check(self) -> None:
-        """:raises BrokenInvariant: something at or below the mark-delete position is kept, or kept twice"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: something at or below the mark-delete position is kept, or kept twice
+        """
         for ledger_id, ranges in self.ranges.items():
             must(not ranges.is_empty(), "ledger", ledger_id, "has ranges without entries")
             start = next(iter(ranges.in_order()))[0]

@@ -118,7 +118,10 @@ class AppendQueue:
         self.written.clear()
 
     def check(self, name: str, durable: Position) -> None:
-        """:raises BrokenInvariant: the written appends do not follow ``durable`` in order"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: the written appends do not follow ``durable`` in order
+        """
         after = durable
         for append in self.written:
             where = (append.ledger_id, append.first_entry_id)

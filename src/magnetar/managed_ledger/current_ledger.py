@@ -135,7 +135,10 @@ class CurrentLedger:
         )
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a count is negative"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: a count is negative
+        """
         must(self.entries >= 0 and self.size >= 0, self._name, "appended less than nothing")
 
 

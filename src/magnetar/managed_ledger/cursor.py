@@ -384,7 +384,7 @@ class Cursor:
             self.storage.changed()
 
     async def flush(self) -> None:
-        """Returns when the present state is durable."""
+        """Waits until the present state is durable."""
         if self.storage is not None:
             await self.storage.flush()
 
@@ -437,7 +437,10 @@ class Cursor:
         return self._owner.ledgers.after(self.state.mark_delete)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: its positions do not fit the ledgers"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: its positions do not fit the ledgers
+        """
         self.state.check()
         marked, ledgers = self.state.mark_delete, self._owner.ledgers
         must(self.read_position > marked, self.name, "reads", self.read_position, "and consumed", marked)

@@ -122,7 +122,7 @@ class Rolling:
         self.writer_fenced = False
 
     async def ended(self) -> None:
-        """Returns when no roll is in progress."""
+        """Waits until no roll is in progress."""
         while self._task is not None:
             await finished(self._io.loop, self._task)
 

@@ -155,7 +155,10 @@ class EntryCache:
         return sum(size for _, size in self._buffers.values()), sum(run.count for run in runs)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: its counts differ from what is cached, or a buffer is kept for nothing"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: its counts differ from what is cached, or a buffer is kept for nothing
+        """
         now, found = (self.used_bytes, self.entries), self._counted()
         must(now == found, "the entry cache counts (bytes, entries)", now, "and keeps", found)
         leases: dict[int, int] = {}
@@ -285,7 +288,10 @@ class LedgerCache:
             self.drop_ledger(ledger_id)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a run is not where it is looked for, or entries are cached twice"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: a run is not where it is looked for, or entries are cached twice
+        """
         for ledger_id, slots in self._slots.items():
             next_id = 0
             for first, slot in zip(self._firsts[ledger_id], slots, strict=True):

@@ -162,7 +162,10 @@ class ManagedLedger:
         return self._current.made_ms
 
     def check(self) -> None:
-        """:raises BrokenInvariant: its appends, ledgers and cursors are inconsistent"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: its appends, ledgers and cursors are inconsistent
+        """
         name, last, before = self.name, self.last_confirmed, self._checked_confirmed
         must(last >= before, name, "went back from", before, "to", last)
         self._checked_confirmed = last

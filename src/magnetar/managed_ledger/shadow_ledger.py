@@ -136,7 +136,7 @@ class ShadowLedger(ManagedLedger):
             self.changed()
 
     async def followed(self) -> None:
-        """Returns when the record of the source is not being read."""
+        """Waits until the record of the source is not being read."""
         while self._following is not None:
             await finished(self._io_loop, self._following)
 

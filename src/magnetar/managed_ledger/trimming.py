@@ -185,6 +185,6 @@ class Trimmer:
             self._owner.fenced()
 
     async def settle(self) -> None:
-        """Returns when no trimming is in progress."""
+        """Waits until no trimming is in progress."""
         while self._running is not None:
             await finished(self._io.loop, self._running)

@@ -54,9 +54,9 @@ class DigestClient:
         asked = _directives(challenge)
         nonce = asked.get("nonce", "")
         if not nonce or asked.get("algorithm") != "md5-sess":
-            raise DigestRefused("its challenge is none of DIGEST-MD5")
+            raise DigestRefused("its challenge is not a valid DIGEST-MD5 challenge")
         if "auth" not in asked.get("qop", "auth").split(","):
-            raise DigestRefused(f"it wants qop={asked['qop']}, and there is qop=auth only")
+            raise DigestRefused(f"it requires qop={asked['qop']}, but only qop=auth is supported")
         credentials, realm = self._credentials, asked.get("realm", "")
         secret = md5(
             b":".join(map(_hashed_form, (credentials.username, realm, credentials.password))),
@@ -83,22 +83,22 @@ class DigestClient:
         """
         told = _directives(answer).get("rspauth", "")
         if not self._expected or not hmac.compare_digest(told.encode(), self._expected.encode()):
-            raise DigestRefused("it does not prove that it knows the password, too")
+            raise DigestRefused("it did not prove that it knows the password")
 
 
 def _directives(data: bytes) -> Mapping[str, str]:
     if len(data) > MAX_CHALLENGE_BYTES:
-        raise DigestRefused(f"it says {len(data)} bytes, where {MAX_CHALLENGE_BYTES} are the most")
+        raise DigestRefused(f"its challenge has {len(data)} bytes, above the limit of {MAX_CHALLENGE_BYTES}")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise DigestRefused("what it says is no text") from error
+        raise DigestRefused("what it sent is not UTF-8 text") from error
     found: dict[str, str] = {}
     at = 0
     while at < len(text):
         match = _DIRECTIVE.match(text, at)
         if match is None or match.end() == at:
-            raise DigestRefused("what it says is none of DIGEST-MD5")
+            raise DigestRefused("what it sent is not a valid DIGEST-MD5 challenge")
         name, quoted, plain = match.groups()
         # A server may offer several realms: the first one is used.
         found.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))

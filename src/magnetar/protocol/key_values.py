@@ -94,7 +94,7 @@ def split(data: bytes) -> tuple[bytes | None, bytes | None]:
     position = 0
     for _ in range(2):
         if position + 4 > len(data):
-            raise ValueError("it ends before its second part")
+            raise ValueError("the key and value are truncated: one of their lengths is missing")
         size = int.from_bytes(data[position : position + 4], "big", signed=True)
         position += 4
         if size == _NONE:

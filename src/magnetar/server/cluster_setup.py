@@ -123,7 +123,7 @@ def _compare(path: str, there: Mapping[str, object], wanted: Mapping[str, object
     strange = [key for key in wanted if key in there and there[key] != wanted[key]]
     if strange:
         told = ", ".join(f"{key} {there[key]!r}, not {wanted[key]!r}" for key in strange)
-        raise SetupContradicts(f"{path} already exists with {told}")
+        raise SetupContradicts(f"{path} already exists with other values: {told}")
 
 
 async def _make_json(

@@ -88,7 +88,8 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
 async def serve_until_signal(
     loop: asyncio.AbstractEventLoop, start: Coroutine[object, None, S], say: Callable[[S], None]
 ) -> int:
-    """Starts, announces it, and stops at the first signal, also during the start. Returns the exit code.
+    """Runs ``start``, announces its result with ``say``, and stops at the first signal, also during the
+    start. Returns the exit code.
 
     :raises Exception: an error of ``start``
     """

@@ -40,7 +40,7 @@ def message(version: bytes = b"") -> Message:
         (TopicNotFound("none"), ""),
         (AuthorizationError("not you"), "AuthorizationError: not you"),
         (TopicSchema("AVRO", b"{"), "the newest version of the schema are not decoded"),
-        (TopicSchema("KEY_VALUE", b"a"), "it ends before its second part"),
+        (TopicSchema("KEY_VALUE", b"a"), "the key and value are truncated"),
         (TopicSchema("PROTOBUF", b"{}"), ""),
     ],
 )

@@ -46,15 +46,15 @@ def test_nothing_proves_anything_before_it_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("challenge", "why"),
     [
-        (b"", "none of DIGEST-MD5"),
-        (b"algorithm=md5-sess", "none of DIGEST-MD5"),
-        (b'nonce="x"', "none of DIGEST-MD5"),
-        (b'nonce="x",algorithm=md5', "none of DIGEST-MD5"),
+        (b"", "not a valid DIGEST-MD5 challenge"),
+        (b"algorithm=md5-sess", "not a valid DIGEST-MD5 challenge"),
+        (b'nonce="x"', "not a valid DIGEST-MD5 challenge"),
+        (b'nonce="x",algorithm=md5', "not a valid DIGEST-MD5 challenge"),
         (b'nonce="x",algorithm=md5-sess,qop="auth-conf"', "qop=auth-conf"),
-        (b'nonce="x', "none of DIGEST-MD5"),
-        (b"=,=", "none of DIGEST-MD5"),
-        (b"\xff\xfe", "no text"),
-        (b"a" * (MAX_CHALLENGE_BYTES + 1), "are the most"),
+        (b'nonce="x', "not a valid DIGEST-MD5 challenge"),
+        (b"=,=", "not a valid DIGEST-MD5 challenge"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b"a" * (MAX_CHALLENGE_BYTES + 1), "above the limit"),
     ],
 )
 def test_what_is_no_challenge_is_refused(challenge: bytes, why: str) -> None:

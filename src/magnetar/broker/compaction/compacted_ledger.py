@@ -319,7 +319,7 @@ class NewLedger:
             await self._until_at_most(_MOST_BYTES)
 
     async def settle(self) -> None:
-        """Returns when everything appended is durable.
+        """Waits until everything appended is durable.
 
         :raises LedgerError: the ledger cannot be written
         """

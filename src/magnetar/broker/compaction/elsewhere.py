@@ -127,7 +127,7 @@ class LatestElsewhere:
     def _numbered(self, entries: int, answer: bytes) -> int:
         count = questions.opened_counts(answer, 1)[0]
         if not 0 <= count - self.count <= entries * _MOST_MESSAGES:
-            raise Nonsense(f"{count} messages with {entries} entries after {self.count}")
+            raise Nonsense(f"the number of messages went from {self.count} to {count} with {entries} entries")
         self.count = count
         return count
 
@@ -182,7 +182,7 @@ class QuestionPipeline(Generic[C, T]):
         self._asked = context, asked
 
     async def end(self) -> None:
-        """Returns when all answers were used.
+        """Waits until all answers were used.
 
         :raises ProcessFailed: the last question was not answered
         """

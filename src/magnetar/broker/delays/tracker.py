@@ -236,7 +236,7 @@ class DelayTracker:
         return self._heap[0] if self._heap else None
 
     def next_due_ms(self) -> int | None:
-        """Returns when the first waiting entry in memory is due, in ms since 1970.
+        """Returns the time at which the first waiting entry in memory is due, in ms since 1970.
 
         None: no entry waits, or all waiting entries are in the index on disk.
         """
@@ -484,7 +484,10 @@ class DelayTracker:
         self._sleep()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: an entry waits that would never become due"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: an entry waits that would never become due
+        """
         must(self.waiting.count >= 0, "fewer than none wait")
         if self._index is None:
             known = {position_of(record) for record in self._heap}

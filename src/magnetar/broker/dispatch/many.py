@@ -410,7 +410,10 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._cancel_retry()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: counts differ from those of consumers, or a waiting entry is also held"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: counts differ from those of consumers, or a waiting entry is also held
+        """
         for consumer in self.consumers:
             consumer.check()
             must(not consumer.closed, consumer.name, "is connected and closed")

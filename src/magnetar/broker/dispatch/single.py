@@ -282,7 +282,10 @@ class SingleConsumerDispatcher(ReadingDispatcher):
             self._put_off = None
 
     def check(self) -> None:
-        """:raises BrokenInvariant: it serves none of its consumers, or their states are inconsistent"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: it serves none of its consumers, or their states are inconsistent
+        """
         must(self._served is None or self._served in self.consumers, "one is served who is not connected")
         nobody = self.waits.reason is NO_CONSUMER
         must(nobody == (not self.consumers), self._subscription.name, "waits:", self.waits.reason)

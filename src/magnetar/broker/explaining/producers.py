@@ -94,7 +94,7 @@ def _known(topic: AnyTopic, kind: Hindrance) -> Refusal | None:
 
 
 def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
-    """Returns when a producer was first refused for it."""
+    """Returns the time when a producer was first refused for it."""
     known = _known(topic, kind)
     return None if known is None else known.first_ms
 

@@ -181,7 +181,10 @@ class DispatchLimiter:
             self._plan()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a throttle waits without a timer"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: a throttle waits without a timer
+        """
         must(not self._row or self._timer is not None, self.kind.value, "keeps", len(self._row), "waiting")
 
 

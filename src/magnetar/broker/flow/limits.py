@@ -68,7 +68,10 @@ class ConnectionCounts:
                 violated(connection.fail, f"connections from {connection.host}", "at least 0", left)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: the counts differ from the connections"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: the counts differ from the connections
+        """
         counts = self._per_address.values()
         must(sum(counts) == len(self.all), sum(counts), "connections of addresses,", len(self.all), "in all")
         must(all(count > 0 for count in counts), "an address without a connection is kept")
@@ -108,7 +111,10 @@ class PublishBuffer:
         return left
 
     def check(self) -> None:
-        """:raises BrokenInvariant: more has become durable than was published"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: more has become durable than was published
+        """
         must(self.used >= 0, self.used, "bytes that are not durable")
         must(self.used > 0 or not self._paused, "a connection waits though everything is durable")
 
@@ -166,7 +172,10 @@ class PartialFrames:
             oldest.input.resume()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: the total is not the sum over the connections"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: the total is not the sum over the connections
+        """
         must(self.used == sum(self._sizes.values()), self.used, "bytes of", sum(self._sizes.values()))
         must(self._paused.keys() <= self._sizes.keys(), "a connection waits that holds nothing")
 
@@ -277,7 +286,10 @@ class UnackedLimit:
         dispatcher.let_go_on()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: the total is not the sum over the dispatchers"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: the total is not the sum over the dispatchers
+        """
         must(self.total == sum(self._counted.values()), self.total, "of", sum(self._counted.values()))
         for dispatcher, counted in self._counted.items():
             must(dispatcher.unacked == counted, counted, "are counted of", dispatcher.unacked)

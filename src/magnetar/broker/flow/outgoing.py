@@ -84,7 +84,10 @@ class UnsentBytes:
             member.give_up()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: the total is less than the sum over the connections"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: the total is less than the sum over the connections
+        """
         queued = sum(member.counted for member in self.members)
         must(self.used >= queued >= 0, self.used, "bytes are counted, and connections have", queued)
 
@@ -221,7 +224,7 @@ class Outgoing:
         return False
 
     async def taken(self) -> None:
-        """Returns when the client has received most of what was sent, or is disconnected."""
+        """Waits until the client has received most of what was sent, or is disconnected."""
         if self._size and not self._paused:
             self.flush()
         if self.unsent.over():

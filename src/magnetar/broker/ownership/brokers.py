@@ -315,7 +315,7 @@ class Leadership:
         self._listeners.append(changed)
 
     async def start(self) -> None:
-        """Returns when the cluster has a leader.
+        """Waits until the cluster has a leader.
 
         :raises MetadataError: the metadata store refuses
         """

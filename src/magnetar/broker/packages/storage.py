@@ -158,7 +158,7 @@ class NewPackage:
         self.length = 0
 
     async def append(self, data: bytes) -> None:
-        """Returns when more can be appended. :raises LedgerError: the bytes cannot be stored"""
+        """Waits until more can be appended. :raises LedgerError: the bytes cannot be stored"""
         self.length += len(data)
         self._gathered += data
         while len(self._gathered) >= PIECE_BYTES:

@@ -153,7 +153,7 @@ class Producers(dict[str, Producer]):
     # Receipts
 
     async def drained(self, producers: Sequence[Producer]) -> None:
-        """Returns when everything that these producers published is durable or has failed."""
+        """Waits until everything that these producers published is durable or has failed."""
         while not self._topic.fenced and any(producer.pending for producer in producers):
             waiter = self._topic.loop.create_future()
             self.waiters.append(waiter)

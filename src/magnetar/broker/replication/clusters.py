@@ -259,7 +259,10 @@ class InFlightBytes:
             taker.go_on()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: the total differs from the bytes of all replicators"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: the total differs from the bytes of all replicators
+        """
         sizes = self._of.values()
         must(self.used == sum(sizes), self.used, "bytes are in flight, and replicators have sent", sum(sizes))
         must(all(size > 0 for size in sizes), "a replicator without bytes in flight is kept")

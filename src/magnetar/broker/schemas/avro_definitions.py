@@ -158,7 +158,7 @@ def _full_name(name: str, space: str) -> str:
 def _aliases(node: Mapping[str, object]) -> list[str]:
     found = node.get("aliases", [])
     if not isinstance(found, list):
-        raise InvalidDefinition("aliases must be an array")
+        raise InvalidDefinition(f"aliases must be an array, not {found!r:.80}")
     return [_alias(each) for each in found]
 
 

@@ -54,7 +54,7 @@ class Unloads:
         """Topics and bundles of a stopping broker whose end the metadata did not record."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Returns when other brokers may serve the bundle; at once if this broker does not own it.
+        """Waits until other brokers may serve the bundle; returns at once if this broker does not own it.
 
         A topic that cannot be closed in time, for example because bookies do not answer, is disowned: the
         next owner fences its ledgers, and reads what was acknowledged.

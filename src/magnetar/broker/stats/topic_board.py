@@ -115,7 +115,7 @@ class TopicBoard:
             self._timer = self._broker.wheel.schedule(TICK_SECONDS, self._tick)
 
     async def looked(self) -> None:
-        """Returns when every topic has been read once since the first client came."""
+        """Waits until every topic has been read once since the first client came."""
         looking = self._tasks.get("first look")
         if looking is not None:
             await finished(self._io.loop, looking)

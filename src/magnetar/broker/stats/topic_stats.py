@@ -57,7 +57,7 @@ _LIMITS = ("Subscription", "Topic", "Broker")
 
 
 def offload_stats(offloader: Offloader | None) -> Json:
-    """Returns when a ledger was last offloaded, or failed to be, since the topic was loaded."""
+    """Returns the times of the last offload and of the last failed one since the topic was loaded."""
     return {
         "lastOffloadLedgerId": 0 if offloader is None else offloader.last_ledger_id,
         "lastOffloadSuccessTimeStamp": 0 if offloader is None else offloader.last_success_ms,

@@ -380,7 +380,10 @@ class Subscription(BaseSubscription):
             self.throttle.close()
 
     def check(self) -> None:
-        """:raises BrokenInvariant: consumers, dispatcher and cursor contradict each other"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: consumers, dispatcher and cursor contradict each other
+        """
         if self.dispatcher is not None:
             self.dispatcher.check()
         if self.cursor.durable and not self.topic.closing:

@@ -148,7 +148,10 @@ class TopicDispatchRates:
         self._own.pop(name, None)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: something waits that will never be woken"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: something waits that will never be woken
+        """
         for limiter in (self._topic, *self._own.values()):
             if limiter is not None:
                 limiter.check()

@@ -61,7 +61,7 @@ async def last_message(ledger: ManagedLedger) -> tuple[Position, int]:
 
 
 async def published_at(ledger: ManagedLedger, position: Position) -> int:
-    """Returns when an entry was published, in milliseconds since 1970: the broker's time if there is one,
+    """Returns the publish time of an entry, in milliseconds since 1970: the broker's time if there is one,
     else the producer's.
 
     :raises LedgerError: the entry cannot be read

@@ -232,7 +232,7 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
         return subscription
 
     async def made(self) -> None:
-        """Returns when no subscription is being created: a cursor created meanwhile would outlive its
+        """Waits until no subscription is being created: a cursor created meanwhile would outlive its
         topic."""
         for making in list(self.making.values()):
             await finished(_present(self._topic).loop, making)

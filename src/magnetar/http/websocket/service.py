@@ -303,7 +303,7 @@ class WebSocketService:
         self._counting = self._io.loop.call_later(_METRICS_SECONDS, self._count)
 
     async def close(self) -> None:
-        """Closes the client, after the connections have ended."""
+        """Closes the client of the service; call it when the connections have ended."""
         if self._counting is not None:
             self._counting.cancel()
         if self._client is not None:

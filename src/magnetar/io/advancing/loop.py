@@ -85,7 +85,7 @@ class AdvancingLoop:
         self._loop.call_exception_handler(context)
 
     def next_due(self) -> float | None:
-        """Returns when the next timer is due, by :meth:`time`; None if there is none."""
+        """Returns the time at which the next timer is due, by :meth:`time`; None if there is none."""
         while self._timers and not self._timers[0][2].waits:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

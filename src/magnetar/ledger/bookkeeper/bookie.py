@@ -124,7 +124,7 @@ class Bookie:
         return bool(self.trouble)
 
     def add_soon(self, stream: AddStream) -> None:
-        """Queues a stream; its owner is called for the requests when they are sent."""
+        """Queues a stream of adds; the bookie takes its requests from its owner when it sends them."""
         if stream.ended or stream.waits:
             # If it has ended, its owner is about to be notified.
             return

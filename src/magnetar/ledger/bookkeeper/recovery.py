@@ -279,7 +279,7 @@ class RecoveryAdds:
         self._send(adding, self.record.write_set(entry.said.entry_id))
 
     async def settled(self, most_bytes: int = -1) -> None:
-        """Returns when at most ``most_bytes`` do not count yet; -1: when all entries do.
+        """Waits until at most ``most_bytes`` lack an ack quorum; -1: until no entry does.
 
         :raises LedgerError: they never will
         """

@@ -185,7 +185,7 @@ class BookKeeperWriter:
             self._refused = reason
 
     async def settled(self) -> None:
-        """Returns when all entries count, or the writer has ended."""
+        """Waits until all entries have an ack quorum, or the writer has ended."""
         while not self._over and (self._confirmed + 1 < self._next or self._change is not None):
             if self._settled is None:
                 self._settled = self._loop.create_future()

@@ -164,7 +164,7 @@ class Compaction:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """While space is short, compaction ignores its intervals and rests."""
+        """Makes compaction run without waiting for its intervals and without pauses, while space is short."""
         self._urgent = urgent
         if urgent:
             self._not_before = self._io.loop.time()

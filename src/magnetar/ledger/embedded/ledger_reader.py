@@ -240,7 +240,10 @@ class EmbeddedReadPlans:
             self._context.reads.unpin(segment_id)
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a segment of a plan is not pinned"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: a segment of a plan is not pinned
+        """
         for plan_id, held in self._plans.items():
             for segment_id in held.segments:
                 pinned = self._context.reads.is_pinned(segment_id)

@@ -85,7 +85,10 @@ class LedgerRow:
         return None
 
     def check(self) -> None:
-        """:raises BrokenInvariant: an entry that is still needed is in no segment, or in two"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: an entry that is still needed is in no segment, or in two
+        """
         name, parts, last = f"ledger {self.ledger_id}", self.parts, self.last_entry_id
         must(last >= -1 and self.length >= 0, name, "ends at", last, "and has", self.length, "bytes")
         must(len(parts) % PART_FIELDS == 0, name, "has a part of a part")
@@ -129,7 +132,10 @@ class LedgerTable:
         """The ledgers as of the last check."""
 
     def check(self) -> None:
-        """:raises BrokenInvariant: ledgers and bytes of segments do not add up, or a ledger went back"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: ledgers and bytes of segments do not add up, or a ledger went back
+        """
         live: dict[int, int] = {}
         seen: dict[int, _Seen] = {}
         for ledger_id, row in self.rows.items():

@@ -166,7 +166,10 @@ class CommitLog:
         return durable
 
     def check(self) -> None:
-        """:raises BrokenInvariant: queued entries do not follow the stored ones"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: queued entries do not follow the stored ones
+        """
         segment, commit = self.segment, self._in_flight
         must(segment.end <= segment.size, "segment", segment.segment_id, "is longer than its file")
         must(self._durable_sequence < self.sequence, "group", self._durable_sequence, "is not written yet")

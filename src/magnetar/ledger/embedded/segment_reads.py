@@ -54,7 +54,10 @@ class SegmentReads:
         return segment_id in self._pins
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a segment has less than one pin, or bytes in flight are negative"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: a segment has less than one pin, or bytes in flight are negative
+        """
         for segment_id, pins in self._pins.items():
             must(pins > 0, "segment", segment_id, "is held", pins, "times")
         must(self._in_flight >= 0, self._in_flight, "bytes are being read")

@@ -148,7 +148,10 @@ class SegmentTable:
         )
 
     def check(self) -> None:
-        """:raises BrokenInvariant: a segment is not in exactly one state, or lacks what its state requires"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: a segment is not in exactly one state, or lacks what its state requires
+        """
         listed = sum(map(len, self._by_state.values()))
         must(listed == len(self._rows), len(self._rows), "segments are in", listed, "states")
         must(len(self.of(SegmentState.GROWING)) <= 1, "the log writes to several segments")

@@ -228,7 +228,10 @@ class EmbeddedLedgerStore:
         self._short = listener
 
     def check(self) -> None:
-        """:raises BrokenInvariant: ledgers, segments, the log and readers contradict each other"""
+        """Checks invariants.
+
+        :raises BrokenInvariant: ledgers, segments, the log and readers contradict each other
+        """
         for part in (self._table, self._segments, self._log, self._reads, self.read_plans):
             part.check()
         for ledger_id in self._writers:

@@ -242,7 +242,7 @@ class _Target:
             self._end(error)
 
     async def durable(self) -> None:
-        """Returns when everything appended is durable. :raises LedgerError: the ledger failed"""
+        """Waits until everything appended is durable. :raises LedgerError: the ledger failed"""
         while self._durable < self._last or self._error is not None:
             if self._error is not None:
                 raise self._error

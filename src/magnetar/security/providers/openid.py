@@ -165,7 +165,7 @@ class OpenIdProvider:
         return issuer.fetching or issuer.asked is None or now - issuer.asked >= seconds
 
     async def _fetched(self, issuer: _Issuer) -> None:
-        """Returns when an attempt has ended, successful or not."""
+        """Waits until an attempt has ended, successful or not."""
         done = self._io.loop.create_future()
         issuer.waiting.append(done)
         self._begin(issuer)

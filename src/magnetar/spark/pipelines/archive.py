@@ -39,7 +39,7 @@ class ArchiveConfig:
 
     def __post_init__(self) -> None:
         if self.max_rows_per_batch < 1:
-            raise ValueError("max_rows_per_batch must be at least 1")
+            raise ValueError(f"max_rows_per_batch must be at least 1, not {self.max_rows_per_batch}")
 
 
 CONFIG = ArchiveConfig

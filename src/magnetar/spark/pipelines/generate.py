@@ -38,7 +38,10 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.late_every < 1 or self.seconds < 1:
-            raise ValueError("messages, late_every and seconds must be at least 1")
+            raise ValueError(
+                "messages, late_every and seconds must be at least 1, not "
+                f"{self.messages}, {self.late_every} and {self.seconds}"
+            )
 
 
 CONFIG = GenerateConfig

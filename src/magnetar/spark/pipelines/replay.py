@@ -53,7 +53,7 @@ class ReplayConfig:
 
     def __post_init__(self) -> None:
         if self.rate < 0:
-            raise ValueError("rate must be 0 or more")
+            raise ValueError(f"rate must be 0 or more, not {self.rate}")
 
 
 CONFIG = ReplayConfig

@@ -179,7 +179,7 @@ class DirectPublisher:
         self._thread.run(self._publish(entries))
 
     def finish(self) -> None:
-        """Returns when all entries are confirmed.
+        """Waits until all entries are confirmed.
 
         :raises NotPublished: the cluster does not accept an entry
         """
