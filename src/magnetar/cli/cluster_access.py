@@ -86,7 +86,10 @@ class ClusterAccess:
 
 
 def cluster_access(flags: Flags) -> ClusterAccess:
-    """:raises AccessRefused: a value cannot be honoured"""
+    """Returns the addresses and credentials of a command.
+
+    :raises AccessRefused: a value cannot be honoured
+    """
     from magnetar.io.tls import ClientTls
     from magnetar.security.client_authentication.authentication import NoCredentials
     from magnetar.security.client_authentication.plugins import authentication_of

@@ -58,7 +58,10 @@ class DividedStore:
         await self._at(path).delete(path, expected_version)
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """:raises ValueError: the steps concern nodes of both stores, which cannot be changed together"""
+        """Makes all changes or none.
+
+        :raises ValueError: the steps concern nodes of both stores, which cannot be changed together
+        """
         stores = {id(store): store for store in (self._at(step.path) for step in steps)}
         if len(stores) > 1:
             shared = next(step.path for step in steps if self._at(step.path) is self._configuration)

@@ -160,7 +160,9 @@ def named(steps: Sequence[Step]) -> str:
 
 
 def check_steps(steps: Sequence[Step]) -> None:
-    """:raises ValueError: a path is invalid, occurs twice, or is put below one that is deleted
+    """Checks the steps of a transaction.
+
+    :raises ValueError: a path is invalid, occurs twice, or is put below one that is deleted
 
     :raises NodeTooLarge: one value is too large, or the steps together exceed :data:`MAX_STEPS_BYTES`
     """
@@ -183,7 +185,10 @@ def check_steps(steps: Sequence[Step]) -> None:
 
 
 def check_path(path: str) -> None:
-    """:raises ValueError: it is relative, ends in a slash, has an empty piece, ``.`` or ``..``, or no text"""
+    """Checks the path of a node.
+
+    :raises ValueError: it is relative, ends in a slash, has an empty piece, ``.`` or ``..``, or no text
+    """
     pieces = path.split("/")[1:]
     absolute = path.startswith("/") and "\0" not in path
     if not absolute or (path != "/" and any(piece in ("", ".", "..") for piece in pieces)):
@@ -196,7 +201,10 @@ def check_path(path: str) -> None:
 
 
 def check_value(path: str, value: bytes) -> None:
-    """:raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`"""
+    """Checks the value of a node.
+
+    :raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`
+    """
     if len(value) > MAX_VALUE_BYTES:
         raise NodeTooLarge(f"{path}: {len(value)} bytes, at most {MAX_VALUE_BYTES} are allowed in a node")
 
@@ -229,7 +237,9 @@ class MetadataStore(Protocol):
         ...
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
-        """:raises NodeMissing: the node does not exist
+        """Deletes a node.
+
+        :raises NodeMissing: the node does not exist
 
         :raises BadVersion: it has another version
         :raises NodeNotEmpty: it has children

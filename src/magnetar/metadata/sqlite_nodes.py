@@ -193,7 +193,10 @@ class SqliteNodes:
         return int(pages) * int(size)
 
     def get(self, path: str) -> Node | None:
-        """:raises NodeDamaged: its row was not written by this program"""
+        """Returns a node; None: it does not exist.
+
+        :raises NodeDamaged: its row was not written by this program
+        """
         rows = self._connection.execute(
             "SELECT value, version, created_ms, modified_ms, ephemeral FROM nodes WHERE path = ?", (path,)
         )
@@ -217,7 +220,10 @@ class SqliteNodes:
     def put(
         self, path: str, value: bytes, expected: int | None, ephemeral: bool, sequential: bool, now_ms: int
     ) -> Node:
-        """:raises BadVersion: the condition does not hold"""
+        """Creates or replaces a node.
+
+        :raises BadVersion: the condition does not hold
+        """
         if sequential:
             path = self._numbered(path)
         old = self.get(path)
@@ -240,7 +246,9 @@ class SqliteNodes:
         return node
 
     def delete(self, path: str, expected: int | None) -> None:
-        """:raises NodeMissing: the node does not exist
+        """Deletes a node.
+
+        :raises NodeMissing: the node does not exist
 
         :raises BadVersion: it has another version
         :raises NodeNotEmpty: it has children
@@ -260,7 +268,10 @@ class SqliteNodes:
         self._note_children(path)
 
     def change_together(self, steps: Sequence[Step], now_ms: int) -> list[Node | None]:
-        """:raises MetadataError: a step failed; the caller has to roll back those before it"""
+        """Makes all changes or none.
+
+        :raises MetadataError: a step failed; the caller has to roll back those before it
+        """
         nodes = []
         for at, step in enumerate(steps):
             try:

@@ -10,7 +10,10 @@ _SHOWN = 100
 
 
 def check_length(kind: str, name: str) -> None:
-    """:raises InvalidName: the name is longer than :data:`MAX_NAME_BYTES`"""
+    """Checks the length of a name.
+
+    :raises InvalidName: the name is longer than :data:`MAX_NAME_BYTES`
+    """
     if len(name) * 4 <= MAX_NAME_BYTES:
         return
     size = len(name.encode("utf-8", "surrogatepass"))
@@ -22,13 +25,19 @@ def check_length(kind: str, name: str) -> None:
 
 
 def check_path_piece(kind: str, name: str) -> None:
-    """:raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper does not allow in paths"""
+    """Checks a name that becomes a piece of a path.
+
+    :raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper does not allow in paths
+    """
     if name in (".", ".."):
         raise InvalidName(f"invalid {kind} name {name!r}: it has a special meaning in paths")
 
 
 def check_subscription_name(name: str) -> None:
-    """:raises InvalidName: the name is empty, too long, or ``.`` or ``..``"""
+    """Checks the name of a subscription.
+
+    :raises InvalidName: the name is empty, too long, or ``.`` or ``..``
+    """
     if not name:
         raise InvalidName("invalid subscription name '': it is empty")
     check_length("subscription", name)

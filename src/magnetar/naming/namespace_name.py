@@ -45,7 +45,10 @@ class NamespaceName:
 
     @classmethod
     def parse(cls, text: str) -> NamespaceName:
-        """:raises InvalidName: the text is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``"""
+        """Returns the namespace with that name.
+
+        :raises InvalidName: the text is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``
+        """
         check_length("namespace", text)
         parts = text.split("/")
         if len(parts) == 2:

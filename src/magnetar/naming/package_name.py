@@ -14,7 +14,10 @@ _NOWHERE = frozenset("/\\@\0")
 
 
 def check_type(text: str) -> None:
-    """:raises InvalidName: the type does not exist"""
+    """Checks the type of a package.
+
+    :raises InvalidName: the type does not exist
+    """
     if text not in TYPES:
         raise InvalidName(f"Invalid package type '{text}': must be one of {', '.join(TYPES)}")
 
@@ -46,7 +49,10 @@ class PackageName:
 
     @classmethod
     def parse(cls, text: str) -> PackageName:
-        """:raises InvalidName: the text is not the name of a package"""
+        """Returns the package name in a text.
+
+        :raises InvalidName: the text is not the name of a package
+        """
         kind, separator, rest = text.partition("://")
         rest, _at, version = rest.partition("@")
         tenant, _slash, rest = rest.partition("/")

@@ -70,7 +70,9 @@ def encoded(index: Index) -> bytes:
 
 
 def decoded(name: str, data: bytes) -> Index:
-    """:param name: of the object
+    """Returns the index in an object.
+
+    :param name: of the object
     :raises OffloadedLedgerDamaged: it is not the index of one ledger
     """
     try:

@@ -47,7 +47,10 @@ def without_bookies(
 
 
 def check_offloadable(ledger_id: int, record: LedgerRecord) -> None:
-    """:raises ValueError: the ledger is open or empty"""
+    """Checks that a ledger can be offloaded.
+
+    :raises ValueError: the ledger is open or empty
+    """
     if record.state is not LedgerState.CLOSED or record.last_entry_id < 0 or record.length <= 0:
         raise ValueError(
             f"ledger {ledger_id} cannot be offloaded: it is {record.state.value} with last entry "
@@ -56,7 +59,9 @@ def check_offloadable(ledger_id: int, record: LedgerRecord) -> None:
 
 
 def check_complete(name: str, record: LedgerRecord, entries: int, length: int) -> None:
-    """:param name: of the object or folder, for errors
+    """Checks that an offload has written the whole ledger.
+
+    :param name: of the object or folder, for errors
     :param length: bytes of all entries
     :raises ValueError: the ledger has other entries
     """
@@ -86,7 +91,10 @@ def encoded(record: LedgerRecord) -> bytes:
 
 
 def decoded(data: bytes) -> LedgerRecord:
-    """:raises ValueError: it is not the metadata of a closed ledger with entries"""
+    """Returns the metadata of a ledger.
+
+    :raises ValueError: it is not the metadata of a closed ledger with entries
+    """
     message = pb.LedgerMetadataFormat()
     try:
         message.ParseFromString(data)

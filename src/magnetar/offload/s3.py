@@ -152,7 +152,9 @@ class S3Store:
         )
 
     def head(self, name: str) -> Stored:
-        """:raises OffloadedLedgerMissing: there is no such object
+        """Returns the size and the entity tag of an object.
+
+        :raises OffloadedLedgerMissing: there is no such object
         :raises OffloadedLedgerDamaged: another program stored it
         """
         answer = self._call(name, lambda: self._client.head_object(Bucket=self._bucket, Key=name))

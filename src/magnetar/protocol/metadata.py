@@ -187,7 +187,10 @@ def checksum(data: bytes | bytearray | memoryview) -> int:
 
 
 def verify(data: bytes | bytearray | memoryview, expected: int) -> None:
-    """:raises ChecksumMismatch: ``data`` has another checksum"""
+    """Checks the CRC32C of ``data``.
+
+    :raises ChecksumMismatch: ``data`` has another checksum
+    """
     found = crc32c(data)
     if found != expected:
         raise ChecksumMismatch(expected, found)

@@ -155,7 +155,10 @@ class RegisteredBrokers:
         return self._turns.of(self.all)
 
     async def open(self) -> None:
-        """:raises MetadataError: the brokers cannot be read"""
+        """Reads the registered brokers, and begins to follow their changes.
+
+        :raises MetadataError: the brokers cannot be read
+        """
         self._metadata.listen(BROKERS, self._changed)
         self._metadata.listen_session(self._session_changed)
         await self._read()
@@ -266,7 +269,9 @@ class BrokerTarget:
 
 
 def target_of(text: str) -> BrokerTarget:
-    """:param text: ``host:port``; an IPv6 address in brackets
+    """Returns the address of a broker that a client names.
+
+    :param text: ``host:port``; an IPv6 address in brackets
 
     :raises TargetDenied: the text has another form
     """
@@ -295,13 +300,19 @@ class AllowedTargets:
         self._ports = None if _ANY in _parts(ports) else frozenset(map(_port, _parts(ports)))
 
     def check(self, target: BrokerTarget) -> None:
-        """:raises TargetDenied: the port or the name is not allowed"""
+        """Checks that the proxy may connect to a target.
+
+        :raises TargetDenied: the port or the name is not allowed
+        """
         if self._ports is not None and target.port not in self._ports:
             raise TargetDenied(f"the port of {target} is not allowed (brokerProxyAllowedTargetPorts)")
         self.check_host(target.host)
 
     def check_host(self, host: str) -> None:
-        """:raises TargetDenied: the name is not allowed"""
+        """Checks that the proxy may connect to a host.
+
+        :raises TargetDenied: the name is not allowed
+        """
         if self._hosts is not None and not any(each.fullmatch(host) for each in self._hosts):
             raise TargetDenied(f"the host {host} is not allowed (brokerProxyAllowedHostNames)")
 
@@ -311,7 +322,9 @@ class AllowedTargets:
 
 
 def networks_of(text: str) -> Networks:
-    """:param text: addresses and networks, separated by commas
+    """Returns the networks in a setting.
+
+    :param text: addresses and networks, separated by commas
 
     :raises ValueError: an item is malformed
     """

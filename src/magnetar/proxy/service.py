@@ -156,13 +156,19 @@ class ProxyService:
     # brokers
 
     def check(self, target: BrokerTarget) -> None:
-        """:raises TargetDenied: clients may not be connected with the target"""
+        """Checks that clients may be connected with a target.
+
+        :raises TargetDenied: clients may not be connected with the target
+        """
         self._targets.check(target)
         if self.options.active_only and not self.is_known(target):
             raise TargetDenied(f"{target} is not a registered broker (checkActiveBrokers)")
 
     def check_redirect(self, target: BrokerTarget) -> None:
-        """:raises TargetDenied: a lookup may not be redirected to the target"""
+        """Checks that a lookup may be redirected to a target.
+
+        :raises TargetDenied: a lookup may not be redirected to the target
+        """
         if not self.is_known(target):
             self._targets.check(target)
 

@@ -51,7 +51,10 @@ class EverybodyMay:
 
 
 async def check(authorizer: Authorizer, principal: Principal, operation: Operation, target: Target) -> None:
-    """:raises AuthorizationFailure: the principal lacks the permission"""
+    """Checks that a principal may carry out an operation.
+
+    :raises AuthorizationFailure: the principal lacks the permission
+    """
     if not authorizer.asks:
         return
     reason = await authorizer.refusal(principal, operation, target)

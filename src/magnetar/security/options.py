@@ -31,7 +31,10 @@ class SecurityOptions:
         return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
 
     def whole(self, name: str, default: int, low: int = 0, high: int = 1 << 31) -> int:
-        """:raises ProviderRefused: the setting is not a number between ``low`` and ``high``"""
+        """Returns the value of a setting that is a whole number.
+
+        :raises ProviderRefused: the setting is not a number between ``low`` and ``high``
+        """
         text = self.text(name)
         if not text:
             return default
@@ -44,12 +47,18 @@ class SecurityOptions:
         return number
 
     def truth(self, name: str, default: bool) -> bool:
-        """:raises ProviderRefused: the setting is neither ``true`` nor ``false``"""
+        """Returns the value of a setting that is true or false.
+
+        :raises ProviderRefused: the setting is neither ``true`` nor ``false``
+        """
         text = self.text(name).lower()
         if text not in ("", "true", "false"):
             self.refuse(name, f"must be true or false, not {text!r}")
         return text == "true" if text else default
 
     def refuse(self, name: str, why: str) -> NoReturn:
-        """:raises ProviderRefused: always"""
+        """Refuses the value of a setting.
+
+        :raises ProviderRefused: always
+        """
         raise ProviderRefused(f"{self._prefix}{name} {why}")

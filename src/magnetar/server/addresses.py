@@ -125,7 +125,10 @@ def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Adver
 
 
 def check_listeners(settings: Settings, all_addresses: Sequence[BindAddress]) -> None:
-    """:raises SettingsContradict: a bind address names a listener that is not advertised"""
+    """Checks the listeners that bind addresses name.
+
+    :raises SettingsContradict: a bind address names a listener that is not advertised
+    """
     told = advertised(settings, "localhost", {})
     for bind in all_addresses:
         if bind.listener and bind.listener not in told.listeners:

@@ -139,7 +139,10 @@ class BackupFolder:
         return found
 
     def read(self, row: BackupRow) -> Backup:
-        """:raises BackupRefused: the manifest is missing or damaged"""
+        """Reads the manifest of a backup.
+
+        :raises BackupRefused: the manifest is missing or damaged
+        """
         path = self.path / row.manifest
         data = _read(path, f"the manifest of backup {row.number}")
         if hashlib.sha256(data).hexdigest() != row.sha256:

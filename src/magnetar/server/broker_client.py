@@ -45,7 +45,10 @@ _CHECKED = TlsChecks()
 
 
 def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> HttpPeerAdmin:
-    """:raises SettingsContradict: files cannot be used, or the plug-in does not exist"""
+    """Returns the client for requests to other brokers.
+
+    :raises SettingsContradict: files cannot be used, or the plug-in does not exist
+    """
     authentication = _authentication(settings)
     secured = None
     if settings.broker_client_tls_enabled:

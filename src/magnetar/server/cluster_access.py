@@ -78,7 +78,9 @@ def alone_access(settings: ProxySettings | WebSocketProcessSettings) -> ZooKeepe
 def session_settings(
     timeout_ms: int, password: str, name: str = "magnetarZooKeeperPassword"
 ) -> SessionSettings:
-    """:param password: ``user:password`` of the scheme digest, or a ``file:`` URL of it; empty: no user
+    """Returns the settings of a session with ZooKeeper.
+
+    :param password: ``user:password`` of the scheme digest, or a ``file:`` URL of it; empty: no user
 
     :param name: the name of the setting, for errors
     :raises SettingsContradict: the value is not a user with a password

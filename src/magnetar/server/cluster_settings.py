@@ -42,7 +42,10 @@ class MetadataPlaces(NamedTuple):
 
 
 def metadata_places(settings: ClusterSettings) -> MetadataPlaces:
-    """:raises SettingsContradict: a setting is missing, or names no ZooKeeper"""
+    """Returns the addresses of the metadata stores.
+
+    :raises SettingsContradict: a setting is missing, or names no ZooKeeper
+    """
     if not settings.local_store:
         raise SettingsContradict(
             "metadataStoreUrl is not set: a broker of a cluster needs the cluster's ZooKeeper"
@@ -71,7 +74,9 @@ def quorums(settings: ClusterSettings) -> Quorums:
 def ledger_settings(
     settings: ClusterSettings, root: str, max_message_size: int, auth_provider: AuthProvider | None = None
 ) -> BookKeeperSettings:
-    """:param root: path above the metadata of ledgers
+    """Returns the settings of the BookKeeper client.
+
+    :param root: path above the metadata of ledgers
 
     :param max_message_size: the broker's limit in bytes; as in Pulsar, requests to bookies may be this large
     :param auth_provider: authentication towards bookies

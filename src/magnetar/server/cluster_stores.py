@@ -73,7 +73,10 @@ class Patience:
 async def open_zookeeper(
     io: Io, address: EnsembleAddress, access: ZooKeeperAccess, patience: Patience
 ) -> ZooKeeperMetadataStore:
-    """:raises MetadataRefused: ZooKeeper has not answered in time"""
+    """Opens a metadata store on ZooKeeper.
+
+    :raises MetadataRefused: ZooKeeper has not answered in time
+    """
     outside = access.outside(io)
     while True:
         try:
@@ -133,7 +136,9 @@ class BookiesMetadata(NamedTuple):
 async def open_bookies_metadata(
     io: Io, places: MetadataPlaces, opened: ClusterMetadata, access: ZooKeeperAccess, patience: Patience
 ) -> BookiesMetadata:
-    """:param access: access to the local store, which also applies to a separate one
+    """Opens the metadata store of the bookies.
+
+    :param access: access to the local store, which also applies to a separate one
 
     :raises MetadataError: a separate store does not answer in time
     """

@@ -287,7 +287,10 @@ class _Guard:
             self._lost = True
 
     async def check_cluster(self, name: str) -> None:
-        """:raises NotExported: the cluster does not exist"""
+        """Checks that the cluster exists.
+
+        :raises NotExported: the cluster does not exist
+        """
         if not await self._metadata.exists(f"/admin/clusters/{name}"):
             raise NotExported(
                 f"clusterName={name}: the metadata at {self._places.local} has no such cluster; create it "

@@ -35,7 +35,9 @@ class HealthCheck:
         self._tasks = TaskScope(broker.io.loop, "the health check")
 
     async def run(self, newer_name: bool = False) -> None:
-        """:param newer_name: use the topic whose name has the newer form
+        """Runs the health check.
+
+        :param newer_name: use the topic whose name has the newer form
 
         :raises PersistenceFailure: a message cannot be stored, or is not read back in time
         :raises MetadataFailure: the metadata store does not work

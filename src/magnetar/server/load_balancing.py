@@ -145,7 +145,10 @@ class LoadBalancing:
 
 
 def load_settings(settings: ClusterSettings) -> LoadSettings:
-    """:raises SettingsContradict: a strategy or load manager is unknown, or settings contradict each other"""
+    """Returns the settings of load balancing.
+
+    :raises SettingsContradict: a strategy or load manager is unknown, or settings contradict each other
+    """
     manager = settings.load_manager_class_name
     if manager not in ("", MODULAR):
         raise SettingsContradict(

@@ -25,7 +25,10 @@ from magnetar.server.cluster_stores import Patience, open_zookeeper
 
 
 def targets_of(settings: ProxySettings) -> AllowedTargets:
-    """:raises SettingsContradict: a list cannot be read"""
+    """Returns the brokers that clients of the proxy may be connected with.
+
+    :raises SettingsContradict: a list cannot be read
+    """
     try:
         return AllowedTargets(
             settings.broker_proxy_allowed_host_names,

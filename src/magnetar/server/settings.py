@@ -88,7 +88,10 @@ def embedded_settings(settings: Settings) -> EmbeddedSettings:
 
 
 def disk_guard_settings(settings: Settings) -> DiskGuardSettings:
-    """:raises SettingsContradict: the thresholds contradict each other"""
+    """Returns the thresholds of the disk guard.
+
+    :raises SettingsContradict: the thresholds contradict each other
+    """
     full, warn, resume = (
         settings.disk_usage_threshold,
         settings.disk_usage_warn_threshold,
@@ -216,7 +219,9 @@ def entry_cache_settings(settings: Settings) -> EntryCacheSettings:
 def broker_settings(
     settings: Settings, told: Advertised, broker_id: str, runtime: Mapping[str, str]
 ) -> BrokerSettings:
-    """:param told: the advertised addresses of the broker
+    """Returns the settings of the broker.
+
+    :param told: the advertised addresses of the broker
 
     :param broker_id: ``host:port`` of HTTP
     """
@@ -308,7 +313,10 @@ def broker_settings(
 
 
 def broker_entry_metadata_settings(settings: Settings) -> BrokerEntryMetadataSettings:
-    """:raises ConfigurationError: an interceptor is unknown"""
+    """Returns the settings of broker entry metadata.
+
+    :raises ConfigurationError: an interceptor is unknown
+    """
     names = settings.broker_entry_metadata_interceptors
     strange = [name for name in names if name not in _INTERCEPTORS]
     if strange:

@@ -51,7 +51,8 @@ class WebSockets:
         self._closed = False
 
     async def service(self) -> WebSocketService:
-        """
+        """Returns the WebSocket service; the first call makes it.
+
         :raises ServiceNotReady: the broker is stopping
         """
         if self._made is None:

@@ -21,14 +21,20 @@ class Connection:
 
     @property
     def client(self) -> Client:
-        """:raises PulsarException: the service URL is malformed"""
+        """Returns a client of the cluster.
+
+        :raises PulsarException: the service URL is malformed
+        """
         if self._client is None:
             self._client = Client(self.options.service_url, **self.options.client)
         return self._client
 
     @property
     def admin(self) -> AdminClient:
-        """:raises AdminError: the admin URL is malformed"""
+        """Returns a client of the admin interface.
+
+        :raises AdminError: the admin URL is malformed
+        """
         if self._admin is None:
             access = self.options.access
             self._admin = AdminClient(

@@ -133,7 +133,10 @@ class QueryOptions:
         return options
 
     def check_reading(self) -> None:
-        """:raises InvalidOption: no topic to read is given"""
+        """Checks the options of a query that reads.
+
+        :raises InvalidOption: no topic to read is given
+        """
         if not self.topics and not self.topics_pattern:
             raise InvalidOption("one of the options 'topic', 'topics' and 'topicsPattern' is required")
 

@@ -40,14 +40,18 @@ class PulsarDataSource(DataSource):
             return columns_of(shared_definition(connection))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """:raises InvalidOption: an option is missing, or cannot be honoured
+        """Returns the writer of a batch query.
+
+        :raises InvalidOption: an option is missing, or cannot be honoured
 
         :raises InvalidRows: these columns cannot be written
         """
         return BatchSink(schema, self._options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """:raises InvalidOption: an option is missing, or cannot be honoured
+        """Returns the writer of a streaming query.
+
+        :raises InvalidOption: an option is missing, or cannot be honoured
 
         :raises InvalidRows: these columns cannot be written
         """

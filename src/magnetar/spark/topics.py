@@ -93,7 +93,10 @@ class TopicPositions:
     by_topic: Mapping[str, Place]
 
     def of(self, topic: str) -> Place:
-        """:raises InvalidPlace: no position is given for this topic"""
+        """Returns the given position in a topic.
+
+        :raises InvalidPlace: no position is given for this topic
+        """
         found = self.by_topic.get(topic, self.default)
         if found is None:
             raise InvalidPlace(f"the offsets have no topic {topic}")

@@ -71,7 +71,9 @@ class BundleAdmin:
         return Bundle(namespace, wanted)
 
     async def check_here(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
-        """:param authoritative: the leader chose this broker to take the bundle if it has no owner
+        """Checks that this broker serves a bundle, or takes it; returns the owner.
+
+        :param authoritative: the leader chose this broker to take the bundle if it has no owner
 
         :raises ServedElsewhere: another broker owns it, or has to be asked
         """

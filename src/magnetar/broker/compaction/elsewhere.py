@@ -154,7 +154,10 @@ class LatestElsewhere:
         return b"".join(found)
 
     def copy(self, entries: Entries, places: EntryIds, partition: int, at: int) -> PendingAnswer[Copied]:
-        """:param at: the number of the first message, or :data:`questions.GOES_ON`"""
+        """Asks the process for the messages of these entries that stay.
+
+        :param at: the number of the first message, or :data:`questions.GOES_ON`
+        """
         opened = partial(questions.opened_copied, at_most=entries.count)
         return self._ask(questions.copy(entries, places, partition, at), opened)
 

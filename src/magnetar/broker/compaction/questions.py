@@ -104,7 +104,10 @@ def number(entries: Entries) -> Question:
 
 
 def copy(entries: Entries, places: EntryIds, partition: int, at: int) -> Question:
-    """:param at: the number of the first message, or :data:`GOES_ON`"""
+    """Returns the question that asks for the messages of entries that stay.
+
+    :param at: the number of the first message, or :data:`GOES_ON`
+    """
     question = _entries(QuestionKind.COPY, entries)
     ids = places.ledger_ids.tobytes() + places.entry_ids.tobytes()
     question[1:1] = [_COPY.pack(partition, at, places.consecutive) + ids]
@@ -201,7 +204,9 @@ def opened_staying(answer: bytes, expected: int) -> bytes:
 
 
 def opened_copied(answer: bytes, at_most: int) -> Copied:
-    """:param at_most: the largest number of entries
+    """Returns the entries in an answer to :func:`copy`.
+
+    :param at_most: the largest number of entries
 
     :raises Nonsense: there are more entries, or one is not an entry of a compacted ledger
     """

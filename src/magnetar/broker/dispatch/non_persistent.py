@@ -227,7 +227,9 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
         self._routing = KeyRouting()
 
     def add(self, consumer: AnyConsumer) -> None:
-        """:raises ConsumerBusy: it asks for another division than the present consumers
+        """Adds a consumer to the subscription.
+
+        :raises ConsumerBusy: it asks for another division than the present consumers
 
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """

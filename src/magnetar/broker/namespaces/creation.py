@@ -200,7 +200,9 @@ class TopicCreation:
             raise PartitionCountRefused(f"Number of partitions should be less than or equal to {cap}")
 
     async def check_room(self, name: TopicName, more: int) -> None:
-        """:param more: topics to be created, each partition counted as one
+        """Checks that more topics may be created.
+
+        :param more: topics to be created, each partition counted as one
 
         :raises NotAllowed: the namespace or its tenant would exceed its limit of topics
         """

@@ -344,7 +344,9 @@ class Clusters:
         return found
 
     async def set_policies(self, name: str, value: Mapping[str, object]) -> None:
-        """:raises ClusterNotFound: the cluster does not exist
+        """Replaces the policies of a cluster.
+
+        :raises ClusterNotFound: the cluster does not exist
 
         :raises ConcurrentModification: the record keeps changing
         """

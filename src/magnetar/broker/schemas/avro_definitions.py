@@ -182,7 +182,10 @@ def union(branches: Sequence[AvroType]) -> AvroType:
 
 
 def check_fields(record: str, fields: Sequence[AvroField]) -> None:
-    """:raises InvalidDefinition: two fields of ``record`` have the same name"""
+    """Checks that the names of fields are unique.
+
+    :raises InvalidDefinition: two fields of ``record`` have the same name
+    """
     seen = set()
     for each in fields:
         if each.name in seen:

@@ -144,7 +144,10 @@ class Failures:
         return pause
 
     def check(self, name: str) -> None:
-        """:raises ServiceNotReady: the topic has failed, and its pause is not over; the client tries again"""
+        """Checks that a topic may be loaded now.
+
+        :raises ServiceNotReady: the topic has failed, and its pause is not over; the client tries again
+        """
         _, end = self._pauses.get(name, (0.0, 0.0))
         left = end - self._clock.monotonic()
         if left > 0:

@@ -160,7 +160,10 @@ def _of_any_topic(topic: AnyTopic, subscriptions: list[SubscriptionMetrics]) -> 
 def of_non_persistent_topic(
     topic: NonPersistentTopic, subscriptions: list[SubscriptionMetrics] | None = None
 ) -> TopicMetrics:
-    """:param subscriptions: as for :func:`of_topic`"""
+    """Returns the figures of a non-persistent topic.
+
+    :param subscriptions: as for :func:`of_topic`
+    """
     if subscriptions is None:
         subscriptions = [of_non_persistent_subscription(s) for s in topic.subscriptions.values()]
     now = _of_any_topic(topic, subscriptions)

@@ -275,7 +275,10 @@ class ClusterTopicPolicies:
     # Changing
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
-        """:raises ServiceNotReady: the records can be neither read nor written now"""
+        """Changes the policies of a topic.
+
+        :raises ServiceNotReady: the records can be neither read nor written now
+        """
         namespace = topic.namespace_name
         state = self._state(namespace)
         async with state.mutex:

@@ -32,7 +32,10 @@ class Histogram:
         self.maximum = 0
 
     def record(self, value: int, times: int = 1) -> None:
-        """:param value: ns; below 0 counts as 0"""
+        """Counts a value a number of times.
+
+        :param value: ns; below 0 counts as 0
+        """
         if value < 0:
             value = 0
         if value > self.maximum:

@@ -60,7 +60,10 @@ def topic_names(parsed: argparse.Namespace) -> list[str]:
 
 
 def access_of(parsed: argparse.Namespace) -> ClusterAccess:
-    """:raises AccessRefused: a setting cannot be honoured"""
+    """Returns the addresses and credentials of a run.
+
+    :raises AccessRefused: a setting cannot be honoured
+    """
     return cluster_access(
         {
             "brokerServiceUrl": parsed.service_url,
@@ -95,7 +98,9 @@ def new_shared() -> Shared:
 
 
 def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
-    """:param producers: the number of producers of this process
+    """Returns the settings of the producers of a process.
+
+    :param producers: the number of producers of this process
 
     :raises InvalidConfiguration: --raw does not support another flag
     """
@@ -176,7 +181,9 @@ def _contents(parsed: argparse.Namespace) -> tuple[bytes, ...]:
 def receive_settings(
     parsed: argparse.Namespace, subscription: str, earliest: bool, consumers: int
 ) -> ReceiveSettings:
-    """:param consumers: the number of consumers of this process
+    """Returns the settings of the consumers of a process.
+
+    :param consumers: the number of consumers of this process
 
     :raises InvalidConfiguration: --raw with a limit of the rate
     """

@@ -28,7 +28,10 @@ th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}
 
 
 def page(report: dict[str, Any], top: int) -> str:
-    """:param top: number of topics; 0: all"""
+    """Returns the report as an HTML page.
+
+    :param top: number of topics; 0: all
+    """
     topics = report["topics"][: top or None]
     left = len(report["topics"]) - len(topics)
     more = f"<p>and {left} smaller topics</p>" if left else ""

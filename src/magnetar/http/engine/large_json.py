@@ -258,7 +258,9 @@ class WrittenNumber(float):
 
 
 def parse_json(body: bytes | bytearray) -> object:
-    """:raises ValueError: the body is not JSON
+    """Returns the value of a JSON body.
+
+    :raises ValueError: the body is not JSON
 
     :raises RecursionError: it is nested too deeply
     """

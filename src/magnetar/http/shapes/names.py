@@ -13,17 +13,26 @@ from magnetar.security.authorization import BROKER_ITSELF, Resource, Target
 
 
 def tenant_of(variables: Mapping[str, str]) -> str:
-    """:raises errors.InvalidName: the name violates the rules"""
+    """Returns the tenant in the path.
+
+    :raises errors.InvalidName: the name violates the rules
+    """
     return _part_of(variables, "tenant")
 
 
 def cluster_of(variables: Mapping[str, str]) -> str:
-    """:raises errors.InvalidName: the name violates the rules"""
+    """Returns the cluster in the path.
+
+    :raises errors.InvalidName: the name violates the rules
+    """
     return _part_of(variables, "cluster")
 
 
 def resource_group_of(variables: Mapping[str, str]) -> str:
-    """:raises errors.InvalidName: the name violates the rules"""
+    """Returns the resource group in the path.
+
+    :raises errors.InvalidName: the name violates the rules
+    """
     return _part_of(variables, "resourcegroup")
 
 

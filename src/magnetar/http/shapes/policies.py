@@ -148,7 +148,10 @@ def optional(check: Check, name: str) -> Shape:
 
 
 def auto_topics(request: Request) -> object:
-    """:raises PreconditionFailed: type and number of partitions contradict each other"""
+    """Returns the policy for creating topics in the body.
+
+    :raises PreconditionFailed: type and number of partitions contradict each other
+    """
     value = optional(_AUTO_TOPICS, "autoTopicCreationOverride")(request)
     if value is None or not value["allowAutoTopicCreation"]:
         return value
@@ -170,7 +173,10 @@ def auto_topics(request: Request) -> object:
 
 
 def quota(request: Request) -> object:
-    """:raises InvalidRequest: the body has no policy, or the policy contradicts the limits"""
+    """Returns the backlog quota in the body.
+
+    :raises InvalidRequest: the body has no policy, or the policy contradicts the limits
+    """
     value = body(_QUOTA, "backlogQuota")(request)
     limit = value.get("limitSize", value.get("limit", 0))
     value.update(limit=limit, limitSize=limit)
@@ -182,7 +188,10 @@ def quota(request: Request) -> object:
 
 
 def quota_type(request: Request) -> str:
-    """:raises InvalidRequest: the type is unknown"""
+    """Returns the type of the backlog quota that a request names.
+
+    :raises InvalidRequest: the type is unknown
+    """
     kind = request.query.get("backlogQuotaType") or QUOTA_TYPES[0]
     return str(choice(*QUOTA_TYPES)("backlogQuotaType", kind))
 
@@ -192,7 +201,10 @@ def persistence(request: Request) -> object:
 
 
 def entry_filters(request: Request) -> object:
-    """:raises InvalidRequest: the body names no filter"""
+    """Returns the entry filters in the body.
+
+    :raises InvalidRequest: the body names no filter
+    """
     value = body(_FILTERS, "entryFilters")(request)
     names = value.get("entryFilterNames", "")
     if not any(name.strip() for name in names.split(",")):
@@ -203,7 +215,10 @@ def entry_filters(request: Request) -> object:
 
 
 def anti_affinity(request: Request) -> object:
-    """:raises PreconditionFailed: the body names no group"""
+    """Returns the anti-affinity group in the body.
+
+    :raises PreconditionFailed: the body names no group
+    """
     group = bare_text(request, "antiAffinityGroup")
     if not group:
         raise PreconditionFailed("antiAffinityGroup can't be empty")

@@ -73,7 +73,9 @@ ADD_SCHEMA = "addSchema"
 
 
 def publication(request: Request, now_ms: int) -> Publication:
-    """:param now_ms: since 1970, the base of delivery delays
+    """Returns the messages in the body of a request to publish.
+
+    :param now_ms: since 1970, the base of delivery delays
 
     :raises InvalidRequest: the body is not of this form
     """

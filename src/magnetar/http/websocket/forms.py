@@ -50,7 +50,10 @@ class ProducerMessage(NamedTuple):
 
 
 def producer_message(text: str, now_ms: int) -> ProducerMessage:
-    """:raises BadForm: the text is not valid"""
+    """Returns the message in a text of a producer.
+
+    :raises BadForm: the text is not valid
+    """
     found = _object(text)
     context = _text(found, "context")
     payload = _text(found, "payload", context)
@@ -108,7 +111,10 @@ class ConsumerCommand(NamedTuple):
 
 
 def consumer_command(text: str) -> ConsumerCommand:
-    """:raises BadForm: the text is not valid"""
+    """Returns the command in a text of a consumer.
+
+    :raises BadForm: the text is not valid
+    """
     found = _object(text)
     permits = _whole(found, "permitMessages") if found.get("permitMessages") is not None else None
     return ConsumerCommand(_text(found, "type"), _text(found, "messageId"), permits)

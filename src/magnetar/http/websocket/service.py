@@ -129,7 +129,9 @@ class WebSocketService:
     # listeners
 
     async def produce(self, request: Request, user: User, topic: TopicName) -> Response:
-        """:raises InvalidRequest: a parameter is not valid
+        """Opens a WebSocket of a producer.
+
+        :raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user may not publish
         """
         options = producer_options(request.query)
@@ -144,7 +146,9 @@ class WebSocketService:
         return await self._upgraded(request, user, make)
 
     async def consume(self, request: Request, user: User, topic: TopicName, subscription: str) -> Response:
-        """:raises InvalidRequest: a parameter is not valid
+        """Opens a WebSocket of a consumer.
+
+        :raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user may not consume, or not publish to the topic for dead letters
         """
         options = await self._consumer_options(request, user, (topic,), subscription)
@@ -183,7 +187,9 @@ class WebSocketService:
         return await self._consumed(request, user, (name,), subscription, subscribe, several=True)
 
     async def read(self, request: Request, user: User, topic: TopicName) -> Response:
-        """:raises InvalidRequest: a parameter is not valid
+        """Opens a WebSocket of a reader.
+
+        :raises InvalidRequest: a parameter is not valid
         :raises AuthorizationFailure: the user may not consume
         """
         start, options = reader_options(request.query)

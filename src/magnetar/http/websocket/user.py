@@ -68,7 +68,9 @@ class User:
     # what the user may do
 
     async def check_produce(self, topic: TopicName, *, replicates: bool = False) -> None:
-        """:param replicates: the producer's name is reserved for replicators of other clusters
+        """Checks that the user may produce to a topic.
+
+        :param replicates: the producer's name is reserved for replicators of other clusters
 
         :raises AuthorizationFailure: the user may not publish to the topic
         """
@@ -77,7 +79,10 @@ class User:
             await self._check(TopicOperation.REPLICATE, Target.of_topic(topic))
 
     async def check_consume(self, topic: TopicName, subscription: str = "") -> None:
-        """:raises AuthorizationFailure: the user may not consume from the topic with the subscription"""
+        """Checks that the user may consume with a subscription.
+
+        :raises AuthorizationFailure: the user may not consume from the topic with the subscription
+        """
         await self._check(TopicOperation.CONSUME, Target.of_topic(topic, subscription))
 
     async def check_dead_letters(self, topic: str) -> None:

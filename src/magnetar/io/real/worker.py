@@ -32,7 +32,10 @@ class ThreadWorker:
     def submit(
         self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], object] | None = None
     ) -> None:
-        """:raises RuntimeError: the worker is closed"""
+        """Queues a job.
+
+        :raises RuntimeError: the worker is closed
+        """
         if self._closed:
             raise RuntimeError("the worker is closed")
         self._jobs.put((job, done))

@@ -24,7 +24,9 @@ class EnsembleAddress:
 
 
 def ensemble_address(text: str) -> EnsembleAddress:
-    """:param text: the address, with or without a scheme:
+    """Returns the address of an ensemble.
+
+    :param text: the address, with or without a scheme:
     https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
 
     :raises AddressRefused: it is not a valid address

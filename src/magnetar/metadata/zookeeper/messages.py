@@ -169,7 +169,10 @@ def delete(path: str, version: int) -> bytes:
 
 
 def set_data(path: str, value: bytes, version: int) -> bytes:
-    """:param version: -1: any"""
+    """Returns the request SET_DATA.
+
+    :param version: -1: any
+    """
     into = bytearray()
     put_text(into, path)
     put_bytes(into, value)
@@ -360,7 +363,10 @@ class OperationResult:
 
 
 def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
-    """:param operations: CREATE2, DELETE, SET_DATA and CHECK, each with its packet"""
+    """Returns the request MULTI.
+
+    :param operations: CREATE2, DELETE, SET_DATA and CHECK, each with its packet
+    """
     into = bytearray()
     for operation, packet in operations:
         _put_header(into, operation, end=False)

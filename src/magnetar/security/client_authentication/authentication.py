@@ -156,7 +156,10 @@ class AuthenticationTLS(Authentication):
 
 
 def checked_token(text: str, what: str) -> str:
-    """:raises NoCredentials: the token is empty, too long, or has invalid characters"""
+    """Returns a token that can be sent.
+
+    :raises NoCredentials: the token is empty, too long, or has invalid characters
+    """
     token = text.strip()
     if not token:
         raise NoCredentials(f"{what} is empty")
@@ -167,7 +170,10 @@ def checked_token(text: str, what: str) -> str:
 
 
 def read_text(path: str) -> str:
-    """:raises NoCredentials: the file cannot be read, or is not a text of at most 1 MiB"""
+    """Returns the text in a file.
+
+    :raises NoCredentials: the file cannot be read, or is not a text of at most 1 MiB
+    """
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_TOKEN_BYTES + 1)

@@ -30,7 +30,10 @@ class Fetcher:
         self._read_seconds = read_seconds
 
     def get(self, url: str) -> bytes:
-        """:raises FetchFailed: another status than 200, too large, too slow, or no answer"""
+        """Returns the body of the answer to an HTTPS request.
+
+        :raises FetchFailed: another status than 200, too large, too slow, or no answer
+        """
         try:
             return self._get(url)
         except (OSError, http.client.HTTPException, ValueError) as error:

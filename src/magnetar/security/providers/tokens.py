@@ -162,7 +162,10 @@ def authenticated_by(claims: Mapping[str, Any], rules: TokenRules) -> Authentica
 
 
 def token_rules(options: SecurityOptions) -> TokenRules:
-    """:raises ProviderRefused: settings contradict each other or are malformed"""
+    """Returns how tokens are checked.
+
+    :raises ProviderRefused: settings contradict each other or are malformed
+    """
     claim, audience = options.text("tokenAudienceClaim"), options.text("tokenAudience")
     if claim and not audience:
         options.refuse("tokenAudience", "must be set, because tokenAudienceClaim is")

@@ -176,7 +176,9 @@ def record_name(topic: str) -> str:
 
 
 def field_for(column: StructField, within: str) -> dict[str, object]:
-    """:param within: the name of the enclosing record, for nested names
+    """Returns the Avro field of a column.
+
+    :param within: the name of the enclosing record, for nested names
 
     :raises InvalidRows: as :func:`definition_for`
     """

@@ -63,7 +63,10 @@ def _with_words(value: object) -> object:
 
 
 def decoder_of(written: Definition, wanted: Definition) -> Decoder:
-    """:param written: the schema of the message; :param wanted: that of the columns"""
+    """Returns a function that decodes contents.
+
+    :param written: the schema of the message; :param wanted: that of the columns
+    """
     if wanted.kind == "AVRO":
         return _avro(written if written.kind == "AVRO" else wanted, wanted)
     if wanted.kind == "JSON":

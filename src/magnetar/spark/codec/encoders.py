@@ -59,7 +59,10 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
 
 
 def encoder_of(definition: Definition, names: Sequence[str]) -> Encode:
-    """:param names: the columns of the content"""
+    """Returns a function that encodes contents.
+
+    :param names: the columns of the content
+    """
     if definition.kind == "AVRO":
         return _avro(definition.text, names)
     if definition.kind == "JSON":

@@ -195,7 +195,10 @@ def columns_of(definition: Definition) -> StructType:
 
 
 def type_of(definition: Definition) -> DataType:
-    """:raises SparkSourceError: the schema is not supported"""
+    """Returns the Spark type of a schema.
+
+    :raises SparkSourceError: the schema is not supported
+    """
     if definition.kind in RECORDS:
         return column_type(json.loads(definition.text))
     found = PRIMITIVES.get(definition.kind)

@@ -470,7 +470,10 @@ def tasks_of(spark: SparkSession) -> int:
 
 
 def check_library(config: TablesSection) -> None:
-    """:raises PipelineError: the library of the format is missing"""
+    """Checks that the library of the format is installed.
+
+    :raises PipelineError: the library of the format is missing
+    """
     try:
         import_module(f"magnetar.spark.pipelines.table_{config.format}")
     except ImportError as error:

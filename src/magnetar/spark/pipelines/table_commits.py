@@ -121,7 +121,10 @@ class TableMarker:
 
     @staticmethod
     def from_json(text: str, where: str) -> TableMarker:
-        """:raises TableError: the text is not a marker"""
+        """Returns the marker in a text.
+
+        :raises TableError: the text is not a marker
+        """
         try:
             return TableMarker(**json.loads(text))
         except (TypeError, ValueError) as error:

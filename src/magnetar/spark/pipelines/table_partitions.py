@@ -35,7 +35,10 @@ class PartitionColumn:
 
     @staticmethod
     def parse(text: str) -> PartitionColumn:
-        """:raises ValueError: the text has another form"""
+        """Returns an element of ``partition_by``.
+
+        :raises ValueError: the text has another form
+        """
         found = _FORM.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"partition_by must have elements like {_FORMS}, not {text!r}")
@@ -59,7 +62,10 @@ class PartitionColumn:
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def check(self, columns: pa.Schema) -> None:
-        """:raises ValueError: there is no such column, or it has another type"""
+        """Checks that a table has the column, with a suitable type.
+
+        :raises ValueError: there is no such column, or it has another type
+        """
         place = columns.get_field_index(self.column)
         if place < 0:
             raise ValueError(f"partition_by: the table has no column {self.column!r}")

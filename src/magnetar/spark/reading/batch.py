@@ -67,7 +67,10 @@ class BatchReader(DataSourceReader):
         return self._pushed.push(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """:raises DataLoss: the first messages no longer exist, and ``failOnDataLoss`` is set"""
+        """Returns the parts of topics that tasks read.
+
+        :raises DataLoss: the first messages no longer exist, and ``failOnDataLoss`` is set
+        """
         parts: list[TaskPart] = []
         with Connection(self._options) as connection:
             topics = topics_of(connection)

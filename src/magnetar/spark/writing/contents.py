@@ -66,7 +66,10 @@ _TEXT = writer(lambda value: _plain(value))
 
 
 def check_columns(schema: StructType, options: QueryOptions) -> Content:
-    """:raises InvalidRows: rows of this schema cannot be written"""
+    """Returns how contents are made from the columns of a query.
+
+    :raises InvalidRows: rows of this schema cannot be written
+    """
     named = {field.name: field.dataType for field in schema.fields}
     for name, allowed in _TYPES.items():
         found = named.get(name)
@@ -121,7 +124,9 @@ class Content:
             self.for_topic("topic", NOTHING)
 
     def for_topic(self, topic: str, found: Definition) -> TopicContent:
-        """:param found: the topic's schema
+        """Returns how contents are made for one topic.
+
+        :param found: the topic's schema
 
         :raises InvalidRows: the rows cannot be written with the schema; the text says why
         """

@@ -69,7 +69,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     # Consumers
 
     def add(self, consumer: AnyConsumer) -> None:
-        """:raises ConsumerBusy: it asks for another division than the present consumers
+        """Adds a consumer to the subscription.
+
+        :raises ConsumerBusy: it asks for another division than the present consumers
 
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """
