@@ -42,7 +42,7 @@ class ServerErrorCode(IntEnum):
 
 
 class BrokerError(Exception):
-    """Something a client is told about; ``str()`` of it is a reason a person can act on."""
+    """An error that is reported to a client; ``str()`` of it states a reason that a person can act on."""
 
     @property
     def code(self) -> ServerErrorCode:
@@ -84,7 +84,7 @@ class ServiceNotReady(BrokerError):
 
 
 class OwnerUnknown(ServiceNotReady):
-    """Who serves the topic, if anybody does, cannot be found out now."""
+    """The broker that serves the topic cannot be determined now."""
 
 
 class ServedElsewhere(ServiceNotReady):
@@ -145,7 +145,7 @@ class ClusterNotFound(BrokerError):
 
 
 class NotFound(BrokerError):
-    """Nothing is there, for another reason than a missing topic, cluster or subscription."""
+    """The object does not exist; for topics, clusters and subscriptions there are classes of their own."""
 
 
 class SubscriptionNotFound(BrokerError):
@@ -202,7 +202,7 @@ class IncompatibleSchema(BrokerError):
 
 
 class InvalidSchemaData(BrokerError):
-    """What is declared as a schema is none."""
+    """The declared schema is not a valid one."""
 
 
 class ConsumerAssignFailure(BrokerError):
@@ -238,11 +238,11 @@ class InUse(BrokerError):
 
 
 class HasChildren(BrokerError):
-    """What is to be deleted has something below it."""
+    """The object to be deleted contains others: a namespace with topics, for example."""
 
 
 class Conflict(BrokerError):
-    """What is asked for does not go with the kind or state of a topic."""
+    """The operation is not possible for a topic of that kind or in that state."""
 
 
 class Unprocessable(BrokerError):
@@ -274,11 +274,11 @@ class PartitionCountRefused(BrokerError):
 
 
 class PersistentTopicRequired(BrokerError):
-    """What is asked for needs stored messages, and a non-persistent topic has none."""
+    """The operation needs stored messages, which a non-persistent topic does not have."""
 
 
 class Translation(NamedTuple):
-    """How one kind of error leaves the process."""
+    """The protocol code and HTTP status with which one class of errors is reported."""
 
     code: ServerErrorCode
     http_status: int
@@ -337,7 +337,8 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
 
 
 def translation_of(error: BaseException) -> Translation:
-    """How ``error`` is told to clients; what is not a :class:`BrokerError` is an internal error."""
+    """Returns how ``error`` is reported to clients; any error but a :class:`BrokerError` is an internal
+    one."""
     for kind in type(error).__mro__:
         found = TRANSLATION.get(kind)
         if found is not None:

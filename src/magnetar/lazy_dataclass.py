@@ -63,7 +63,7 @@ def _made_when_called(cls: type[DataclassInstance], name: str, frozen: bool) -> 
 
 
 def _method(cls: type[DataclassInstance], name: str, frozen: bool) -> Callable[..., object]:
-    """What the standard library makes for a class with the same fields."""
+    """Returns the method that the standard library makes for a class with the same fields."""
     method = _init(cls, frozen) if name == "__init__" else _other_method(cls, name, frozen)
     method.__qualname__ = f"{cls.__qualname__}.{name}"
     return method

@@ -1,4 +1,4 @@
-"""What Apache Pulsar has and Magnetar has not, and why: the one list of it, ``left_out.tsv``.
+"""The list of the features of Apache Pulsar that Magnetar does not have, with reasons: ``left_out.tsv``.
 
 Commands refuse with it, REST answers 501 with it, OpenAPI describes it, ``docs/admin-rest.md`` has a table.
 """
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Subject:
-    """What is left out for one reason."""
+    """The features that are left out for one reason."""
 
     name: str
     reason: str

@@ -225,7 +225,7 @@ class BrokerService:
             enabled=settings.match_patterns,
         )
         self.client_tasks = TaskScope(io.loop, "requests of clients", owner_goes_on)
-        """What clients' commands start; it may go on after the client has left."""
+        """The tasks that commands of clients have started; they may continue after the client has left."""
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.limits = ConnectionLimits(io, settings)
         self.send_run = SendRun()

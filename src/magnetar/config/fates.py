@@ -32,7 +32,7 @@ class SettingFinding:
 
     name: str
     value: str
-    """As in the file; secrets are masked."""
+    """The value in the file; secrets are masked."""
     fate: Fate
     said: str
     """The message of a start; empty: none."""

@@ -43,7 +43,7 @@ class ExportPlan:
     refusals: list[str] = field(default_factory=list)
     """Sentences; if there are any, nothing is exported."""
     left_out: list[str] = field(default_factory=list)
-    """What is not exported, and why."""
+    """The objects that are not exported, with reasons."""
 
 
 class Export:

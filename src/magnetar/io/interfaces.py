@@ -396,7 +396,7 @@ async def _at_once(job: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class ClientIo:
-    """What a client needs of the outside: no files, no threads."""
+    """The input and output that a client needs: no files, no threads."""
 
     loop: Loop
     clock: Clock

@@ -13,7 +13,8 @@ from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissin
 log = logging.getLogger(__name__)
 
 ROOT = "/magnetar/ledgers-to-delete"
-"""Has a node without a value for each, named by the ledger's id."""
+"""The parent of one node for each ledger to delete; the node has the ledger's id as its name, and no
+value."""
 
 _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0

@@ -208,7 +208,7 @@ class SetAside(NamedTuple):
     found_ms: int
     """When it was set aside; ms since 1970."""
     owner: str
-    """What it was created for, for display."""
+    """The topic, subscription or other object that it was created for, for display."""
     made_ms: int
     entries: int
     bytes: int

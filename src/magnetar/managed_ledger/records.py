@@ -111,7 +111,7 @@ class Offload:
 
 @dataclass(slots=True)
 class LedgerSummary:
-    """What a managed ledger knows of one of its ledgers."""
+    """The record of a managed ledger about one of its ledgers."""
 
     ledger_id: int
     entries: int = 0

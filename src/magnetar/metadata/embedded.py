@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Operation = tuple[Callable[[SqliteNodes], object], Any]
-"""What to do, and the future for its result."""
+"""An operation on the nodes, and the future for its result."""
 Outcome = tuple[object, BaseException | None, list[Change]]
 Transacted = tuple[list[Outcome], Edits | None]
 """The outcome of each operation, and what the transaction changed of persistent nodes, if anything."""

@@ -45,7 +45,7 @@ class Tally(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a database records about itself."""
+    """The record of a database about itself: its version and how far it has come."""
 
     metadata_id: bytes
     """:data:`IDENTITY_BYTES` random bytes, generated when the database was created. Empty in a database of

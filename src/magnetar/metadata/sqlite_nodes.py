@@ -150,7 +150,7 @@ class SqliteNodes:
             after = nodes[-1].path
         for problem, *_ in self._connection.execute("PRAGMA integrity_check(1)"):
             if problem != "ok":
-                raise NodeDamaged(f"SQLite finds: {problem}")
+                raise NodeDamaged(f"the database is damaged; SQLite reports: {problem}")
         return tally
 
     def part(self, after: str, progress: Progress) -> NodeRange:

@@ -10,7 +10,7 @@ from magnetar.naming.name_rules import InvalidName, check_length, check_path_pie
 POLICIES = "/admin/policies"
 """Tenants and namespaces in the metadata: a node for a tenant, and below it one for each namespace."""
 LOCAL_POLICIES = "/admin/local-policies"
-"""What each cluster keeps about namespaces of its own: bundles and placement."""
+"""The node below which each cluster stores its own data about namespaces: bundles and placement."""
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _TENANT = "pulsar"
 _BROKER = re.compile(r"[^/]+:[0-9]+")

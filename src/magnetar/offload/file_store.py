@@ -141,7 +141,7 @@ class FileDriver(OffloadDriver):
         self.delete(key)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: the driver keeps nothing open."""
 
     def _folder(self, key: OffloadKey) -> Path:
         parts = key.managed_ledger.split("/")

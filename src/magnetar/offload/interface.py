@@ -73,7 +73,7 @@ class OffloadKey(NamedTuple):
 
 @dataclass(frozen=True)
 class OffloadedLedger:
-    """What an offload stored."""
+    """The size of an offloaded ledger, in entries and in bytes."""
 
     entries: int
     entry_bytes: int

@@ -38,7 +38,7 @@ _LATER = {"BadDigest", "IncompleteBody", "RequestTimeout", "RequestTimeTooSkewed
 
 
 class Stored(NamedTuple):
-    """What a store says about an object."""
+    """The size and the entity tag of an object."""
 
     length: int
     etag: str

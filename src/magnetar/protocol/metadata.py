@@ -55,7 +55,7 @@ class Entry:
     broker_metadata: BrokerEntryMetadata | None
     metadata: MessageMetadata
     payload: bytes
-    """As compressed and encrypted by the producer."""
+    """The payload as the producer has compressed and encrypted it."""
     held: object = None
     """An object that lives as long as the payload: the memory accounted for it."""
 

@@ -54,7 +54,7 @@ class TunnelSide:
 
 
 class Tunnel:
-    """Both directions."""
+    """A tunnel between a client and a broker: both directions."""
 
     def __init__(
         self, loop: Loop, client: Transport, broker: Transport, gone: Callable[[Tunnel], object]

@@ -106,7 +106,10 @@ def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Adver
     named: dict[str, Addresses] = {}
     for name, scheme, address, port in _addresses("advertisedListeners", settings.advertised_listeners):
         if not name:
-            raise SettingsContradict("advertisedListeners must be name:scheme://host:port")
+            raise SettingsContradict(
+                "advertisedListeners must be name:scheme://host:port, but "
+                f"{scheme}://{address}:{port} has no name"
+            )
         known = named.get(name, Addresses(None))
         if getattr(known, _FIELDS[scheme]) is not None:
             raise SettingsContradict(

@@ -236,7 +236,7 @@ class Pace:
         self._sleep = sleep
         self._told = told
         self._free_at = now()
-        """When the limit allows the next piece."""
+        """The time at which the rate limit allows the next piece."""
 
     def took(self, count: int) -> None:
         """Called after each piece; waits until the next one may be copied."""

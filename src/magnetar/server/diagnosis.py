@@ -171,7 +171,7 @@ class Finding:
     state: FindingState
     found: str
     advice: str = ""
-    """What to do; empty if nothing is."""
+    """The advice to the operator; empty if nothing is to be done."""
 
 
 def machine() -> Iterator[Finding]:

@@ -45,7 +45,7 @@ class QueryOptions:
     starting_offsets: str = ""
     """``earliest``, ``latest`` or JSON; empty: earliest for batches, latest for streams."""
     ending_offsets: str = ""
-    """As ``starting_offsets``; empty: latest."""
+    """The positions in the form of ``starting_offsets``; empty: latest."""
     starting_time: int | None = None
     """ms since 1970, inclusive."""
     ending_time: int | None = None

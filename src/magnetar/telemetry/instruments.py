@@ -30,7 +30,7 @@ class InstrumentKind(Enum):
     """How a collector interprets the values."""
 
     COUNTER = "counter"
-    """Only grows, until the process or the topic starts again."""
+    """A value that only grows, until the process or the topic starts again."""
     UP_DOWN = "up and down"
     """Values of several sources can be added."""
     GAUGE = "gauge"

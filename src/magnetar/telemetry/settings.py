@@ -27,7 +27,7 @@ _OF_BOTH = (
     "CLIENT_CERTIFICATE",
     "CLIENT_KEY",
 )
-"""Each can be set for metrics, which takes precedence, or for all signals."""
+"""The variables that can be set for metrics or for all signals; the one for metrics takes precedence."""
 _HONOURED = frozenset(
     (
         "OTEL_SDK_DISABLED",

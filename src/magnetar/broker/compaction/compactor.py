@@ -162,7 +162,7 @@ class Span(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What a compaction reads."""
+    """The store and the ledgers that a compaction reads."""
 
     store: LedgerStore
     managed_ledger: ManagedLedger

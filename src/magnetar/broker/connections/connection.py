@@ -42,7 +42,7 @@ _FRAMES_UNASKED = 32
 
 
 class Input:
-    """What the client of one connection sends: handles it in order, and pauses reading."""
+    """Handles the commands of one connection's client in order, and pauses reading."""
 
     __slots__ = ("_broker", "_connection", "_halted", "_handle_command", "_pauses", "_session", "reader")
 

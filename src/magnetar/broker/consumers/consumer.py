@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerSubscription(Protocol):
-    """What a consumer reports to its subscription."""
+    """The part of a subscription that its consumers use."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
         """Counts what was sent; returns the time, in ms since 1970.

@@ -38,7 +38,7 @@ class PeerRefused(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What another broker answered."""
+    """The answer of another broker."""
 
     status: int
     body: bytes

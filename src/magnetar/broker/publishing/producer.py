@@ -41,7 +41,7 @@ class AccessMode(IntEnum):
 
 
 class ProducerConnection(Protocol):
-    """What a connection does for its producers."""
+    """The part of a connection that its producers use."""
 
     non_persistent_pending: int
     """Entries that non-persistent topics have sent on, whose receipts are outstanding."""

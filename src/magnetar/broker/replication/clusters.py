@@ -270,7 +270,7 @@ class InFlightBytes:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What all replicators are constructed with."""
+    """The arguments that all replicators are constructed with."""
 
     io: Io
     clusters: Callable[[], RemoteClusters]

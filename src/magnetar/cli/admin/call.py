@@ -14,7 +14,7 @@ from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.topic_name import subscription_piece
 
 SILENT = object()
-"""As an answer: print nothing."""
+"""An answer that is not printed."""
 
 _OPERANDS = ("topicName", "namespaceName", "topic", "namespace")
 

@@ -21,7 +21,7 @@ _COLUMNS = (
     ("reclaimable", "reclaimableBytes"),
 )
 _OFFLOADED = ("offloaded", "offloadedBytes")
-"""Only in tables with offloaded ledgers."""
+"""The columns that only tables with offloaded ledgers have."""
 
 _SHOWN_ORPHANS = 10
 

@@ -17,7 +17,7 @@ _LEAST_WIDTH = 20
 
 
 class Explained:
-    """What ``magnetar explain`` prints, with a position for scrolling."""
+    """The output of ``magnetar explain``, with a position for scrolling."""
 
     def __init__(self, http: AdminHttp, topic: str, changed: Callable[[], None]) -> None:
         """:param changed: called in the thread when there is something new to draw"""

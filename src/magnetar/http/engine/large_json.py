@@ -57,7 +57,8 @@ _WORDS = {
     "-Infinity": -float("inf"),
 }
 _VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME, _COLON, _AFTER = range(6)
-"""What is expected next; first ones may also be the end of an empty list or object."""
+"""The states of the parser: what it expects next. Where a first item is expected, an empty list or object
+may also end."""
 _BEFORE_TEXTS = (_VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME)
 MANY = 4_000
 """Values that are encoded in one piece: about a millisecond of work."""

@@ -105,7 +105,7 @@ class WebSocket:
         self._limits = limits
         self._reader = FrameReader(limits.message_bytes)
         self._frames = Connection(ConnectionType.SERVER)
-        """Has seen every frame except single-frame messages, which do not change its state."""
+        """The parser of frames; messages of a single frame skip it, because they do not change its state."""
         self._transport: Transport | None = None
         self._text: list[str] = []
         self._text_size = 0

@@ -178,7 +178,7 @@ class Upgrade(NamedTuple):
     """How a client requests TLS on a connection that begins without it."""
 
     question: bytes
-    """What the client sends first."""
+    """The bytes that the client sends first."""
     answer_bytes: Callable[[bytes], int]
     """Returns the length of the answer that begins with these bytes; more than their number while it is
     unknown."""

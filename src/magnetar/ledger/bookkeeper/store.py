@@ -344,7 +344,7 @@ class ExplicitLac:
         self._writers = writers
         self._seconds = seconds
         self._told: dict[int, int] = {}
-        """What was last reported, by ledger."""
+        """The last confirmed entry that was last reported to bookies, by ledger."""
         self._timer: Cancellable = loop.call_later(seconds, self._look)
 
     def stop(self) -> None:

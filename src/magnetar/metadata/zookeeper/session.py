@@ -49,7 +49,7 @@ _MAX_WAITING = 100_000
 
 
 class Outside(NamedTuple):
-    """What a session needs of its environment."""
+    """The parts of the environment that a session uses."""
 
     loop: Loop
     clock: Clock
@@ -91,7 +91,7 @@ class ZooKeeperSession:
         self._password = _NO_PASSWORD
         self._last_zxid = 0
         self._alive_at = 0.0
-        """When the last answered request was sent."""
+        """The time at which the last answered request was sent."""
         self._ended_connection: Future[None] | None = None
         self._greeted: Future[Greeting | None] = outside.loop.create_future()
         self._opened: Future[None] = outside.loop.create_future()

@@ -140,7 +140,9 @@ class ZooKeeperMetadataStore:
                 # It did not exist: it is created, unless another session has created it meanwhile.
                 with suppress(BadVersion):
                     return await self._create(path, value, make)
-            raise MetadataUnavailable(f"{path}: it is created and deleted all the time")
+            raise MetadataUnavailable(
+                f"{path} cannot be written: other sessions created and deleted it during {_TRIES} attempts"
+            )
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         check_path(path)
@@ -168,7 +170,9 @@ class ZooKeeperMetadataStore:
                 if operations[at] != Operation.CREATE2 or results[at].error != NO_NODE:
                     raise _refused(steps[at], at, results[at].error)
                 await self._make_parents(self._real(steps[at].path))
-            raise MetadataUnavailable(f"{about}: parents of it are deleted all the time")
+            raise MetadataUnavailable(
+                f"{about} failed: other sessions deleted parent nodes during {_TRIES} attempts"
+            )
 
     def _asked(self, step: Step) -> tuple[Operation, bytes]:
         real = self._real(step.path)

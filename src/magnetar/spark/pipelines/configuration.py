@@ -91,7 +91,8 @@ class SparkSection:
     conf: dict[str, str] = field(default_factory=dict)
     """Spark settings by name."""
     log_level: Literal["OFF", "ERROR", "WARN", "INFO", "DEBUG"] = "OFF"
-    """What Spark's driver logs, unless ``conf`` configures that. Reports have the details of errors."""
+    """The log level of Spark's driver, unless ``conf`` configures that. Reports have the details of
+    errors."""
 
 
 class Document:

@@ -24,7 +24,7 @@ class GenerateConfig:
     topic: str = field(metadata=init_value("persistent://public/default/orders"))
     """The topic to publish to."""
     messages: int = 1_000_000
-    """How many to publish."""
+    """The number of messages to publish."""
     kind: Literal["orders", "dead-letters"] = "orders"
     """Orders: JSON with id, region, amount and a text; dead letters: in the form of official clients."""
     late_every: int = 97

@@ -66,7 +66,7 @@ class BatchTaken(Exception):
 
 @dataclass(frozen=True)
 class TableIdentity:
-    """What a table is for; chosen when the table is created."""
+    """The topic and the options that a table was created for."""
 
     query: str
     """A random id: tables of the same topic are different queries."""
@@ -162,7 +162,7 @@ class TableState(ABC):
     @property
     @abstractmethod
     def identity(self) -> TableIdentity:
-        """What the table is for."""
+        """The topic and the options that the table was created for."""
 
     @property
     @abstractmethod

@@ -51,7 +51,7 @@ S3 = "s3://"
 
 
 class _Names(NamedTuple):
-    """What each library calls an option."""
+    """The name of an option in each library."""
 
     arrow: str
     delta: str

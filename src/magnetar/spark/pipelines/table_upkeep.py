@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableUpkeep:
-    """What a run of :func:`maintain` has done, or may do."""
+    """The changes that a run of :func:`maintain` has made, or may make."""
 
     merged: int = 0
     """Small files that were replaced by larger ones."""

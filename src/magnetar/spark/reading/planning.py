@@ -90,7 +90,8 @@ class Budget:
     size: int | None
     """Bytes of stored entries."""
     is_untouched: bool = True
-    """Nothing was taken yet: then one message of any size is accepted, or streams would stop."""
+    """Whether nothing was taken yet: the first message is accepted whatever its size, or a stream would
+    stop."""
 
     @property
     def is_spent(self) -> bool:
