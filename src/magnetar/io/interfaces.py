@@ -105,7 +105,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds; never goes back."""
+        """Returns the time in seconds, from a clock that never goes back."""
         ...
 
     def processor(self) -> float:

@@ -135,7 +135,9 @@ class LatestElsewhere:
         """Makes the compaction process decide which messages stay."""
         parts = await self._count(questions.plain(QuestionKind.PARTS))
         if parts > PARTS:
-            raise ProcessFailed(f"the compaction process wants to settle {parts} parts of {PARTS}")
+            raise ProcessFailed(
+                f"the compaction process announces {parts} parts to settle; the maximum is {PARTS}"
+            )
         for part in range(parts):
             await self._done(questions.settle_part(part))
             await way.rest()

@@ -91,7 +91,10 @@ class DynamicSettings:
         if found is None:
             return {}
         if not all(isinstance(value, str) for value in found.values()):
-            raise MetadataFailure(f"{_PATH}: the values of all settings must be strings, but not all are")
+            wrong = ", ".join(name for name, value in found.items() if not isinstance(value, str))
+            raise MetadataFailure(
+                f"{_PATH}: the values of all settings must be strings; these are not: {wrong}"
+            )
         return found
 
     async def set(self, name: str, value: str) -> None:

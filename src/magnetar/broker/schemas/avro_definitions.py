@@ -45,7 +45,7 @@ class AvroType:
     kind: str
     """A primitive type, ``record`` (errors too), ``enum``, ``fixed``, ``array``, ``map`` or ``union``."""
     name: str = ""
-    """The full name."""
+    """The full name of a record, an enum or a ``fixed``; otherwise empty."""
     fields: Sequence[AvroField] = ()
     symbols: Sequence[str] = ()
     size: int = 0
@@ -53,7 +53,7 @@ class AvroType:
     branches: Sequence[AvroType] = ()
     """The types of a union; the only type of an array's items or a map's values."""
     aliases: Sequence[str] = ()
-    """Full names."""
+    """The full names of the aliases."""
     properties: str = ""
     """The properties without a meaning of their own, as JSON in an order that does not depend on the text."""
 

@@ -168,7 +168,7 @@ class TopicMetrics:
     in messages."""
 
     name: str
-    """The full name."""
+    """The full name of the topic."""
     namespace: str
     subscriptions: Sequence[SubscriptionMetrics] = ()
     refused: Mapping[str, int] = field(default_factory=dict)

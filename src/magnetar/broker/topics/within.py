@@ -43,7 +43,7 @@ class NoConnection:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """There is nothing to close: the caller ends.
+        """Raises the error in the caller, which then ends; there is nothing to close.
 
         :raises BaseException: the error
         """

@@ -104,7 +104,7 @@ class Snapshot:
     """Counters at one time."""
 
     moment: float
-    """s, monotonic."""
+    """The time of the monotonic clock, in seconds."""
     published: int
     received: int
     size: int

@@ -142,4 +142,4 @@ BROWSING: Sequence[Endpoint] = (
         refusals={405: "the topic is partitioned"},
     ),
 )
-"""Magnetar's own."""
+"""Endpoints that look at stored messages, which Apache Pulsar does not have."""

@@ -54,7 +54,7 @@ class AdvancingLoop:
         """:param ahead: seconds"""
         self._loop = loop
         self.ahead = ahead
-        """Seconds."""
+        """The time by which the clock was advanced, in seconds."""
         self._timers: list[tuple[float, int, AdvancingTimer]] = []
         self._numbers = count()
         self._armed: asyncio.Handle | None = None

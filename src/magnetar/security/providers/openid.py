@@ -204,7 +204,9 @@ class OpenIdProvider:
         """Fetches keys, on the worker. :raises FetchFailed: no answer, or a malformed document"""
         document = _object(self._fetch(url.rstrip("/") + _DISCOVERY), "the discovery document")
         if document.get("issuer") != url:
-            raise FetchFailed("the discovery document has another issuer")
+            raise FetchFailed(
+                f"the discovery document names the issuer {document.get('issuer')!r:.200}, not {url!r}"
+            )
         keys_at = document.get("jwks_uri")
         if not isinstance(keys_at, str) or not keys_at.startswith(("https://", "http://")):
             raise FetchFailed("the discovery document has no address of keys")

@@ -33,7 +33,7 @@ class TopicFigures:
     tenant: str
     name: str
     storage: int
-    """Bytes, as the backlog."""
+    """The stored bytes; ``backlog`` is in bytes, too."""
     backlog: int
     waiting: int
     """Backlog in entries, of all subscriptions: a batch counts once."""
