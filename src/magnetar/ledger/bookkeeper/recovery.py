@@ -104,8 +104,7 @@ class _Recovery:
         self._parts = parts
         quorums = record.quorums
         self._enough_missing = quorums.write - quorums.ack + 1
-        """The number of bookies of a write set that must lack an entry, as proof that it never had an ack
-        quorum."""
+        """If this number of bookies of a write set lack an entry, the entry never had an ack quorum."""
         self._last_of: dict[str, int] = {}
         """The last entry of each bookie that has any; earlier ones may be missing there."""
         self._asking = RequestContext(
