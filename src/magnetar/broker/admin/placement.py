@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from magnetar.broker.admin.bundles import BundleAdmin
@@ -14,13 +15,15 @@ from magnetar.errors import (
     AlreadyExists,
     BrokerError,
     ClusterNotFound,
+    InvalidRequest,
     MetadataFailure,
     NamespaceNotFound,
     NotFound,
     PreconditionFailed,
 )
 from magnetar.ledger.bookkeeper.racks import TABLE
-from magnetar.metadata.interface import NodeMissing
+from magnetar.metadata.interface import NodeMissing, check_path
+from magnetar.naming.name_rules import InvalidName
 
 _INVALID_RACK = "Bookie 'rack' parameter is invalid: it must have the form /rack or /region/rack"
 
@@ -168,7 +171,9 @@ class IsolationAdmin:
         :raises PreconditionFailed: no such cluster
         """
         await self._check_412(cluster)
-        found = await read(self._metadata, f"{domains_path(cluster)}/{name}")
+        found = None
+        with suppress(InvalidName):
+            found = await read(self._metadata, _domain_path(cluster, name))
         if found is None:
             raise NotFound(f"Domain {name} for cluster {cluster} does not exist")
         return found
@@ -177,15 +182,19 @@ class IsolationAdmin:
         """Creates or replaces a failure domain.
 
         :raises AlreadyExists: a broker is in another domain
-
+        :raises InvalidRequest: the name is not allowed
         :raises PreconditionFailed: no such cluster
         """
+        try:
+            path = _domain_path(cluster, name)
+        except InvalidName as error:
+            raise InvalidRequest(str(error)) from error
         for other, record in (await self.domains(cluster)).items():
             taken = set(record.get("brokers") or ()) & set(brokers)
             if other != name and taken:
                 raise AlreadyExists(f"Broker {min(taken)} already exists in domain {other}")
         value = encode({"brokers": list(brokers)})
-        await self._metadata.put(f"{domains_path(cluster)}/{name}", value)
+        await self._metadata.put(path, value)
 
     async def delete_domain(self, cluster: str, name: str) -> None:
         """Deletes a failure domain.
@@ -196,8 +205,8 @@ class IsolationAdmin:
         """
         await self._check_412(cluster)
         try:
-            await self._metadata.delete(f"{domains_path(cluster)}/{name}")
-        except NodeMissing as error:
+            await self._metadata.delete(_domain_path(cluster, name))
+        except (InvalidName, NodeMissing) as error:
             raise NotFound(f"Domain-name {name} or cluster {cluster} does not exist") from error
 
     async def _check_412(self, cluster: str) -> None:
@@ -307,3 +316,15 @@ def _drop_bookie(table: Record, bookie_id: str) -> None:
 
 def _unknown(bookie_id: str) -> NotFound:
     return NotFound(f"Bookie rack placement configuration not found: {bookie_id}")
+
+
+def _domain_path(cluster: str, name: str) -> str:
+    """:raises InvalidName: it is not the name of a failure domain"""
+    path = f"{domains_path(cluster)}/{name}"
+    try:
+        check_path(path)
+    except ValueError as error:
+        raise InvalidName(f"invalid failure domain name {name!r}: {error}") from error
+    if "/" in name:
+        raise InvalidName(f"invalid failure domain name {name!r}: it must not contain a slash")
+    return path

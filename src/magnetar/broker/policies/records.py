@@ -297,6 +297,10 @@ class Clusters:
 
         :raises ClusterNotFound: the cluster does not exist
         """
+        try:
+            check_part("cluster", name)
+        except InvalidName as error:
+            raise _no_cluster() from error
         found = await read(self._metadata, f"{CLUSTERS}/{name}")
         if found is None:
             raise _no_cluster()
