@@ -55,7 +55,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
 
 
 @pytest.fixture(scope="module")
-def broker(start_server: StartServer) -> Server:
+def plain_broker(start_server: StartServer) -> Server:
     """A server with the usual settings, beside which tests start other processes."""
     return start_server()
 

@@ -21,14 +21,15 @@ _PLACES = ("/namespace/public/default", "/topic/persistent/public/default/orders
 
 @pytest.fixture(scope="module")
 def open_server(start_server: Callable[..., Server]) -> Server:
-    server = start_server()
+    # The topic has no clients, and must not be deleted for that.
+    server = start_server(brokerDeleteInactiveTopicsEnabled="false")
     assert server.ask("PUT", "/admin/v2/persistent/public/default/orders")[0] == 204
     return server
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
-    server = SecuredServer(tmp_path_factory.mktemp("secured"))
+    server = SecuredServer(tmp_path_factory.mktemp("secured"), brokerDeleteInactiveTopicsEnabled="false")
     server.start()
     _as_admin(server, "PUT", "/admin/v2/persistent/public/default/orders")
     yield server

@@ -18,6 +18,11 @@ from magnetar.client.aio import Client
 
 
 @pytest.fixture(scope="module")
+def broker(plain_broker: Server) -> Server:
+    return plain_broker
+
+
+@pytest.fixture(scope="module")
 def discovery(broker: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DiscoveryProcess]:
     running = DiscoveryProcess(
         tmp_path_factory.mktemp("discovery"),

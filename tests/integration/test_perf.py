@@ -17,6 +17,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "pulsar-perf.md"
 SECONDS = 120
 
 
+@pytest.fixture(scope="module")
+def broker(plain_broker: Server) -> Server:
+    return plain_broker
+
+
 def perf(broker: Server, command: str, topic: str, *flags: str) -> subprocess.CompletedProcess[str]:
     arguments = [sys.executable, "-m", "magnetar.cli.pulsar_perf", command, topic, "-u", broker.url]
     if command in ("produce", "run"):

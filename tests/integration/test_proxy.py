@@ -20,6 +20,11 @@ _numbers = count()
 
 
 @pytest.fixture(scope="module")
+def broker(plain_broker: Server) -> Server:
+    return plain_broker
+
+
+@pytest.fixture(scope="module")
 def proxy(broker: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     running = before(broker, tmp_path_factory.mktemp("proxy"))
     try:

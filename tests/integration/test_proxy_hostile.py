@@ -22,6 +22,11 @@ SIZE, MESSAGES = 1 << 20, 60
 
 
 @pytest.fixture(scope="module")
+def broker(plain_broker: Server) -> Server:
+    return plain_broker
+
+
+@pytest.fixture(scope="module")
 def proxy(broker: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     running = ProxyProcess(
         tmp_path_factory.mktemp("proxy"),

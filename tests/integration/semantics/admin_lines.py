@@ -16,7 +16,6 @@ LINES = Path(__file__).parent / "admin_lines.jsonl"
 T = "persistent://lt/n/t"
 DIFFERENT: dict[str, tuple[int, str]] = {
     "namespaces set-bookie-affinity-group lt/n -pg one": (1, "there is one copy of entries"),
-    "namespaces set-offload-deletion-lag lt/n -l 1h": (1, "nothing is offloaded"),
     "brokers list nowhere": (1, "Apache Pulsar lists its own cluster's, whatever is asked for"),
     "namespaces get-schema-autoupdate-strategy lt/n": (0, "Apache Pulsar's fails while none is set"),
     "topics list lt/n -b 0x1_0x2": (1, "Apache Pulsar takes what is no bundle for an empty one"),

@@ -13,7 +13,7 @@ from magnetar.broker.dispatch.filters import UnknownFilter
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.policies.effective import counting, filter_names, of_namespace
 from magnetar.broker.policies.namespaces import divided, new_policies
-from magnetar.broker.policies.offload import shown, unmasked
+from magnetar.broker.policies.offload import remove_old_fields, shown, unmasked
 from magnetar.broker.policies.records import Record
 from magnetar.broker.policies.rules import check_allowed, check_allows_replication, check_namespace
 from magnetar.broker.service import BrokerService
@@ -237,6 +237,8 @@ class NamespaceAdmin:
         def work(record: Record) -> None:
             if field == "offload_policies":
                 _put(record, field, unmasked(value, record.get(field)))
+                if value is None:
+                    remove_old_fields(record)
             elif inner is None:
                 _put(record, field, value)
             else:

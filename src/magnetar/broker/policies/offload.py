@@ -8,7 +8,7 @@ shown has :data:`MASK` in their place, and a policy that is written back with it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from functools import lru_cache
 
 from magnetar.broker.policies.values import Json, fields, whole
@@ -68,6 +68,13 @@ def of_namespace(above: Json, policies: Json) -> Json:
         if own.get(name) is None and value is not None and value != -1:
             own[name] = value
     return merged(above, own) if own else above
+
+
+def remove_old_fields(policies: MutableMapping[str, object]) -> None:
+    """Removes what the older fields say; Pulsar does so with ``offload_policies``."""
+    for name in _OLD_FIELDS:
+        if policies.get(name) is not None:
+            policies[name] = None if name == "offload_deletion_lag_ms" else -1
 
 
 def offload_policy(found: Json, *, on_load: bool = False) -> OffloadPolicy | None:

@@ -439,7 +439,9 @@ def _offload_policies() -> dict[str, Action]:
 
 def _offload_lag(call: Call) -> object:
     lag = call.ask("GET", f"{call.namespace}/offloadDeletionLagMs")
-    return "Unset for namespace. Defaulting to broker setting." if lag is None else lag
+    return (
+        "Unset for namespace. Defaulting to broker setting." if lag is None else f"{lag // 60_000} minute(s)"
+    )
 
 
 def _auto_update_strategy(call: Call) -> object:
