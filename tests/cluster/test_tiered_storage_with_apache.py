@@ -62,7 +62,7 @@ class Pair:
             time.sleep(0.2)
 
     def wait_until_only_tiered(self, broker: Broker, topic: str, wanted: int) -> None:
-        """Waits until so many ledgers are offloaded and no bookie has them any more."""
+        """Waits until this number of ledgers is offloaded and no bookie has them any more."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             offloaded = [each["ledgerId"] for each in ledgers(broker, topic) if each["offloaded"]]

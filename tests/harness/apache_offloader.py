@@ -1,4 +1,4 @@
-"""Apache's driver of tiered storage in file systems, and how its broker is told to use it."""
+"""Apache's driver of tiered storage in file systems, and the settings with which its broker uses it."""
 
 from __future__ import annotations
 

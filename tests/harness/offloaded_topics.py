@@ -66,6 +66,6 @@ def ledgers(server: Served, topic: str) -> list[dict[str, Any]]:
 
 
 def wait_until(server: Served, topic: str, offloaded: int) -> None:
-    """Until so many ledgers are offloaded."""
+    """Waits until at least this number of ledgers is offloaded."""
     while sum(each["offloaded"] for each in ledgers(server, topic)) < offloaded:
         time.sleep(0.1)

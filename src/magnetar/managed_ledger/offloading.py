@@ -97,7 +97,7 @@ class Offloader:
         """Applies the policy of the topic; None: nothing is offloaded any more, and no local copy deleted."""
         if policy != self.policy:
             self.policy = policy
-            self._pause = _FIRST_PAUSE
+            self._skip_pause()
             if policy is not None and (self._begun or policy.on_load):
                 self.schedule()
 
@@ -110,7 +110,7 @@ class Offloader:
             raise OffloadInProgress("Offload already in progress")
         self.status, self.last_error = OffloadStatus.RUNNING, ""
         self._wanted_below = position[0]
-        self._pause = _FIRST_PAUSE
+        self._skip_pause()
         self.schedule()
         if self._running is None:
             self._end_request()
@@ -128,9 +128,7 @@ class Offloader:
     async def stop(self) -> None:
         """Ends the upload in progress; its objects are deleted by the next attempt, or with the topic."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._skip_pause()
         if self._running is not None:
             self._running.cancel()
         while self._running is not None:
@@ -223,6 +221,13 @@ class Offloader:
         if not self._stopped and not self._owner.lost:
             self._timer = self._io.loop.call_later(self._pause, self._end_pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _skip_pause(self) -> None:
+        """Forgets the failures so far: the next attempt need not wait for them."""
+        self._pause = _FIRST_PAUSE
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _end_pause(self) -> None:
         self._timer = None

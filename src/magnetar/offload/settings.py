@@ -21,7 +21,7 @@ _OTHERS = ("S3", "google-cloud-storage", "azureblob", "aliyun-oss", "transient")
 
 @dataclass(frozen=True)
 class S3Settings:
-    """Where an S3-compatible store is, and who reads and writes there."""
+    """The location of an S3-compatible store, and the credentials for it."""
 
     bucket: str
     region: str = ""

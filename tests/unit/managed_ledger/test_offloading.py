@@ -196,6 +196,22 @@ def test_a_failed_request_reports_the_error_and_is_not_repeated() -> None:
     topic.check_nothing_is_left_over()
 
 
+def test_a_request_right_after_a_failure_is_carried_out() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=-1))
+    topic.publish(6)
+    topic.bucket.fault = lambda _call, name: name == "finish"
+    topic.offloader.offload_before((1 << 40, 0))
+    topic.world.wait(1)
+    assert topic.offloader.status is OffloadStatus.ERROR
+    topic.bucket.fault = lambda _call, _name: False
+    topic.offloader.offload_before((1 << 40, 0))
+    assert topic.offloader.status is OffloadStatus.RUNNING
+    topic.world.wait(1)
+    assert topic.offloader.status is OffloadStatus.SUCCESS
+    assert len(topic.bucket.complete) == 1
+
+
 @pytest.mark.parametrize("failing", range(1, 12))
 def test_a_failed_call_is_repeated_and_leaves_nothing(failing: int) -> None:
     topic = Offloading(MemoryBucket())
