@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 from java_servers import JavaServer, free_port, java, listens
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from zookeeper_server import ZooKeeperServer
 
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord, decoded, ledger_path
@@ -20,6 +22,18 @@ CLUSTER = "lab"
 _REGISTRATIONS = "/ledgers/available"
 _SESSION_MS = 20000
 """The most that ZooKeeper grants. A bookie that has lost its session may never register again."""
+
+
+@contextmanager
+def connected(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    """A session of another client library."""
+    client = KazooClient(zookeeper.address)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def setup_options(local: str, configuration: str) -> list[str]:
@@ -106,13 +120,10 @@ class BookieServer(JavaServer):
     def launch(self) -> None:
         if self._registered():
             # A bookie whose last life is still registered would give up.
-            client = KazooClient(self._zookeeper.address)
-            client.start()
-            for node in (self._node, self._read_only_node):
-                if client.exists(node) is not None:
-                    client.delete(node)
-            client.stop()
-            client.close()
+            with connected(self._zookeeper) as client:
+                for node in (self._node, self._read_only_node):
+                    with suppress(NoNodeError):
+                        client.delete(node)
         super().launch()
 
     def ready(self) -> bool:
@@ -196,30 +207,21 @@ class BookKeeperServers:
 
     def forget(self, bookie: BookieServer) -> None:
         """Of one that is lost for good, what the metadata says besides what ledgers it has."""
-        client = KazooClient(self.zookeeper.address)
-        client.start()
-        try:
+        with connected(self.zookeeper) as client:
             for path in (f"{_REGISTRATIONS}/{bookie.address}", f"/ledgers/cookies/{bookie.address}"):
-                if client.exists(path) is not None:
+                # The session of a bookie may expire at any moment, and its registration with it.
+                with suppress(NoNodeError):
                     client.delete(path)
-        finally:
-            client.stop()
-            client.close()
 
     def records(self, ledger_ids: Iterable[int]) -> dict[int, LedgerRecord]:
         """The metadata of ledgers, of those that are there."""
-        client = KazooClient(self.zookeeper.address)
-        client.start()
-        try:
-            found = {}
+        found = {}
+        with connected(self.zookeeper) as client:
             for ledger_id in ledger_ids:
                 path = f"/ledgers{ledger_path(ledger_id)}"
-                if client.exists(path) is not None:
+                with suppress(NoNodeError):
                     found[ledger_id] = decoded(client.get(path)[0], path)
-            return found
-        finally:
-            client.stop()
-            client.close()
+        return found
 
     def initialize(self) -> None:
         """Sets the metadata of the cluster up."""

@@ -51,9 +51,9 @@ def server(start_server: Callable[..., Server]) -> Server:
         )
 
 
-def connect(url: str) -> Any:
+def connect(url: str, seconds: int = 30) -> Any:
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    return pulsar.Client(url, operation_timeout_seconds=5, logger=logger)
+    return pulsar.Client(url, operation_timeout_seconds=seconds, logger=logger)
 
 
 @pytest.fixture
@@ -379,11 +379,14 @@ def test_a_schema_that_does_not_fit(server: Server, client: Any, topic: str) -> 
 
 
 def test_what_has_to_be_encrypted(server: Server, client: Any) -> None:
+    """The client repeats a refused request until its time-out."""
     administer(server, "pulsar-admin namespaces create public/locked")
     topic = "persistent://public/locked/t"
     administer(server, f"pulsar-admin topics create {topic}")
     administer(server, "pulsar-admin namespaces set-encryption-required --enable public/locked")
-    refused(client, topic)
+    impatient = connect(server.url, 1)
+    refused(impatient, topic)
+    impatient.close()
     found = told(server, topic, "encryption_required", PRODUCERS)
     administer(server, found["try"])
     publish(client, topic, 1)

@@ -96,7 +96,7 @@ def client(proxy: ProxyProcess, broker: SecuredServer, role: str) -> pulsar.Clie
         authentication=pulsar.AuthenticationToken(token(role)),
         tls_trust_certs_file_path=broker.authority.trust,
         tls_validate_hostname=True,
-        operation_timeout_seconds=5,
+        operation_timeout_seconds=30,
     )
 
 

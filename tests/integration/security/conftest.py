@@ -129,14 +129,14 @@ class Secured:
         quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         if not tls:
             return pulsar.Client(
-                self.server.url, authentication=proof, operation_timeout_seconds=5, logger=quiet
+                self.server.url, authentication=proof, operation_timeout_seconds=30, logger=quiet
             )
         return pulsar.Client(
             self.server.urls["pulsar+ssl"].replace("127.0.0.1", "localhost"),
             authentication=proof,
             tls_trust_certs_file_path=self.ca,
             tls_validate_hostname=True,
-            operation_timeout_seconds=5,
+            operation_timeout_seconds=30,
             logger=quiet,
         )
 

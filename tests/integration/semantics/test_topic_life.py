@@ -25,7 +25,7 @@ def ask(server: Server, method: str, path: str, body: Any = None) -> Any:
 
 @contextmanager
 def connected(server: Server) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(server.url, operation_timeout_seconds=5)
+    client = pulsar.Client(server.url, operation_timeout_seconds=30)
     yield client
     # Not close: the producers of a terminated topic are closed already, which that takes for an error.
     client.shutdown()
