@@ -181,7 +181,7 @@ def test_one_partition_at_a_time(server: Server, topic: str) -> None:
     assert status == 204
     status, body = server.ask("GET", path_of(topic))
     assert status == 405
-    assert b"Look at the messages of one partition" in body
+    assert b"is partitioned: look at the messages of one partition" in body
     assert browse(server, f"{topic}-partition-1")["messages"] == []
 
 

@@ -73,7 +73,7 @@ def number(text: str) -> float:
     found = float(text)
     # Comparisons with NaN are false.
     if not abs(found) <= _MOST:
-        raise argparse.ArgumentTypeError(f"{text} is nothing to count with")
+        raise argparse.ArgumentTypeError(f"{text} must be between -{_MOST:g} and {_MOST:g}")
     return found
 
 

@@ -101,5 +101,5 @@ def _unescape(text: str, number: int) -> str:
         return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
         raise PropertyError(
-            number, "a \\\\u escape is half a character, and the other half is missing"
+            number, "a \\\\u escape is one half of a surrogate pair, and the other half is missing"
         ) from error

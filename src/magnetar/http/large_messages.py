@@ -105,7 +105,7 @@ class _Pieces:
     async def next(self) -> bytes:
         """:raises Abandoned: other requests wait for the memory, and this client is slow"""
         if self._room.is_wanted and self._loop.time() - self._began > _SECONDS_BEFORE_OTHERS:
-            raise Abandoned("the client is slow, and others wait for the memory that its answer takes")
+            raise Abandoned("the client reads its answer too slowly, and other requests wait for its memory")
         if not self._rest and self._later:
             self._rest = memoryview(self._later.popleft())
         piece = bytes(self._rest[:_PIECE_BYTES])

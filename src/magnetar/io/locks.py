@@ -101,7 +101,7 @@ class Room:
 
     async def _wait(self, size: int) -> None:
         if len(self._waiting) >= self._most_waiting:
-            raise NoRoom(f"{len(self._waiting)} other requests wait for memory", ever=True)
+            raise NoRoom(f"{len(self._waiting)} other requests already wait for memory", ever=True)
         turn = self._loop.create_future()
         entry = (size, turn)
         self._waiting.append(entry)

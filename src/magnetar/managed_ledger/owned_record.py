@@ -228,7 +228,7 @@ class OwnedRecord:
 
     def _check_owned(self) -> None:
         if not self._owned():
-            raise ManagedLedgerFenced(f"{self.path} is no longer written")
+            raise ManagedLedgerFenced(f"{self.path} is no longer owned by this broker")
 
     def _fenced(self) -> ManagedLedgerFenced:
         return ManagedLedgerFenced(f"{self.path} was changed by another process")
@@ -269,5 +269,5 @@ class Tenure:
         :raises ManagedLedgerFenced: the tenure has ended
         """
         if self.ended:
-            raise ManagedLedgerFenced("this broker may no longer write the record")
+            raise ManagedLedgerFenced("this broker no longer owns the record")
         return self._writes

@@ -171,17 +171,19 @@ def check_steps(steps: Sequence[Step]) -> None:
     for step in steps:
         check_path(step.path)
         if step.path in paths:
-            raise ValueError(f"two steps of one change are about {step.path!r}")
+            raise ValueError(f"two steps of one change have the same path {step.path!r}")
         paths.add(step.path)
         if isinstance(step, Put):
             check_value(step.path, step.value)
             pieces = step.path.split("/")
             above = deleted.intersection("/".join(pieces[:count]) for count in range(2, len(pieces)))
             if above:
-                raise ValueError(f"{step.path!r} is put below {above.pop()!r}, which is deleted")
+                raise ValueError(f"{step.path!r} is below {above.pop()!r}, which the same change deletes")
     size = sum(step_bytes(step) for step in steps)
     if size > MAX_STEPS_BYTES:
-        raise NodeTooLarge(f"{named(steps)}: {size} bytes, at most {MAX_STEPS_BYTES} are changed together")
+        raise NodeTooLarge(
+            f"{named(steps)}: the change has {size} bytes; at most {MAX_STEPS_BYTES} are allowed"
+        )
 
 
 def check_path(path: str) -> None:
@@ -206,7 +208,7 @@ def check_value(path: str, value: bytes) -> None:
     :raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`
     """
     if len(value) > MAX_VALUE_BYTES:
-        raise NodeTooLarge(f"{path}: {len(value)} bytes, at most {MAX_VALUE_BYTES} are allowed in a node")
+        raise NodeTooLarge(f"{path}: the value has {len(value)} bytes; at most {MAX_VALUE_BYTES} are allowed")
 
 
 def lies_in(root: str, path: str) -> bool:

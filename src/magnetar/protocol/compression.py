@@ -94,7 +94,9 @@ def _check_announced(codec: int, data: bytes, uncompressed_size: int, max_size: 
     ratio = _LARGEST_RATIOS.get(codec, 0)
     if ratio and uncompressed_size > (len(data) + 64) * ratio:
         # Some codecs allocate all of that memory before they read the data.
-        raise CompressionError(f"{uncompressed_size} bytes are announced, {len(data)} cannot hold as many")
+        raise CompressionError(
+            f"the metadata announces {uncompressed_size} bytes, more than {len(data)} bytes can hold"
+        )
 
 
 _Functions = tuple[Callable[[bytes], bytes], Callable[[bytes, int], bytes]]
@@ -159,7 +161,9 @@ def _load_zstd() -> _Functions:
             # The size inside the frame would override the limit given to the decompressor.
             inner = zstandard.get_frame_parameters(data).content_size
             if inner not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR, size):
-                raise CompressionError(f"the ZSTD frame holds {inner} bytes, {size} were announced")
+                raise CompressionError(
+                    f"the ZSTD frame holds {inner} bytes, but its metadata announces {size}"
+                )
             return zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1))
         except zstandard.ZstdError as error:
             raise CompressionError(f"damaged ZSTD data: {error}") from error
@@ -177,7 +181,9 @@ def _load_snappy() -> _Functions:
         try:
             inner = cramjam.snappy.decompress_raw_len(data)
             if inner != size:
-                raise CompressionError(f"the SNAPPY block holds {inner} bytes, {size} were announced")
+                raise CompressionError(
+                    f"the SNAPPY block holds {inner} bytes, but its metadata announces {size}"
+                )
             return bytes(cramjam.snappy.decompress_raw(data))
         except cramjam.DecompressionError as error:
             raise CompressionError(f"damaged SNAPPY data: {error}") from error

@@ -92,13 +92,13 @@ def _directives(data: bytes) -> Mapping[str, str]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise DigestRefused("what it sent is not UTF-8 text") from error
+        raise DigestRefused("its message is not UTF-8 text") from error
     found: dict[str, str] = {}
     at = 0
     while at < len(text):
         match = _DIRECTIVE.match(text, at)
         if match is None or match.end() == at:
-            raise DigestRefused("what it sent is not a valid DIGEST-MD5 challenge")
+            raise DigestRefused("its message is not a valid DIGEST-MD5 challenge")
         name, quoted, plain = match.groups()
         # A server may offer several realms: the first one is used.
         found.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))

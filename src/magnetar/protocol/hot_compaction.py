@@ -420,7 +420,7 @@ class LatestKeys:
         for _index in range(count):
             after = self._single(payload, position, len(payload))
             if after < 0:
-                raise ValueError("a batch is another one than before")
+                raise ValueError("a batch changed between the two reads of compaction")
             if self.bits[number >> 3] >> (number & 7) & 1:
                 out += payload[position:after]
             else:

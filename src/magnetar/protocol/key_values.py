@@ -67,9 +67,9 @@ def declared(properties: Mapping[str, str], side: str) -> Declared:
     try:
         own = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the properties of the {side} are no JSON") from error
+        raise ValueError(f"the properties of the {side} are not JSON") from error
     if not isinstance(own, dict):
-        raise ValueError(f"the properties of the {side} are no object")
+        raise ValueError(f"the properties of the {side} are not a JSON object")
     return Declared(
         kind_of(properties, side),
         {str(name): str(value) for name, value in own.items()},

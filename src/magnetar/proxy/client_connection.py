@@ -132,7 +132,7 @@ class ClientConnection:
                 self._header = data
                 return b""
             if header.size and not is_in(self._peer[0], self._service.options.balancers):
-                raise HeaderRefused("magnetarHaProxyTrustedAddresses does not list who sends it")
+                raise HeaderRefused("the sender is not listed in magnetarHaProxyTrustedAddresses")
         except HeaderRefused as refusal:
             log.warning("PROXY header refused", extra={"peer": self.address, "reason": str(refusal)})
             self.close()

@@ -78,7 +78,7 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     if command & 0xF0 != _VERSION_2 or command & 0x0F not in (_LOCAL, _PROXY):
         raise HeaderRefused(f"the PROXY header has the unknown command {command:#x}")
     if size > MAX_HEADER_BYTES:
-        raise HeaderRefused(f"the PROXY header has {size} bytes")
+        raise HeaderRefused(f"the PROXY header has {size} bytes; at most {MAX_HEADER_BYTES} are accepted")
     if len(data) < size:
         return None
     if command & 0x0F == _LOCAL or family not in _FAMILIES:

@@ -70,7 +70,7 @@ class ClusterBroker(ServingBroker):
         """
         super().__init__(place)
         if place.cluster is None:
-            raise SettingsContradict("these are not the settings of a cluster")
+            raise SettingsContradict("the settings have no section for a cluster")
         self._settings: ClusterSettings = place.cluster
         self._places = metadata_places(self._settings)
         self._access = cluster_access(self._settings)

@@ -254,9 +254,9 @@ class Registration:
             manager = _load_manager(node)
             if EXTENSIBLE in manager:
                 raise ServedByAnother(
-                    f"broker {name} has loadManagerClassName={manager}: it owns bundles in another way, "
-                    f"and both brokers would serve the same topics; set it to {MODULAR}, the only one "
-                    "supported"
+                    f"broker {name} has loadManagerClassName={manager}: it keeps the owners of bundles "
+                    f"elsewhere, and both brokers would serve the same topics; set it to {MODULAR}, the only "
+                    "one supported"
                 )
 
     async def withdraw(self, path: str = "") -> None:

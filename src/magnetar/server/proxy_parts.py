@@ -36,7 +36,9 @@ def targets_of(settings: ProxySettings) -> AllowedTargets:
             settings.broker_proxy_allowed_target_ports,
         )
     except ValueError as error:
-        raise SettingsContradict(f"brokerProxyAllowed...: {error}") from error
+        raise SettingsContradict(
+            f"brokerProxyAllowedHostNames, ...IPAddresses or ...TargetPorts: {error}"
+        ) from error
 
 
 async def brokers_of(io: Io, settings: ProxySettings, wait_seconds: float | None) -> Brokers:

@@ -106,7 +106,9 @@ def _restore(folder: BackupFolder, backup: Backup, wanted: RestoreRequest) -> No
     with locked(staging):
         if (data_dir / LEDGERS).exists():
             if not (data_dir / METADATA).exists():
-                raise BackupRefused(f"{data_dir} has {LEDGERS} but no {METADATA}: no restore leaves that")
+                raise BackupRefused(
+                    f"{data_dir} has {LEDGERS} but no {METADATA}, which no restore leaves behind"
+                )
             # The interrupted restore had come to its last step: everything is in place, and was checked.
             _finish(data_dir)
             return

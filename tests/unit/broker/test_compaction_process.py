@@ -231,7 +231,7 @@ def test_what_a_process_left_on_the_disk_goes_with_the_next_compaction() -> None
 
 def test_a_question_out_of_turn_is_refused() -> None:
     answer = service(SimulatedDisk(1))
-    with pytest.raises(Exception, match="PARTS while nothing is compacted"):
+    with pytest.raises(Exception, match="PARTS was received, but no compaction is in progress"):
         answer(b"".join(questions.plain(QuestionKind.PARTS)))
 
 

@@ -32,7 +32,7 @@ def test_the_usual_way() -> None:
 
 def test_nothing_is_skipped_and_nothing_comes_back() -> None:
     session = Session()
-    with pytest.raises(RuntimeError, match="NEW cannot be OPEN"):
+    with pytest.raises(RuntimeError, match="cannot change from NEW to OPEN"):
         session.open(ALICE)
     session.connecting()
     with pytest.raises(RuntimeError):

@@ -392,12 +392,12 @@ def test_what_cannot_be_one_change_is_refused(run: Callable[..., None]) -> None:
     async def life(store: MetadataStore) -> None:
         with pytest.raises(ValueError, match="not a path"):
             await store.change_together([Delete("a")])
-        with pytest.raises(ValueError, match="two steps of one change are about '/a'"):
+        with pytest.raises(ValueError, match="two steps of one change have the same path '/a'"):
             await store.change_together([Check("/a", 0), Delete("/a", 0)])
-        with pytest.raises(ValueError, match="'/a/b/c' is put below '/a', which is deleted"):
+        with pytest.raises(ValueError, match="'/a/b/c' is below '/a', which the same change deletes"):
             await store.change_together([Put("/a/b/c", b"", MUST_NOT_EXIST), Delete("/a", 0)])
         half = bytes(MAX_STEPS_BYTES // 2)
-        with pytest.raises(NodeTooLarge, match=r"/a and 1 more: .* are changed together"):
+        with pytest.raises(NodeTooLarge, match=r"/a and 1 more: the change has .* are allowed"):
             await store.change_together([Put(path, half, MUST_NOT_EXIST) for path in ("/a", "/b")])
         paths = [f"/n{number}" for number in range(1000)]
         await store.change_together([Put(path, b"", MUST_NOT_EXIST) for path in paths])

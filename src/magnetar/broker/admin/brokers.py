@@ -94,7 +94,7 @@ class BrokerAdmin:
         :raises PreconditionFailed: below 0
         """
         if per_second < 0:
-            raise PreconditionFailed("maxConcurrentUnloadPerSec must be 0 or more")
+            raise PreconditionFailed(f"maxConcurrentUnloadPerSec must be 0 or more, not {per_second}")
         self._broker.topics.unloads.most_per_second = per_second
 
     def check_broker(self, broker_id: str) -> None:

@@ -68,7 +68,7 @@ class BrowsingAdmin:
         :raises LedgerError: the entries cannot be read
         """
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
-            raise NotAllowed("Look at the messages of one partition")
+            raise NotAllowed(f"{topic} is partitioned: look at the messages of one partition")
         found = await self._topics.persistent(topic)
         ledger = found.managed_ledger
         if time_ms is not None:

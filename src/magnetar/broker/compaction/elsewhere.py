@@ -94,7 +94,7 @@ class PendingAnswer(Generic[T]):
         try:
             return self._opened(answer)
         except Nonsense as nonsense:
-            raise ProcessFailed(f"the compaction process answered nonsense: {nonsense}") from nonsense
+            raise ProcessFailed(f"the compaction process sent an unexpected answer: {nonsense}") from nonsense
 
 
 class LatestElsewhere:

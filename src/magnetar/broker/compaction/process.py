@@ -54,7 +54,7 @@ class _Compacting:
             self._latest.remove()
             return ()
         if self._latest is None:
-            raise OutOfTurn(f"{kind.name} while nothing is compacted")
+            raise OutOfTurn(f"{kind.name} was received, but no compaction is in progress")
         return self._answers[kind](self._latest, question)
 
     def _remove(self) -> None:

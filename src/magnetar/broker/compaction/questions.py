@@ -217,14 +217,14 @@ def opened_copied(answer: bytes, at_most: int) -> Copied:
     read_bytes, count = _COPIED.unpack_from(answer)
     start = _COPIED.size + 8 * count
     if count > at_most or start > len(answer):
-        raise Nonsense(f"{count} entries in {len(answer)} bytes, made of {at_most}")
+        raise Nonsense(f"the answer of {len(answer)} bytes announces {count} entries, made of {at_most}")
     ends = _numbers(answer, _COPIED.size, count)
     shift(ends, start)
     if not ascend(ends, start, len(answer)):
-        raise Nonsense(f"{count} entries that do not fill {len(answer) - start} bytes")
+        raise Nonsense(f"the {count} entries of the answer do not fill its {len(answer) - start} bytes")
     starts = array("q", (start,)) + ends[:-1] if count else array("q")
     room = [array("q", bytes(8 * count)) for _ in range(3)]
     sound = open_raw(answer, starts, ends, count, *room)
     if sound != count:
-        raise Nonsense(f"entry {sound} of {count} is no compacted message")
+        raise Nonsense(f"entry {sound} of {count} is not a compacted message")
     return Copied(answer, ends, read_bytes, start)

@@ -118,7 +118,7 @@ class Session:
 
     def _move(self, state: SessionState) -> None:
         if state not in _FOLLOWING[self.state]:
-            raise RuntimeError(f"a session that is {self.state.name} cannot be {state.name}")
+            raise RuntimeError(f"a session cannot change from {self.state.name} to {state.name}")
         self.state = state
 
     def connecting(self) -> None:

@@ -226,7 +226,9 @@ class DelayIndex:
             ledgers = described["ledgers"]
             saved = decode_state(await self._side.read(ledgers[0], 0, -1))
             if any(run.ledger_id not in ledgers[1:] for run in saved.runs):
-                raise DamagedIndex("the index has runs that the cursor does not name")
+                raise DamagedIndex(
+                    "the index has runs in ledgers that the properties of the cursor do not list"
+                )
             waiting = await self._unpack(saved, state)
         except (KeyError, IndexError, TypeError, *LOST) as error:
             log.warning(

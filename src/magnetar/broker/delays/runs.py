@@ -53,7 +53,7 @@ def decode_block(entry: bytes) -> list[int]:
     except zlib.error as error:
         raise DamagedIndex(f"a block of the index is damaged: {error}") from error
     if not data or len(data) % _RECORD_SIZE:
-        raise DamagedIndex(f"a block of the index has {len(data)} bytes")
+        raise DamagedIndex(f"a block of the index has {len(data)} bytes, not a multiple of {_RECORD_SIZE}")
     parts = range(0, len(data), _RECORD_SIZE)
     return [int.from_bytes(data[at : at + _RECORD_SIZE], "big") for at in parts]
 
@@ -205,7 +205,9 @@ def decode_state(entries: Sequence[bytes]) -> SavedState:
         at = 4 + int.from_bytes(body[:4], "big")
         header = json.loads(body[4:at])
         if header["format"] != _FORMAT:
-            raise DamagedIndex(f"the index has format {header['format']}")
+            raise DamagedIndex(
+                f"the index has format {header['format']}; this release reads format {_FORMAT}"
+            )
         runs = []
         for ledger_id, skipped, count in header["runs"]:
             fences = array("q", bytes(8 * skipped))

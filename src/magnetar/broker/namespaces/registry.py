@@ -63,7 +63,7 @@ class Namespaces:
             return 0
         count = decode(node).get("partitions", 0)
         if type(count) is not int or not 0 <= count < 2**31:
-            raise MetadataFailure(f"{path}: partitions is {count!r}")
+            raise MetadataFailure(f"{path}: partitions must be a whole number of 0 or more, not {count!r}")
         return count
 
     async def create_partitioned(

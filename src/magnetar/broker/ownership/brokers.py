@@ -115,7 +115,7 @@ def listeners_json(listeners: Mapping[str, Addresses]) -> dict[str, dict[str, st
 def _text(raw: Mapping[str, object], name: str) -> str | None:
     value = raw.get(name)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} is not a string")
+        raise ValueError(f"{name} must be a string, not {value!r}")
     return value or None
 
 

@@ -105,7 +105,7 @@ def _read(text: str) -> object:
     begin = len(plain) - len(plain.lstrip(" \t\r\n"))
     found, end = decoder.raw_decode(plain, begin)
     if text[end:].strip(_JAVA_SPACE):
-        raise InvalidDefinition(f"{text[end : end + 20]!r} follows the definition")
+        raise InvalidDefinition(f"unexpected text after the definition: {text[end : end + 20]!r}")
     return found
 
 
@@ -114,7 +114,7 @@ def _without_comment(token: re.Match[str]) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise InvalidDefinition(f"{name} is not JSON")
+    raise InvalidDefinition(f"{name} is not a JSON number")
 
 
 def canonical(value: object) -> str:
@@ -130,7 +130,7 @@ def _properties(node: Mapping[str, object], reserved: frozenset[str]) -> str:
 def _text(node: object, key: str, what: str) -> str:
     found = node.get(key) if isinstance(node, dict) else None
     if not isinstance(found, str):
-        raise InvalidDefinition(f"{what} has no {key}, or one that is not text")
+        raise InvalidDefinition(f"{what} needs the attribute {key}, a string")
     return found
 
 
@@ -216,7 +216,7 @@ class _DefinitionParser:
         # A name that its namespace does not have is looked up without a namespace.
         found = self._defined.get(full) or self._defined.get(full.rpartition(".")[2])
         if found is None:
-            raise InvalidDefinition(f"{name!r} is not a defined type")
+            raise InvalidDefinition(f"the type {name!r} is not defined")
         return found
 
     def _object(self, node: dict[str, object]) -> AvroType:
@@ -228,7 +228,7 @@ class _DefinitionParser:
         elif kind in ("array", "map"):
             key = "items" if kind == "array" else "values"
             if key not in node:
-                raise InvalidDefinition(f"{kind} has no {key}")
+                raise InvalidDefinition(f"{kind} needs the attribute {key}")
             found = AvroType(kind, branches=[self.parse(node[key])])
         elif (full := _full_name(kind, self._space)) in self._defined:
             return self._defined[full]
@@ -268,13 +268,13 @@ class _DefinitionParser:
     def _fields(self, record: Mapping[str, object]) -> Iterator[AvroField]:
         nodes = record.get("fields")
         if not isinstance(nodes, list):
-            raise InvalidDefinition("record has no fields, or they are not an array")
+            raise InvalidDefinition("a record needs the attribute fields, an array")
         for node in nodes:
             yield self._field(_text(node, "name", "a field"), node)
 
     def _field(self, name: str, node: Mapping[str, object]) -> AvroField:
         if "type" not in node:
-            raise InvalidDefinition(f"field {name} has no type")
+            raise InvalidDefinition(f"field {name} needs the attribute type")
         kind = self.parse(node["type"])
         order = _text(node, "order", f"field {name}").upper() if "order" in node else "ASCENDING"
         if order not in _ORDERS:
@@ -289,10 +289,10 @@ class _DefinitionParser:
 def _symbols(node: Mapping[str, object]) -> list[str]:
     symbols, default = node.get("symbols"), node.get("default")
     if not isinstance(symbols, list):
-        raise InvalidDefinition("enum has no symbols, or they are not an array")
+        raise InvalidDefinition("an enum needs the attribute symbols, an array")
     found = [_check_name(each) for each in symbols if isinstance(each, str)]
     if len(found) < len(symbols) or len(set(found)) < len(found):
-        raise InvalidDefinition("a symbol of an enum is not text, or is there twice")
+        raise InvalidDefinition("the symbols of an enum must be different strings")
     if isinstance(default, str) and default not in found:
         raise InvalidDefinition(f"the default {default!r} of an enum is not a symbol")
     return found

@@ -132,7 +132,7 @@ def _json_value(text: str) -> object:
 
 
 def _no_json(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _whole(form: str, text: str) -> bytes:

@@ -73,7 +73,7 @@ class NoConnection:
         """Does nothing: the topic has logged the reason."""
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        raise AssertionError("a persistent topic stores what it takes")
+        raise AssertionError("a persistent topic must store every message, not pass it on")
 
     def producer_of(self, topic: Topic, name: str) -> Producer:
         """Returns a producer of that name for the broker's own messages; the topic does not list it."""

@@ -82,7 +82,7 @@ class Call:
         for key in _OPERANDS:
             if self.values.get(key):
                 return str(self.values[key])
-        raise UsageError("a name is missing")
+        raise UsageError("the name of a tenant, namespace, topic or other resource is missing")
 
     @property
     def named(self) -> str:

@@ -300,7 +300,9 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
 def _rate(text: str) -> float:
     number = float(text)
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a rate")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a rate: use a number of messages a second, 0 or more"
+        )
     return number
 
 

@@ -154,14 +154,14 @@ def _pair(text: str) -> tuple[str, str]:
 def _last(text: str) -> int:
     number = positive(text)
     if number > MOST_LAST:
-        raise argparse.ArgumentTypeError(f"{text} is above {MOST_LAST}")
+        raise argparse.ArgumentTypeError(f"{text} is more than the maximum of {MOST_LAST}")
     return number
 
 
 def _rate(text: str) -> float:
     number = float(text)
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a rate")
+        raise argparse.ArgumentTypeError(f"{text} is not a rate: use a number of messages a second above 0")
     return number
 
 

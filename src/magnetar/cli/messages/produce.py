@@ -27,7 +27,7 @@ def run_produce(parsed: argparse.Namespace) -> int:
 
 def _produce(ends: Ends, parsed: argparse.Namespace) -> None:
     if parsed.messages and parsed.file is not None:
-        raise Refused("messages are given as arguments or in a file, not both")
+        raise Refused("messages can be given as arguments or in a file, but not both")
     if parsed.count is not None and not parsed.messages:
         raise Refused("--count needs messages given as arguments")
     # Messages in arguments are checked before anything is sent.
@@ -92,7 +92,7 @@ def _replayed(text: bytes) -> Outgoing:
             except ValueError as error:
                 raise Refused(f"hex: {error}") from error
         case _:
-            raise Refused("content or hex is missing or not a string")
+            raise Refused("content or hex must be given, as a string")
     return content, _options(found)
 
 
@@ -104,13 +104,13 @@ def _options(found: dict[str, object]) -> dict[str, object]:
         options["ordering_key"] = found["orderingKey"]
     properties = found.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(each, str) for each in properties.values()):
-        raise Refused("properties is not an object of strings")
+        raise Refused("properties must be an object whose values are strings")
     if properties:
         options["properties"] = properties
     if "eventTime" in found:
         time = found["eventTime"]
         if type(time) is not int or not 0 <= time < 2**64:
-            raise Refused("eventTime is not a time in ms since 1970")
+            raise Refused("eventTime must be a time in ms since 1970")
         options["event_timestamp"] = time
     return options
 
@@ -125,7 +125,7 @@ def _key(found: dict[str, object]) -> dict[str, object]:
             except ValueError as error:
                 raise Refused(f"key is not Base64: {error}") from error
         case {"base64EncodedKey": given} if given is not False:
-            raise Refused("base64EncodedKey is not true or false, or the message has no key")
+            raise Refused("base64EncodedKey must be true or false, and needs a key")
         case {"key": str(key)}:
             return {"partition_key": key}
         case {"key": _}:

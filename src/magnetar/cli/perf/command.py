@@ -301,5 +301,5 @@ def spread(given: Sequence[str], processes: int) -> list[dict[str, object]]:
     outputs = [process.communicate()[0] for process in running]
     codes = [process.returncode for process in running]
     if any(codes):
-        raise InvalidConfiguration(f"processes ended with {codes}")
+        raise InvalidConfiguration(f"the processes that carry the load ended with the exit codes {codes}")
     return [json.loads(output) for output in outputs]

@@ -131,8 +131,8 @@ def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
         return http.events(asked.path(), asked.query(), asked.headers())
     except NotFound as error:
         raise AdminError(
-            f"{error}: nothing can be watched there. It takes a broker of Magnetar, not of Apache Pulsar, "
-            "with magnetarDashboardEnabled=true",
+            f"{error}: the server has no live statistics. magnetar top requires a broker of Magnetar, not of "
+            "Apache Pulsar, with magnetarDashboardEnabled=true",
             error.reason,
             error.status,
         ) from error

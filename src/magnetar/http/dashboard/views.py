@@ -57,7 +57,7 @@ class Views:
         with_broker = request.flag("broker")
         if with_broker and listed.namespace:
             # A role with permission for one namespace must not see the traffic of all.
-            raise InvalidRequest("broker is for the topics of all namespaces")
+            raise InvalidRequest("the parameter broker can only be used for the topics of all namespaces")
         first = max(0, _number(request, "first", 0))
         count = min(max(1, _number(request, "count", MOST_LINES)), MOST_LINES)
 
@@ -108,7 +108,7 @@ class Views:
 def _board(application: Application) -> TopicBoard:
     board = application.process.board
     if board is None:
-        raise ServiceNotReady("This process has no topics to watch")
+        raise ServiceNotReady("This process serves no topics")
     return board
 
 

@@ -96,7 +96,7 @@ class Digest:
         """
         said = body[: _TOLD.size]
         if len(said) < _TOLD.size or body[_TOLD.size :] != self._compute(said, b""):
-            raise DataDamaged(f"what was confirmed of ledger {ledger_id} does not carry its digest")
+            raise DataDamaged(f"the last confirmed entry reported for ledger {ledger_id} has a wrong digest")
         found_ledger, confirmed = _TOLD.unpack(said)
         if found_ledger != ledger_id:
             raise DataDamaged(f"a bookie answered for ledger {found_ledger} what was asked of {ledger_id}")
@@ -109,7 +109,9 @@ class Digest:
         :raises DataDamaged: the body is of another entry, too short, or was changed
         """
         if len(body) < self.start:
-            raise DataDamaged(f"entry {entry_id} of ledger {ledger_id} has {len(body)} bytes on a bookie")
+            raise DataDamaged(
+                f"a bookie returned only {len(body)} bytes for entry {entry_id} of ledger {ledger_id}"
+            )
         found_ledger, found_entry, confirmed, length = _HEADER.unpack_from(body)
         if found_ledger != ledger_id or entry_id not in (-1, found_entry):
             raise DataDamaged(
@@ -118,7 +120,7 @@ class Digest:
             )
         payload = memoryview(body)[self.start :]
         if body[_HEADER.size : self.start] != self._compute(body[: _HEADER.size], payload):
-            raise DataDamaged(f"entry {found_entry} of ledger {ledger_id} does not carry its digest")
+            raise DataDamaged(f"the digest of entry {found_entry} of ledger {ledger_id} is wrong")
         # In a copy by AutoRecovery, last-add-confirmed is that of the time of the copy: it may be this entry
         # or a later one.
         if confirmed < -1 or length < len(payload):

@@ -203,7 +203,7 @@ def _answer(data: bytes, at: int, end: int) -> Answer:
 def _bodies(data: bytes, at: int, end: int) -> Iterator[bytes]:
     while at < end:
         if end - at < _LENGTH.size:
-            raise FrameError(f"the answer to a batch read ends with {end - at} bytes that are no entry")
+            raise FrameError(f"the answer to a batch read ends with {end - at} bytes that are not an entry")
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
         if length > end - at:

@@ -152,14 +152,16 @@ def decoded(data: bytes, path: str) -> LedgerRecord:
         if version == b"3":
             length, start = _taken_varint(body)
             if length != len(body) - start:
-                raise DecodeError(f"{len(body) - start} bytes instead of {length}")
+                raise DecodeError(f"the metadata has {len(body) - start} bytes instead of {length}")
             message.ParseFromString(body[start:])
         elif version == b"2":
             text_format.Parse(body.decode(), message)
         else:
-            raise DataDamaged(f"{path}: metadata of version {version.decode(errors='replace')!r}")
+            raise DataDamaged(
+                f"{path} has metadata of the unsupported version {version.decode(errors='replace')!r}"
+            )
     except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
-        raise DataDamaged(f"{path} is not sound metadata of a ledger: {error}") from error
+        raise DataDamaged(f"{path} is not valid metadata of a ledger: {error}") from error
     return _checked(message, path)
 
 
@@ -302,7 +304,7 @@ def read(custom: Mapping[str, bytes]) -> Groups | None:
         properties = json.loads(value)["properties"]
         first, further = (_names(properties.get(name) or "") for name in (_FIRST, _FURTHER))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DataDamaged(f"{CUSTOM} of a ledger's metadata is {value[:200]!r}") from error
+        raise DataDamaged(f"{CUSTOM} of a ledger's metadata cannot be read: {value[:200]!r}") from error
     return Groups(first, further) if first else None
 
 

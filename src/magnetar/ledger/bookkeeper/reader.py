@@ -159,7 +159,7 @@ class BookKeeperReader:
         if first > self._confirmed and first <= last:
             await self.last_add_confirmed()
         if first < 0 or first > min(last, self._confirmed):
-            raise NoSuchEntry(f"entry {first} of ledger {self.ledger_id}: the last is {self._confirmed}")
+            raise NoSuchEntry(f"ledger {self.ledger_id} has no entry {first}: its last is {self._confirmed}")
         last = min(last, self._confirmed)
         taken: list[StoredEntry] = []
         left, more = max_bytes, True

@@ -151,11 +151,11 @@ def decode_checkpoint(data: bytes, path: str) -> Checkpoint:
     :raises DataDamaged: the checksum does not match
     """
     if len(data) < _HEADER.size:
-        raise DataDamaged(f"{path}: shorter than a checkpoint's header")
+        raise DataDamaged(f"{path} is damaged: it is shorter than a checkpoint's header")
     magic, version, checksum, length = _HEADER.unpack_from(data)
     body = memoryview(data)[_HEADER.size :]
     if magic != _MAGIC or version != _VERSION or len(body) != length or crc32c(body) != checksum:
-        raise DataDamaged(f"{path}: does not carry its checksum; which ledgers exist is not known")
+        raise DataDamaged(f"{path} is damaged: its header or checksum is wrong")
     next_ledger, next_segment, log_segment, sequence, segments, ledgers = _BODY.unpack_from(body)
     checkpoint = Checkpoint(next_ledger, next_segment, log_segment, sequence)
     at = _BODY.size

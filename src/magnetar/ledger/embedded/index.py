@@ -79,7 +79,9 @@ class GrowingIndex:
             runs = self._runs[ledger_id] = array("I")
             self._first[ledger_id] = first
         elif self._last[ledger_id] + 1 != first:
-            raise AssertionError(f"ledger {ledger_id} goes on at entry {first} after {self._last[ledger_id]}")
+            raise AssertionError(
+                f"ledger {ledger_id} continues at {first}, but ended at {self._last[ledger_id]}"
+            )
         runs.extend((first - self._first[ledger_id], offset, length, checksum))
         self._last[ledger_id] = first + count - 1
         self.run_count += 1

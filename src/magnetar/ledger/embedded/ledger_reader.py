@@ -82,7 +82,7 @@ class EmbeddedReader:
             raise StoreClosed(f"the reader of ledger {row.ledger_id} is closed")
         self._still_there()
         if first < 0 or first > min(last, row.last_entry_id):
-            raise NoSuchEntry(f"entry {first} of ledger {row.ledger_id}: the last is {row.last_entry_id}")
+            raise NoSuchEntry(f"ledger {row.ledger_id} has no entry {first}: its last is {row.last_entry_id}")
         last = min(last, row.last_entry_id)
         runs: list[EntryRun] = []
         left = max_bytes

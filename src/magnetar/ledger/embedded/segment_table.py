@@ -132,7 +132,7 @@ class SegmentTable:
         """Returns the end of the last group of a segment with an index file."""
         sealed = self._rows[segment_id].sealed
         if sealed is None:
-            raise AssertionError(f"where segment {segment_id} ends is not known")
+            raise AssertionError(f"segment {segment_id} has no end yet")
         return sealed.end
 
     def sealed(self) -> list[SealedSegment]:

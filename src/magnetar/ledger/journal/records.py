@@ -154,7 +154,7 @@ class _Reader:
         (length,) = _LENGTH.unpack_from(self._data, self._at)
         begin = self._at + _LENGTH.size
         if begin + length > len(self._data):
-            raise ValueError(f"a field of {length} bytes ends behind the entry")
+            raise ValueError(f"a field of {length} bytes extends beyond the end of the entry")
         self._at = begin + length
         return self._data[begin : self._at]
 

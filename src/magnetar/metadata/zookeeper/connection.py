@@ -130,7 +130,7 @@ class ZooKeeperConnection:
             while len(received) - at >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(received, at)
                 if not 0 <= length <= _MAX_ANSWER_BYTES:
-                    raise JuteError(f"a packet of {length} bytes")
+                    raise JuteError(f"a packet has the invalid length {length}")
                 end = at + _LENGTH.size + length
                 if end > len(received):
                     break
@@ -174,7 +174,7 @@ class ZooKeeperConnection:
 
     def _answer(self, xid: int, error: int, reader: JuteReader) -> None:
         if not self._waiting or self._waiting[0].xid != xid:
-            raise JuteError(f"an answer to request {xid}, which is not the next one")
+            raise JuteError(f"the answer to request {xid} is out of order")
         request = self._waiting[0]
         result = request.take(reader) if error == OK else None
         self._waiting.popleft()

@@ -245,7 +245,7 @@ def take_event(reader: JuteReader) -> tuple[ChangeKind, str] | None:
     if kind == -1:
         return None
     if kind not in _CHANGES:
-        raise JuteError(f"an event of kind {kind}")
+        raise JuteError(f"unknown type {kind} of a watch event")
     return _CHANGES[kind], path
 
 
@@ -265,7 +265,7 @@ def check_packet(path: str, packet: bytes) -> None:
     # The header of a request takes 8 bytes.
     if len(packet) + 8 > MAX_PACKET_BYTES:
         raise NodeTooLarge(
-            f"{path}: a request of {len(packet) + 8} bytes; ZooKeeper takes {MAX_PACKET_BYTES}"
+            f"{path}: the request has {len(packet) + 8} bytes; ZooKeeper accepts {MAX_PACKET_BYTES}"
         )
 
 
@@ -327,19 +327,19 @@ class JuteReader:
         try:
             return self.take_bytes().decode()
         except UnicodeDecodeError as error:
-            raise JuteError(f"a text that is not UTF-8: {error}") from error
+            raise JuteError(f"a string is not UTF-8: {error}") from error
 
     def take_texts(self) -> list[str]:
         count = self.take_int()
         # Each element takes at least four bytes: a larger count is invalid, and must not allocate a list.
         if count > (len(self._data) - self._at) // 4:
-            raise JuteError(f"{count} texts in {len(self._data)} bytes")
+            raise JuteError(f"a list of {count} strings does not fit into {len(self._data)} bytes")
         return [self.take_text() for _ in range(count)]
 
     def _take(self, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
-            raise JuteError(f"{length} bytes are wanted at {self._at} of {len(self._data)}")
+            raise JuteError(f"a field needs {length} bytes at offset {self._at} of {len(self._data)}")
         taken = self._data[self._at : end]
         self._at = end
         return taken
@@ -385,10 +385,10 @@ def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[Operati
         kind, end, error = reader.take_int(), reader.take_bool(), reader.take_int()
         if end:
             if len(results) != len(asked):
-                raise JuteError(f"{len(results)} results of {len(asked)} operations")
+                raise JuteError(f"the answer has {len(results)} results for {len(asked)} operations")
             return results
         if kind != _FAILED and kind not in asked[len(results) : len(results) + 1]:
-            raise JuteError(f"the result of an operation {kind}, which was not the next one")
+            raise JuteError(f"the result of an operation of type {kind} is out of order")
         results.append(_take_result(reader, kind, error))
 
 

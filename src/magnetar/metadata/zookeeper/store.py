@@ -257,7 +257,7 @@ class ZooKeeperMetadataStore:
                 return await self._ask(Operation.CREATE2, path, packet, take)
             except NodeMissing:
                 await self._make_parents(self._real(path))
-        raise MetadataUnavailable(f"{path}: its parents are deleted all the time")
+        raise MetadataUnavailable(f"{path}: its parent nodes are deleted again and again")
 
     async def _make_parents(self, real: str) -> None:
         """Creates them with one write: a session's requests are processed in the order they are sent."""

@@ -67,7 +67,7 @@ def parse_htpasswd(text: bytes) -> dict[str, str]:
 def _check_form(number: int, stored: str) -> None:
     form = _form_of(stored)
     if form is None:
-        raise UnusableKey(f"line {number}: the form of the password is not supported by htpasswd")
+        raise UnusableKey(f"line {number}: the format of the password hash is not supported")
     try:
         if form is des_crypt or form is ldap_sha1:
             # These hashes are cheap to check.
@@ -80,7 +80,9 @@ def _check_form(number: int, stored: str) -> None:
         raise UnusableKey(f"line {number}: the password is damaged")
     most = _MAX_COST if form is bcrypt else _MAX_ROUNDS
     if getattr(parsed, "rounds", 0) > most:
-        raise UnusableKey(f"line {number}: the password takes too long to compare")
+        raise UnusableKey(
+            f"line {number}: the password hash has too many rounds; comparing it would take too long"
+        )
 
 
 def _form_of(stored: str) -> Any:

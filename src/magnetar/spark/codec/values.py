@@ -333,5 +333,5 @@ def _converted(field: _Field, numbers: pa.Array, kind: pa.DataType) -> pa.Array:
     first, last = _DAYS if field.logical == "date" else _MICROSECONDS
     found = pc.min_max(numbers).as_py()
     if found["min"] is not None and (found["min"] < first or found["max"] > last):
-        raise pa.ArrowInvalid("not between the years 1 and 9999")
+        raise pa.ArrowInvalid("a date or time is not between the years 1 and 9999")
     return numbers.cast(kind)

@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = before.topics.get(topic)
             begin = each.begin if each.begin is not None else known.next if known is not None else None
             if begin is None:
-                raise DataLoss(f"{topic}: the offset of this batch has no beginning")
+                raise DataLoss(f"{topic}: the offset of this batch has no start position")
             ranges = ranges_from_splits(begin, each)
             parts += parts_of(topic, ranges, self._options.max_entries_per_partition)
             if topic not in self._held:

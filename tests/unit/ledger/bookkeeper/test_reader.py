@@ -145,7 +145,9 @@ def test_what_no_bookie_can_give() -> None:
         entries[20] = entries[20][:-1] + b"?"
     with pytest.raises(EntryLost, match=f"entry 10 of ledger {ledger_id}.*NO_ENTRY"):
         read(client, reader, 10, 10)
-    with pytest.raises(DataDamaged, match=rf"bookie\d:3181: entry 20 of ledger {ledger_id}"):
+    with pytest.raises(
+        DataDamaged, match=rf"bookie\d:3181: the digest of entry 20 of ledger {ledger_id} is wrong"
+    ):
         read(client, reader, 20, 25)
     assert read(client, reader, 5, 30)[0].last_entry_id == 9
     for bookie in world.servers.bookies:
