@@ -27,6 +27,7 @@ __all__ = [
     "Location",
     "PipelineError",
     "SparkSection",
+    "check_expression",
     "init_value",
     "load_document",
     "template",
@@ -265,6 +266,41 @@ def load_document(path: Path) -> Document:
     if not isinstance(values, dict):
         raise ConfigurationRefused([f"{path} must have sections, not {type(values).__name__}"])
     return Document(values, path.resolve().parent)
+
+
+def check_expression(name: str, text: str) -> None:
+    """Checks the syntax of an expression; Spark checks columns and types when it has the topic's schema.
+
+    :param name: where the configuration has it, for the error
+    :param text: empty: no expression, which is accepted
+    :raises ValueError: the expression is not Spark SQL
+    """
+    if not text:
+        return
+    # Only some pipelines have expressions.
+    from sqlglot import parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parse_one(text, read="spark")
+    except SqlglotError as error:
+        raise ValueError(f"{name} = {text!r} is not a Spark SQL expression: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    problems: Sequence[Mapping[str, object]] = getattr(error, "errors", ())
+    if not problems:
+        # Only literals and quoted names that do not end cannot be divided into words.
+        return "a quote is not closed"
+    found = problems[0]
+    # Its description of the problem names classes of the parser.
+    what, end, word = str(found["description"]), int(str(found["col"])), str(found["highlight"])
+    at = f"line {found['line']}, column"
+    if what.startswith("Expecting "):
+        return f"{what.removeprefix('Expecting ')} is missing after {at} {end}"
+    if what.startswith("Required keyword"):
+        return f"{word!r} at {at} {end - len(word) + 1} lacks an operand"
+    return f"unexpected {word!r} at {at} {end - len(word) + 1}"
 
 
 class PipelineError(Exception):

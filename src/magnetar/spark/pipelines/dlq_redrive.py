@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.configuration import PipelineError, init_value
+from magnetar.spark.pipelines.configuration import PipelineError, check_expression, init_value
 from magnetar.spark.pipelines.dead_letters import CAUSES, SYSTEM_PROPERTIES, with_origin
 from magnetar.spark.pipelines.outbox import Outbox
 from magnetar.spark.pipelines.report import Table
@@ -39,6 +39,7 @@ class DlqRedriveConfig:
     def __post_init__(self) -> None:
         if self.most < 0 or not self.causes:
             raise ValueError("most must be 0 or more, and causes must have at least one property")
+        check_expression("where", self.where)
 
 
 CONFIG = DlqRedriveConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.configuration import init_value
+from magnetar.spark.pipelines.configuration import check_expression, init_value
 from magnetar.spark.pipelines.dead_letters import CAUSES, with_origin
 from magnetar.spark.pipelines.report import Plot, Series, Table
 from magnetar.spark.pipelines.work import Work, chosen
@@ -31,6 +31,7 @@ class DlqReportConfig:
     def __post_init__(self) -> None:
         if not self.causes or self.samples < 0:
             raise ValueError("causes must have at least one property, and samples must be 0 or more")
+        check_expression("where", self.where)
 
 
 CONFIG = DlqReportConfig

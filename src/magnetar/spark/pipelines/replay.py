@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from magnetar.build_info import install_extra
 from magnetar.spark.codec.message_order import sort_key
-from magnetar.spark.pipelines.configuration import PipelineError, init_value
+from magnetar.spark.pipelines.configuration import PipelineError, check_expression, init_value
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox
 from magnetar.spark.pipelines.report import Plot, Series
@@ -54,6 +54,7 @@ class ReplayConfig:
     def __post_init__(self) -> None:
         if self.rate < 0:
             raise ValueError(f"rate must be 0 or more, not {self.rate}")
+        check_expression("where", self.where)
 
 
 CONFIG = ReplayConfig

@@ -14,7 +14,7 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from magnetar.spark.pipelines.configuration import PipelineError, init_value
+from magnetar.spark.pipelines.configuration import PipelineError, check_expression, init_value
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.report import Plot, Series, Table
 from magnetar.spark.pipelines.work import Work, error_line, follow
@@ -52,6 +52,9 @@ class WindowAggregateConfig:
         taken = {"window_start", "window_end"} & (set(self.aggregates) | set(self.group_by))
         if taken or set(self.aggregates) & set(self.group_by):
             raise ValueError("the names of columns must be different, also from window_start and window_end")
+        for section in ("aggregates", "group_by"):
+            for name, text in getattr(self, section).items():
+                check_expression(f"{section}.{name}", text)
 
 
 CONFIG = WindowAggregateConfig
