@@ -21,11 +21,12 @@ from magnetar.managed_ledger.settings import EntryCacheSettings
 
 
 class _Slot:
-    __slots__ = ("inserted", "owner", "run", "size")
+    __slots__ = ("inserted", "last_entry_id", "owner", "run", "size")
 
     def __init__(self, owner: LedgerCache, run: EntryRun, size: int, inserted: float) -> None:
         self.owner = owner
         self.run: EntryRun | None = run
+        self.last_entry_id = run.last_entry_id
         self.size = size
         self.inserted = inserted
 
@@ -188,8 +189,9 @@ class LedgerCache:
 
     def insert(self, run: EntryRun) -> None:
         """Adds a run, unless some of its entries are cached already."""
+        cache = self._cache
         size = run.size()
-        if size > self._cache.settings.max_bytes:
+        if size > cache.settings.max_bytes:
             return
         if size * 4 < len(run.buffer):
             run = compact_run(run)
@@ -200,24 +202,21 @@ class LedgerCache:
         else:
             firsts = self._firsts[run.ledger_id]
         index = bisect_right(firsts, run.first_entry_id)
-        if index and self._last(slots[index - 1]) >= run.first_entry_id:
+        if index and slots[index - 1].last_entry_id >= run.first_entry_id:
             return
         if index < len(firsts) and firsts[index] <= run.last_entry_id:
             return
-        slot = self._cache.add(self, run, size)
+        evicted = cache.evicted_entries
+        slot = cache.add(self, run, size)
         if slot.run is None:
             return
-        # The add may have evicted slots of this cache: get the list again.
-        slots = self._slots.setdefault(run.ledger_id, [])
-        firsts = self._firsts.setdefault(run.ledger_id, [])
-        index = bisect_right(firsts, run.first_entry_id)
+        if cache.evicted_entries != evicted:
+            # These lists may have lost slots, or be no longer in use.
+            slots = self._slots.setdefault(run.ledger_id, [])
+            firsts = self._firsts.setdefault(run.ledger_id, [])
+            index = bisect_right(firsts, run.first_entry_id)
         slots.insert(index, slot)
         firsts.insert(index, run.first_entry_id)
-
-    @staticmethod
-    def _last(slot: _Slot) -> int:
-        run = slot.run
-        return run.last_entry_id if run is not None else -1
 
     def find(self, ledger_id: int, entry_id: int) -> EntryRun | None:
         """Returns the cached run that holds the entry."""
@@ -227,8 +226,9 @@ class LedgerCache:
         index = bisect_right(firsts, entry_id) - 1
         if index < 0:
             return None
-        run = self._slots[ledger_id][index].run
-        if run is None or run.last_entry_id < entry_id:
+        slot = self._slots[ledger_id][index]
+        run = slot.run
+        if run is None or slot.last_entry_id < entry_id:
             return None
         if run.first_entry_id > entry_id or run.ledger_id != ledger_id:
             what = f"managed ledger {self._name}: first entry of the cached run with {ledger_id}:{entry_id}"
@@ -272,7 +272,7 @@ class LedgerCache:
         if not slots:
             return
         end = 0
-        while end < len(slots) and self._last(slots[end]) < entry_id:
+        while end < len(slots) and slots[end].last_entry_id < entry_id:
             self._cache.remove(slots[end])
             end += 1
         if end:

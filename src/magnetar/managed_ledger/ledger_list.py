@@ -75,6 +75,9 @@ class LedgerList:
         ledger.
         """
         ledger_id, entry_id = position
+        known = self._by_id.get(ledger_id)
+        if known is not None and 0 <= entry_id < known.entries:
+            return position
         index = bisect_left(self._ids, ledger_id)
         if index == len(self._ids):
             if not self._ids:
