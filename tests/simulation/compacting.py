@@ -268,8 +268,11 @@ class _Producing:
         if kind == BaseCommand.SEND_RECEIPT:
             if not self.receipt.done():
                 self.receipt.set_result(None)
-        else:
-            self.disconnected()
+            return
+        self.disconnected()
+        if kind == BaseCommand.SEND_ERROR:
+            # As official clients do: the producer is still open at the broker.
+            self.connection.abort()
 
     def disconnected(self) -> None:
         self.closed = True
