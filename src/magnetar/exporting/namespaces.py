@@ -44,7 +44,10 @@ async def namespaces_of(side: OpenStores) -> list[NamespaceName]:
 
 
 class NamespaceExport:
-    """:param which: whose policies count if both sides have some"""
+    """Exports the policies of namespaces.
+
+    :param which: whose policies count if both sides have some
+    """
 
     def __init__(self, source: OpenStores, target: OpenStores, which: WhichPolicies) -> None:
         self._source = source

@@ -98,7 +98,10 @@ class NotedLedgers:
         await self._write()
 
     async def read(self) -> None:
-        """:raises MetadataDamaged: a note cannot be read"""
+        """Reads the notes that earlier runs have left.
+
+        :raises MetadataDamaged: a note cannot be read
+        """
         metadata = self._side.metadata
         for name in await metadata.children(self._path):
             node = await metadata.get(f"{self._path}/{name}")
@@ -155,7 +158,10 @@ class NotedLedgers:
         await (await self.create(old, quorums, self._placeholder, topic)).close()
 
     async def finish(self, old: int, contents: LedgerContents | None) -> None:
-        """:param contents: the verified contents; None: a placeholder"""
+        """Notes that the copy of a ledger is complete.
+
+        :param contents: the verified contents; None: a placeholder
+        """
         await self._note(old, replace(self.copies[old], contents=contents, gone=contents is None))
 
     async def _note(self, old: int, ledger: NotedLedger) -> None:
@@ -302,7 +308,10 @@ class _Filling:
     async def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int
     ) -> None:
-        """:raises LedgerError: the ledger accepts no more entries"""
+        """Appends entries to the copy of a ledger.
+
+        :raises LedgerError: the ledger accepts no more entries
+        """
         first = self._writer.append(buffer, starts, ends, 0, count)
         self._on_way.append((first + count - 1, size))
         self._bytes += size

@@ -89,7 +89,10 @@ def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
 
 
 def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes:
-    """:raises NotExported: the value is not a locator, or names a ledger that was not copied"""
+    """Returns a schema's locator with the ids of the copied ledgers.
+
+    :raises NotExported: the value is not a locator, or names a ledger that was not copied
+    """
     try:
         locator = schemas.SchemaLocator.FromString(value)
         for each in (locator.info, *locator.index):

@@ -139,7 +139,10 @@ async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
 
 
 async def read_cursors(side: OpenStores, name: str, sizes: LedgerSizes) -> list[StoredCursor]:
-    """:param sizes: the sizes of the managed ledger's ledgers"""
+    """Reads the cursors of a managed ledger.
+
+    :param sizes: the sizes of the managed ledger's ledgers
+    """
     found = []
     for piece in await side.metadata.children(f"{ROOT}/{name}"):
         storage = cursor_storage(side, side.ledgers, side.managed.settings, name, piece)

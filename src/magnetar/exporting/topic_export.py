@@ -72,7 +72,10 @@ Keep = Callable[[Sequence[MappedLedger]], None]
 
 
 class TopicExport:
-    """:param keep: called with the mapped ledgers before the switch; possibly more than once"""
+    """Exports one topic: its ledgers, cursors, schemas and policies.
+
+    :param keep: called with the mapped ledgers before the switch; possibly more than once
+    """
 
     def __init__(self, source: OpenStores, target: OpenStores, unit: Unit, keep: Keep) -> None:
         self._source = source
@@ -91,7 +94,9 @@ class TopicExport:
         """A ledger was copied again, so all later ones must be too, to keep ids ascending."""
 
     async def run(self) -> None:
-        """
+        """Exports the topic, or continues an interrupted export.
+
+
         :raises NotExported: the topic cannot be exported, or another process interfered
         :raises LedgerError: entries cannot be read or written
         :raises ManagedLedgerError: records cannot be read or written

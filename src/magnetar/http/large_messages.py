@@ -103,7 +103,10 @@ class _Pieces:
         self._began = loop.time()
 
     async def next(self) -> bytes:
-        """:raises Abandoned: other requests wait for the memory, and this client is slow"""
+        """Returns the next piece of the answer; empty at the end.
+
+        :raises Abandoned: other requests wait for the memory, and this client is slow
+        """
         if self._room.is_wanted and self._loop.time() - self._began > _SECONDS_BEFORE_OTHERS:
             raise Abandoned("the client reads its answer too slowly, and other requests wait for its memory")
         if not self._rest and self._later:

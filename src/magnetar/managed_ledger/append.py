@@ -177,7 +177,10 @@ class RefusedAppends:
         return len(self._waiting)
 
     def add(self, before: int, append: Append, error: Exception) -> None:
-        """:param before: the entry id that follows everything appended to the current ledger so far"""
+        """Keeps an append whose refusal is reported after all earlier entries.
+
+        :param before: the entry id that follows everything appended to the current ledger so far
+        """
         self._waiting.append(RefusedAppend(before, append, error))
 
     def next_before(self) -> float:

@@ -104,7 +104,10 @@ class ChangeListeners:
         self._all: list[tuple[str, Callable[[Change], None]]] = []
 
     def add(self, root: str, listener: Callable[[Change], None]) -> None:
-        """:raises ValueError: ``root`` is not a valid path"""
+        """Registers a listener for changes at and below a path.
+
+        :raises ValueError: ``root`` is not a valid path
+        """
         check_path(root)
         self._all.append((root, listener))
 

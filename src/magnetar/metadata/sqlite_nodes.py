@@ -125,7 +125,10 @@ class SqliteNodes:
         )
 
     def read_progress(self) -> Progress:
-        """:raises NodeDamaged: it is not what was written"""
+        """Reads the state of the store: its last change and the number of its nodes.
+
+        :raises NodeDamaged: it is not what was written
+        """
         rows = self._connection.execute(
             "SELECT metadata_id, generation, nodes, checksum, ledger_store, next_ledger_id FROM progress"
         )

@@ -23,7 +23,10 @@ def check_type(text: str) -> None:
 
 
 def check_parts(**parts: str) -> None:
-    """:raises InvalidName: a part is not valid in a package's name"""
+    """Checks the parts of a package's name.
+
+    :raises InvalidName: a part is not valid in a package's name
+    """
     for what, text in parts.items():
         if text in ("", ".", "..") or _NOWHERE & set(text):
             raise InvalidName(f"Invalid package {what} '{text}'")

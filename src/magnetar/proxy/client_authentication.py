@@ -45,7 +45,10 @@ class ClientAuthentication:
         self._challenged = False
 
     async def first(self) -> None:
-        """:raises BrokerError: the client is not authenticated"""
+        """Authenticates the client with the credentials in its CONNECT.
+
+        :raises BrokerError: the client is not authenticated
+        """
         self.principal = await self._authenticator.authenticate(Claim((self.credentials,)))
 
     @property

@@ -133,7 +133,10 @@ class ProxyService:
         return True
 
     def closed(self, connection: object, host: str) -> None:
-        """:param host: the address it was counted for; empty: it was not counted"""
+        """Called when a connection is closed.
+
+        :param host: the address it was counted for; empty: it was not counted
+        """
         self._closing.pop(connection, None)
         self.figures.active_connections = len(self._closing)
         if host:

@@ -263,8 +263,9 @@ def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
 
 
 def hosts_of_broker(settings: Settings, host: str) -> Hosts:
-    """:param host: the advertised address
+    """Returns the host names under which HTTP requests may address this broker.
 
+    :param host: the advertised address
     :raises SettingsContradict: an allowed name is malformed, or listeners contradict each other
     """
     told = advertised(settings, host, {})

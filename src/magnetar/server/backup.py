@@ -188,7 +188,10 @@ class _Lease:
             self.prolong()
 
     def prolong(self) -> None:
-        """:raises BackupRefused: the broker has stopped, or the snapshot has expired"""
+        """Extends the snapshot that the backup reads.
+
+        :raises BackupRefused: the broker has stopped, or the snapshot has expired
+        """
         try:
             self._admin.prolong_snapshot(self._snapshot_id, _HELD_SECONDS)
         except (AdminError, OSError) as error:

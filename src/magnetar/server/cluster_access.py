@@ -97,8 +97,9 @@ def session_settings(
 
 
 def zookeeper_access(name: str, path: str, session: SessionSettings) -> ZooKeeperAccess:
-    """:param name: the name of the setting, for errors
+    """Returns how to connect to ZooKeeper: credentials, TLS and session.
 
+    :param name: the name of the setting, for errors
     :param path: configuration file of ZooKeeper's own client; empty: no file
     :raises SettingsContradict: the file cannot be used
     """

@@ -108,7 +108,9 @@ async def open_metadata(
     access: MetadataAccess,
     patience: Patience,
 ) -> ClusterMetadata:
-    """
+    """Connects to the local and the configuration metadata store.
+
+
     :raises MetadataError: a store does not answer in time
     """
     own = await open_zookeeper(io, local, access.local, patience)

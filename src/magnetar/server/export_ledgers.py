@@ -298,8 +298,9 @@ class _Guard:
             )
 
     async def take(self, patience_seconds: float) -> None:
-        """:param patience_seconds: how long the sessions of killed processes may take to end
+        """Excludes brokers and other exports from the cluster.
 
+        :param patience_seconds: how long the sessions of killed processes may take to end
         :raises NotExported: brokers serve the cluster, or another export runs
         """
         deadline = self._io.clock.monotonic() + patience_seconds
@@ -332,7 +333,10 @@ class _Guard:
         return f"{' and '.join(others)} at {self._places.local}"
 
     def check(self) -> None:
-        """:raises NotExported: brokers may have started"""
+        """Checks that the exclusion still holds.
+
+        :raises NotExported: brokers may have started
+        """
         if self._lost:
             raise NotExported(
                 f"the session with ZooKeeper at {self._places.local} was lost, and brokers may have "

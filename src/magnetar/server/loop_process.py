@@ -153,7 +153,10 @@ class PortTaken(OSError):
 
 @contextmanager
 def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
-    """:raises PortTaken: the body of the ``with`` statement found the port in use"""
+    """Reports a port in use with the process that uses it.
+
+    :raises PortTaken: the body of the ``with`` statement found the port in use
+    """
     try:
         yield
     except OSError as error:

@@ -78,7 +78,10 @@ class Membership:
         self._told: set[str] = set()
 
     def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
-        """:param known: settings with the final address of the HTTP interface"""
+        """Returns the functions that make the ownership of bundles and check other brokers.
+
+        :param known: settings with the final address of the HTTP interface
+        """
         leadership = self.leadership = Leadership(
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
         )

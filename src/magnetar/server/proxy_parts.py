@@ -83,8 +83,9 @@ def service_of(
     *,
     redirects: bool = False,
 ) -> ProxyService:
-    """:param redirects: clients are redirected to a broker, and nothing is forwarded
+    """Makes the service of a proxy from its settings.
 
+    :param redirects: clients are redirected to a broker, and nothing is forwarded
     :raises SettingsContradict: the credentials of the proxy are not valid, or a list cannot be read"""
     try:
         balancers = networks_of(settings.magnetar_ha_proxy_trusted_addresses)

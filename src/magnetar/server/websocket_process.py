@@ -86,7 +86,9 @@ class _WebSockets:
         self._brokers = ""
 
     async def start(self, wait_seconds: float | None) -> None:
-        """
+        """Starts to serve WebSockets.
+
+
         :raises SettingsContradict: settings contradict each other, or do not say where brokers are
         :raises MetadataError: ZooKeeper does not answer in time
         :raises OSError: an address cannot be used

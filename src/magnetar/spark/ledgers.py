@@ -75,7 +75,10 @@ class Layout:
 
 
 def layout_of(admin: AdminClient, topic: str) -> Layout:
-    """:raises NotFound: the topic does not exist"""
+    """Returns the ledgers of a topic, as the broker reports them.
+
+    :raises NotFound: the topic does not exist
+    """
     stats = admin.topic_internal_stats(topic)
     last_ledger, last_entry = _position(stats["lastConfirmedEntry"])
     ledgers = []

@@ -365,7 +365,10 @@ class Fault:
         self._on = False
 
     def __enter__(self) -> Self:
-        """:raises BrokerRefused: the arguments are not valid"""
+        """Begins the fault.
+
+        :raises BrokerRefused: the arguments are not valid
+        """
         self._ask(self._kind, fault=self._number, **self._what)
         self._on = True
         return self

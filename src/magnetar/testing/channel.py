@@ -44,7 +44,10 @@ class Channel:
         return answer
 
     def tell(self, what: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
-        """:raises ChannelClosed: the other end has closed the channel"""
+        """Sends a message, with file descriptors if any, to the other process.
+
+        :raises ChannelClosed: the other end has closed the channel
+        """
         line = json.dumps(what).encode() + b"\n"
         try:
             if descriptors:

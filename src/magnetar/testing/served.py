@@ -62,7 +62,10 @@ class TestedBroker(StandaloneBroker):
 
     @property
     def service(self) -> BrokerService:
-        """:raises RuntimeError: the broker has not started"""
+        """The service of the running broker.
+
+        :raises RuntimeError: the broker has not started
+        """
         if self._broker is None:
             raise RuntimeError("the broker has not started")
         return self._broker

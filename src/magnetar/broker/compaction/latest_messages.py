@@ -29,7 +29,7 @@ _NOTED_BYTES = 8 * 1024 * 1024
 """Bytes that are gathered before they are written."""
 _BLOCK = 32 * 1024
 _MOST_SHARES = 1 << 20
-"""A part is not divided further than this."""
+"""The most shares into which a part is divided."""
 
 
 @dataclass(frozen=True, slots=True)

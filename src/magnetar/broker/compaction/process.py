@@ -15,7 +15,10 @@ class OutOfTurn(Exception):
 
 
 def service(disk: Disk) -> Callable[[bytes], Sequence[Buffer]]:
-    """:param disk: where keys that do not fit in memory are spilled"""
+    """Returns the function that answers questions, for a process that compacts.
+
+    :param disk: where keys that do not fit in memory are spilled
+    """
     return _Compacting(disk).answer
 
 

@@ -201,7 +201,7 @@ class TopicCompaction:
             self.current.close()
 
     def go_on(self) -> None:
-        """Allows compactions again when the closing that :meth:`stop` was part of failed."""
+        """Allows compactions again, after the closing of the topic has failed."""
         self._stopped = False
 
     def forget(self) -> None:

@@ -148,7 +148,7 @@ class Input:
         self.read_on()
 
     def overfull(self, stop: bool) -> None:
-        """Pauses, or takes the pause back, because of what the client does not read."""
+        """Pauses reading while the client does not read what is sent to it, and resumes afterwards."""
         if stop:
             self.pause()
         else:
@@ -407,8 +407,8 @@ class Connection:
             self.send(answers.active_consumer_change(consumer.consumer_id, active))
 
     def fail(self, error: BaseException, *, reported: bool = False) -> None:
-        """Closes the connection in a later turn of the loop, after a mistake in the program; the others go
-        on. Later calls have no effect.
+        """Closes the connection in a later turn of the loop, after a mistake in the program; other
+        connections go on. Later calls have no effect.
 
         :param reported: whether the loop has the error already
         """

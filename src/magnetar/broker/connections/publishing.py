@@ -185,7 +185,7 @@ class Publishing:
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> bool:
-        """Hands entries to the topic, and reports refused ones to the client. False: the topic is moving."""
+        """Hands entries to the topic and reports refused ones; returns False if the topic is moving."""
         count = len(starts)
         size = ends[0] - starts[0] if count == 1 else sum(ends) - sum(starts)
         try:

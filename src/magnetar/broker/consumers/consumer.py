@@ -72,7 +72,7 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
 
 
 def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
-    """Whether to send entries without a copy: they are large, and most of their buffer.
+    """Whether to send entries without a copy: they are large, and make up most of their buffer.
 
     :param size: bytes of ``count`` entries of the run, and perhaps of small gaps between them
     """
@@ -187,7 +187,7 @@ class Consumer(Generic[S_co]):
         return self.permits > 0 and not self.blocked and self.connection.outgoing.room > 0
 
     def read_bytes(self, limit: int) -> int:
-        """Returns how many bytes to read for it at a time, at most ``limit``."""
+        """Returns how many bytes to read for this consumer at a time, at most ``limit``."""
         return max(1, min(limit, self.connection.outgoing.room))
 
     def entries_within_permits(self, sizes: Sequence[int], count: int, allowed: int | None = None) -> int:
@@ -499,7 +499,7 @@ class RangedConsumer(Consumer[S_co]):
         self.ranges = ranges
 
     def wanted(self, run: EntryRun | NonPersistentRun, first: int, end: int) -> list[int]:
-        """Returns the indexes of the entries [first, end) of a run that it receives."""
+        """Returns the indexes of those entries [first, end) of a run that this consumer receives."""
         slots = array("i", bytes(4 * (end - first)))
         key_slots(run.buffer, run.starts, run.ends, first, end - first, RANGE_SLOTS, slots)
         return [

@@ -42,7 +42,7 @@ KIND = "delayed index"
 _AHEAD_MS = 1000
 """A block is read this long before its first entry is due."""
 _READ_MOST = 16 * BLOCK_RECORDS
-"""No more blocks are read at this many records in memory, plus one block per run."""
+"""Blocks are read ahead while fewer records than this, plus one block per run, are in memory."""
 LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)
 """Errors that mean that an index cannot be read, now or later."""
 _ROOM = 4096

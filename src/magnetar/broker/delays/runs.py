@@ -91,7 +91,10 @@ class Run:
         self._read.append(records[-1])
 
     def settle(self, first: int | None) -> None:
-        """:param first: the first record in memory, before which none is needed; None: memory is empty"""
+        """Forgets the blocks whose records in memory have all been delivered.
+
+        :param first: the first record in memory, before which none is needed; None: memory is empty
+        """
         while self._read and (first is None or self._read[0] < first):
             self._read.popleft()
 

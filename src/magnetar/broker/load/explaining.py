@@ -37,8 +37,9 @@ class PlacementExplanation:
 
 
 def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementExplanation:
-    """:param placer: a copy whose use changes no state
+    """Explains where a bundle is, why, and what would move it.
 
+    :param placer: a copy whose use changes no state
     :param now: on the clock of ``ClusterLoad.moved``
     """
     load, settings = placer.load, placer.settings

@@ -353,7 +353,10 @@ class Producer:
         """Whether entries take the slower path: the producer replicates, is guarded or is closed."""
 
     def guard(self, why: str) -> None:
-        """:param why: the new value of :attr:`guarded`"""
+        """Has the entries of the producer checked, or no longer, before they are stored.
+
+        :param why: the new value of :attr:`guarded`
+        """
         self.guarded = why
         self.apart = bool(why) or self.replicates or self.closed
 

@@ -169,7 +169,10 @@ def _alias(value: object) -> str:
 
 
 def union(branches: Sequence[AvroType]) -> AvroType:
-    """:raises InvalidDefinition: a branch is a union, or two are of the same type or have the same name"""
+    """Returns the union of these types.
+
+    :raises InvalidDefinition: a branch is a union, or two are of the same type or have the same name
+    """
     seen = set()
     for branch in branches:
         name = branch.name or branch.kind

@@ -164,7 +164,10 @@ class IndexEntry:
 
 
 def encode_locator(index: Sequence[IndexEntry]) -> bytes:
-    """:param index: all versions, the oldest first; at least one"""
+    """Encodes the record that says where the versions of a schema are stored.
+
+    :param index: all versions, the oldest first; at least one
+    """
     locator = pb.SchemaLocator()
     _fill(locator.info, index[-1])
     for entry in index:

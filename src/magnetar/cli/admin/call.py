@@ -40,8 +40,9 @@ class Call:
         *,
         content_type: str = JSON_TYPE,
     ) -> Any:
-        """:param query: parameters of the query; those that are None or False are not sent
+        """Sends a request to the broker and returns its answer.
 
+        :param query: parameters of the query; those that are None or False are not sent
         :param body: sent as JSON; :data:`SILENT`: no body
         :raises AdminError: the broker refused, or did not answer
         """

@@ -30,8 +30,9 @@ class Prepared:
 
 
 def prepared(parsed: argparse.Namespace) -> Prepared:
-    """:raises Refused: there is nothing to send, or options contradict each other
+    """Prepares what ``pulsar-client produce`` sends: the messages and the options of the producer.
 
+    :raises Refused: there is nothing to send, or options contradict each other
     :raises OSError: a file cannot be read
     """
     value = declared("--value-schema", parsed.value_schema)
@@ -174,8 +175,9 @@ class SchemaFlag:
 
 
 def declared(flag: str, text: str) -> SchemaFlag:
-    """:param text: ``bytes``, ``string``, or ``avro:`` or ``json:`` and a definition
+    """Returns the schema that an option declares.
 
+    :param text: ``bytes``, ``string``, or ``avro:`` or ``json:`` and a definition
     :raises Refused: the text has another form, or the definition is not valid
     """
     if text == "bytes":

@@ -48,7 +48,10 @@ class ApiProducer:
         self.latencies = Histogram()
 
     async def open(self, on_room: Callable[[], object]) -> None:
-        """:raises PulsarException: opening failed"""
+        """Opens the producer or consumer at the broker.
+
+        :raises PulsarException: opening failed
+        """
         self._on_room = on_room
         settings = self._settings
         name = f"{settings.producer_name}-{self._number}" if settings.producer_name else None
@@ -156,7 +159,10 @@ class ApiConsumer:
         return self._receiver.latencies
 
     async def open(self) -> None:
-        """:raises PulsarException: opening failed"""
+        """Opens the producer or consumer at the broker.
+
+        :raises PulsarException: opening failed
+        """
         settings = self._settings
         if self._start is not None:
             self._end = await self._client.create_reader(

@@ -53,7 +53,10 @@ class RawProducer:
         self.latencies = Histogram()
 
     async def open(self, on_room: Callable[[], object]) -> None:
-        """:raises PulsarException: opening failed"""
+        """Opens the producer or consumer at the broker.
+
+        :raises PulsarException: opening failed
+        """
         self._on_room = on_room
         settings = self._settings
         connection = await self._services.retrying(lambda: _connect(self._services, self._topic))
@@ -185,7 +188,10 @@ class RawConsumer:
         return self._receiver.latencies
 
     async def open(self) -> None:
-        """:raises PulsarException: opening failed"""
+        """Opens the producer or consumer at the broker.
+
+        :raises PulsarException: opening failed
+        """
         connection = await self._services.retrying(lambda: _connect(self._services, self._topic))
         request_id = connection.wire.new_request_id()
         command = self._commands.subscribe(request_id, self._start)

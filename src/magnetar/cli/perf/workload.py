@@ -282,8 +282,9 @@ def readers(
 def plan(
     parsed: argparse.Namespace, share: Share, *, rate: float, messages: int, lossy: bool = False
 ) -> LoadPlan:
-    """:param rate: the rate of all processes together
+    """Returns the load that one process of a run carries.
 
+    :param rate: the rate of all processes together
     :param lossy: messages may be lost
     :raises InvalidConfiguration: there are fewer messages than processes
     """
@@ -304,7 +305,10 @@ def plan(
 
 
 def check_is_checkable(parsed: argparse.Namespace) -> None:
-    """:raises InvalidConfiguration: contents are too small for the checks"""
+    """Checks that messages are large enough for the header that ``--check`` needs.
+
+    :raises InvalidConfiguration: contents are too small for the checks
+    """
     if parsed.size < HEADER_SIZE:
         raise InvalidConfiguration(
             f"-s {parsed.size} is too small: at least {HEADER_SIZE} bytes are needed to check each message"

@@ -110,7 +110,10 @@ class TopicSelection:
     """``host:port`` of the broker that a proxy asks; empty: the proxy chooses one."""
 
     def path(self) -> str:
-        """:raises InvalidName: the name is not a namespace's"""
+        """Returns the path of the topics in the admin interface.
+
+        :raises InvalidName: the name is not a namespace's
+        """
         return f"{_EVENTS}/{NamespaceName.parse(self.namespace)}" if self.namespace else _EVENTS
 
     def headers(self) -> dict[str, str]:
@@ -126,7 +129,10 @@ class TopicSelection:
 
 
 def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
-    """:raises AdminError: the topics are not available; the text says what is missing"""
+    """Opens the stream of live statistics for the selected topics.
+
+    :raises AdminError: the topics are not available; the text says what is missing
+    """
     try:
         return http.events(asked.path(), asked.query(), asked.headers())
     except NotFound as error:

@@ -152,8 +152,9 @@ class View:
     """Whether the keys and columns are explained instead of topics."""
 
     def pressed(self, key: str, rows: int, total: int) -> View:
-        """:param key: a letter, or a name of :mod:`magnetar.cli.top.screen`, such as ``up`` or ``enter``
+        """Handles a key.
 
+        :param key: a letter, or a name of :mod:`magnetar.cli.top.screen`, such as ``up`` or ``enter``
         :param rows: number of lines for topics on the screen
         """
         if self.typed is not None:

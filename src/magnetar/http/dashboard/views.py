@@ -170,7 +170,10 @@ class Shown:
         self._made: dict[str, bytes] = {}
 
     async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
-        """:param anew: ignore earlier events, because the user may just have changed something"""
+        """Returns the encoded answer for a key, shared by all pages that ask in the same period.
+
+        :param anew: ignore earlier events, because the user may just have changed something
+        """
         if board.ticks != self._tick:
             self._tick, self._made = board.ticks, {}
         made = None if anew else self._made.get(key)

@@ -58,7 +58,10 @@ def answer_all(connection: socket.socket, service: Service, root: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """:param arguments: the name of a service, and the root of its disk"""
+    """Runs a service in this process until the parent closes the connection.
+
+    :param arguments: the name of a service, and the root of its disk
+    """
     # A Ctrl-C goes to the whole process group: the parent stops, and this process with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)

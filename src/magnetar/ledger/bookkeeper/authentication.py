@@ -84,7 +84,10 @@ class AuthProvider(NamedTuple):
 
 
 def digest_auth_provider(credentials: NameAndPassword, random: Callable[[int], bytes]) -> AuthProvider:
-    """:param random: returns that number of random bytes"""
+    """Returns the authentication of connections to bookies by DIGEST-MD5.
+
+    :param random: returns that number of random bytes
+    """
     return AuthProvider(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
 
 

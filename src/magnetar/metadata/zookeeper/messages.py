@@ -138,7 +138,10 @@ def connect(last_zxid: int, timeout_ms: int, session_id: int, password: bytes) -
 
 
 def greeting(data: bytes) -> Greeting:
-    """:raises JuteError: it is another record"""
+    """Parses the answer of a server to a new session.
+
+    :raises JuteError: it is another record
+    """
     reader = JuteReader(data)
     reader.take_int()
     timeout_ms, session_id, password = reader.take_int(), reader.take_long(), reader.take_bytes()
@@ -261,7 +264,10 @@ def error_of(code: int, path: str) -> MetadataError:
 
 
 def check_packet(path: str, packet: bytes) -> None:
-    """:raises NodeTooLarge: servers would not read it"""
+    """Checks the size of a request before it is sent.
+
+    :raises NodeTooLarge: servers would not read it
+    """
     # The header of a request takes 8 bytes.
     if len(packet) + 8 > MAX_PACKET_BYTES:
         raise NodeTooLarge(

@@ -112,7 +112,10 @@ class TokenFile:
         self._path = path
 
     def __call__(self) -> str:
-        """:raises NoCredentials: the file cannot be read, or has no token"""
+        """Returns the token that the file holds now.
+
+        :raises NoCredentials: the file cannot be read, or has no token
+        """
         return checked_token(read_text(self._path), self._path)
 
 

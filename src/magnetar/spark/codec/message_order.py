@@ -26,7 +26,10 @@ def sort_key(message_id: Column) -> Column:
 
 
 def keys_of(ids: pa.Array) -> pa.Array:
-    """:raises ValueError: an item is not a message id"""
+    """Returns a sort key for each message id.
+
+    :raises ValueError: an item is not a message id
+    """
     wide = ids.cast(pa.large_binary())
     _, offsets, data = wide.buffers()
     places = memoryview(offsets).cast("B").cast("q")[wide.offset : wide.offset + len(wide) + 1]

@@ -124,7 +124,10 @@ class Document:
             return None
 
     def check(self) -> None:
-        """:raises ConfigurationRefused: there were errors or unknown sections; the text has all of them"""
+        """Checks that the whole file was valid, after all sections were taken.
+
+        :raises ConfigurationRefused: there were errors or unknown sections; the text has all of them
+        """
         unknown = [name for name in self._values if name not in self._taken]
         for name in unknown:
             self._problems.append(f"{name}: unknown section; use {', '.join(sorted(self._taken))}")

@@ -50,8 +50,9 @@ class Lake:
         self.folder = folder
 
     def check_goes_on(self, checkpoint: Path) -> None:
-        """:param checkpoint: the checkpoint of the query whose batches are added
+        """Checks that a query continues where its results end.
 
+        :param checkpoint: the checkpoint of the query whose batches are added
         :raises PipelineError: the checkpoint is missing: new batches would count as existing ones
         """
         if not checkpoint.exists() and self.files():

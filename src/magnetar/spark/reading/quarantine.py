@@ -52,7 +52,10 @@ class Quarantine:
         self._file: _File | None = None
 
     def add(self, found: Malformed) -> None:
-        """:raises MalformedMessage: ``mode`` is FAILFAST, or ``quarantine.path`` is not set"""
+        """Puts a malformed message into quarantine.
+
+        :raises MalformedMessage: ``mode`` is FAILFAST, or ``quarantine.path`` is not set
+        """
         if self._fails or not self._path:
             place = f"{found.ledger_id}:{found.entry_id}:{found.batch_index}".removesuffix(":-1")
             advice = "" if self._fails else "; use quarantine.path=FOLDER to put such messages aside"

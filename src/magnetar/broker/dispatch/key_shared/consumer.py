@@ -152,9 +152,10 @@ class KeyDivision:
         return self._ranges.modulo
 
     def join(self, consumer: AnyKeyed, others: Sequence[AnyKeyed], points: int) -> None:
-        """:param points: points of each consumer on the ring, 0 to halve ranges instead; the first
-            consumer decides
+        """Adds a consumer to the division, with the slots that it asks for or gets.
 
+        :param points: points of each consumer on the ring, 0 to halve ranges instead; the first
+            consumer decides
         :raises ConsumerBusy: it asks for another division than the present consumers
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """

@@ -34,8 +34,9 @@ class KeyedReplay:
         return iter(self._slots)
 
     def add(self, position: Position, slot: int, owner: KeyedMember | None, *, blocked: bool) -> None:
-        """:param owner: the consumer that has the slot; None: no consumer
+        """Adds a position that waits to be delivered.
 
+        :param owner: the consumer that has the slot; None: no consumer
         :param blocked: the slot is draining
         """
         if position in self._slots:
