@@ -5,7 +5,7 @@ from __future__ import annotations
 from magnetar.broker.policies.values import SubscribeRate
 
 _BURST_SECONDS = 1.0
-"""After a pause as much as in this time is admitted at once."""
+"""After a pause, as much is admitted at once as the rate allows in this time."""
 _MOST = 1_000
 """Consumers that are remembered; above it, those that may subscribe as often as new ones are forgotten."""
 Consumer = tuple[str, str, int]

@@ -135,7 +135,7 @@ class Deduplication:
         return DUPLICATE if first <= self._persisted.get(name, -1) else UNDECIDED
 
     def stored(self, name: str, sequence_id: int, highest: int, entries: int) -> None:
-        """Entries up to this one, the last of them, are durable."""
+        """Records that ``entries`` entries are durable, of which this one is the last."""
         mark = max(sequence_id, highest)
         if mark > self._persisted.get(name, -1):
             self._persisted.pop(name, None)

@@ -50,14 +50,14 @@ class Recoveries:
         return len(self._first) + len(self._others)
 
     def hurry(self, name: str) -> None:
-        """A client waits for the topic, which may be queued already or not yet."""
+        """Called when a client waits for the topic, which may be queued already or not yet."""
         self._hurried.add(name)
         waiter = self._others.pop(name, None)
         if waiter is not None:
             self._first[name] = waiter
 
     def over(self, name: str) -> None:
-        """No client waits for the topic any more."""
+        """Called when no client waits for the topic any more."""
         self._hurried.discard(name)
 
     @asynccontextmanager

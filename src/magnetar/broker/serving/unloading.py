@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SECONDS = 3.0
-"""After this time, clients look the topic up themselves: they wait meanwhile."""
+"""The time after which clients look the topic up themselves; until then they wait for the new owner."""
 _RETRY_SECONDS = 0.05
 
 

@@ -57,7 +57,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
     replay: KeyedReplay
     _delivers_ahead = False
-    """Because an entry might overtake one of the same key that has not been read yet."""
+    """False, because an entry might overtake one of the same key that has not been read yet."""
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription, KeyedReplay())
