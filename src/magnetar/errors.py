@@ -72,7 +72,7 @@ class AuthenticationFailure(BrokerError):
 
 
 class AuthorizationFailure(BrokerError):
-    """The client is known and may not do this."""
+    """The client is authenticated, but lacks the permission."""
 
 
 class ConsumerBusy(BrokerError):
@@ -113,11 +113,11 @@ class ServedElsewhere(ServiceNotReady):
 
 
 class QuotaExceededHold(BrokerError):
-    """The backlog quota is exceeded and producers are to wait."""
+    """The backlog quota is exceeded, and its policy lets producers wait."""
 
 
 class QuotaExceeded(BrokerError):
-    """A backlog quota is exceeded, or the disk is full, and producers are to fail."""
+    """A backlog quota is exceeded and its policy refuses producers, or the disk is full."""
 
 
 class ChecksumMismatch(BrokerError):
@@ -129,19 +129,19 @@ class UnsupportedVersion(BrokerError):
 
 
 class TopicNotFound(BrokerError):
-    """No such topic, and it is not to be made."""
+    """The topic does not exist, and is not created."""
 
 
 class NamespaceNotFound(TopicNotFound):
-    """No such namespace, hence no such topic."""
+    """The namespace does not exist."""
 
 
 class TenantNotFound(NamespaceNotFound):
-    """No such tenant, hence no such namespace."""
+    """The tenant does not exist."""
 
 
 class ClusterNotFound(BrokerError):
-    """No such cluster."""
+    """The cluster does not exist."""
 
 
 class NotFound(BrokerError):
@@ -149,7 +149,7 @@ class NotFound(BrokerError):
 
 
 class SubscriptionNotFound(BrokerError):
-    """No such subscription, and it is not to be made."""
+    """The subscription does not exist, and is not created."""
 
 
 class ConsumerNotFound(BrokerError):
@@ -157,11 +157,11 @@ class ConsumerNotFound(BrokerError):
 
 
 class TooManyRequests(BrokerError):
-    """A cap on requests in progress is reached; later it may work."""
+    """A limit of requests is reached; the client may try again later."""
 
 
 class EncryptionRequired(BrokerError):
-    """Policies want messages that are encrypted."""
+    """The policies require encrypted messages."""
 
 
 class TopicTerminated(BrokerError):
@@ -171,7 +171,7 @@ class TopicTerminated(BrokerError):
 class TopicMigrated(TopicTerminated):
     """Clients find the topic in another cluster from now on.
 
-    Clients that speak version 20 of the protocol are sent there; others are told that it has ended here.
+    Clients with version 20 of the protocol or later are redirected there; to others the topic is terminated.
     """
 
     def __init__(self, reason: str, url: str, url_tls: str) -> None:
@@ -182,27 +182,27 @@ class TopicMigrated(TopicTerminated):
 
 
 class ProducerBusy(BrokerError):
-    """A producer of that name is connected, an exclusive one holds the topic, or a cap is reached."""
+    """A producer of that name is connected, another one has exclusive access, or a limit is reached."""
 
 
 class ProducerFenced(BrokerError):
-    """Another producer holds the topic exclusively, or took it over."""
+    """Another producer has exclusive access to the topic, or has taken it over."""
 
 
 class InvalidTopicName(BrokerError):
-    """The name is not that of a topic."""
+    """The name is not a valid name of a topic."""
 
 
 class InvalidName(BrokerError):
-    """The name of a tenant, namespace or cluster breaks the rules."""
+    """The name of a tenant, namespace or cluster is not valid."""
 
 
 class IncompatibleSchema(BrokerError):
-    """The schema breaks the compatibility rule in force."""
+    """The schema violates the compatibility strategy."""
 
 
 class InvalidSchemaData(BrokerError):
-    """The declared schema is not a valid one."""
+    """The declared schema is not valid."""
 
 
 class ConsumerAssignFailure(BrokerError):
@@ -210,11 +210,11 @@ class ConsumerAssignFailure(BrokerError):
 
 
 class TransactionCoordinatorNotFound(BrokerError):
-    """No transaction coordinator serves that id."""
+    """No transaction coordinator has that id."""
 
 
 class InvalidTransactionStatus(BrokerError):
-    """The transaction's state does not allow that step."""
+    """The state of the transaction does not allow the request."""
 
 
 class TransactionConflict(BrokerError):
@@ -222,15 +222,15 @@ class TransactionConflict(BrokerError):
 
 
 class TransactionNotFound(BrokerError):
-    """No such transaction."""
+    """The transaction does not exist."""
 
 
 class NotAllowed(BrokerError):
-    """Settings, policies or the kind of topic do not allow that request."""
+    """Settings, policies or the kind of the topic do not allow the request."""
 
 
 class AlreadyExists(BrokerError):
-    """The object to be created exists already."""
+    """The object already exists."""
 
 
 class InUse(BrokerError):
@@ -246,11 +246,11 @@ class Conflict(BrokerError):
 
 
 class Unprocessable(BrokerError):
-    """The request is well-formed and cannot be carried out as it stands."""
+    """The request is well-formed, but cannot be carried out."""
 
 
 class PreconditionFailed(BrokerError):
-    """The state of things, or another policy, forbids what is asked."""
+    """The state of the object, or another policy, does not allow the request."""
 
 
 class NotInThisCluster(PreconditionFailed):
@@ -258,11 +258,11 @@ class NotInThisCluster(PreconditionFailed):
 
 
 class ConcurrentModification(BrokerError):
-    """Somebody else changed the same at the same time; trying again helps."""
+    """Another request changed the same object at the same time; repeat the request."""
 
 
 class NotSupported(BrokerError):
-    """This release cannot do what is asked, or it is switched off."""
+    """This release does not support the request, or a setting disables it."""
 
 
 class InvalidRequest(BrokerError):
@@ -270,7 +270,7 @@ class InvalidRequest(BrokerError):
 
 
 class PartitionCountRefused(BrokerError):
-    """A number of partitions outside the limits."""
+    """The number of partitions is outside the limits."""
 
 
 class PersistentTopicRequired(BrokerError):

@@ -56,7 +56,7 @@ _STATS = (
     Parameter("excludeConsumers", "truth", "false"),
 )
 _SOON_SECONDS = 3600.0
-"""A new topic that would stay unused for longer than this is kept on purpose, or noticed."""
+"""Creating a topic that is deleted sooner than this, if it stays unused, is answered with a warning."""
 _DELETED = (
     "a topic that is not used is deleted after {seconds:g} s, with its messages; keep it with set-retention, "
     "or set-inactive-topic-policies --disable-delete-while-inactive"
