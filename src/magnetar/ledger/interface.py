@@ -202,8 +202,8 @@ class LedgerReader(Protocol):
         ...
 
     def has_confirmed(self, entry_id: int) -> None:
-        """The writer of the ledger has confirmed all entries up to this one, whether or not the store knows
-        it yet."""
+        """Notes that the writer of the ledger has confirmed all entries up to this one, which the store may
+        not know yet."""
         ...
 
     async def last_add_confirmed(self) -> int:

@@ -44,4 +44,4 @@ class ManagedLedgerMoving(ManagedLedgerError):
 
 
 class OffloadInProgress(ManagedLedgerError):
-    """Ledgers are being offloaded already, as another request wants."""
+    """An earlier request to offload ledgers is still in progress."""

@@ -16,7 +16,8 @@ from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/exports"
-"""Has a node for each topic (with all its partitions), named by its path, encoded once more."""
+"""The parent of one node for each topic (with all its partitions), named by the topic's path, encoded once
+more."""
 
 EXPORTER = "/magnetar/exporter"
 """Ephemeral node: an export runs on this metadata, and brokers must not serve."""

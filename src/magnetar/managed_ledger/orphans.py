@@ -28,7 +28,7 @@ _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacte
 """The other purposes of ledgers, for display."""
 log = logging.getLogger(__name__)
 SET_ASIDE_ROOT = "/magnetar/orphaned-ledgers"
-"""Has a node for each ledger that was set aside, named by its id: a JSON object."""
+"""The parent of one node for each ledger that was set aside; its name is the id, its value a JSON object."""
 _REASON = "no metadata record of a topic, subscription, schema or package refers to it"
 
 

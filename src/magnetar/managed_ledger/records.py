@@ -48,10 +48,10 @@ _CURSOR_FIELDS = (
 """The fields of the message that a :class:`CursorRecord` has attributes for."""
 M = TypeVar("M", bound=Message)
 ROOT = "/managed-ledgers"
-"""Has the records of managed ledgers, and below each of these those of its cursors."""
+"""The parent of the records of managed ledgers; the records of its cursors are below each of them."""
 OFFLOADS_TO_DELETE = "/magnetar/offloads-to-delete"
-"""Has a node for each ledger whose objects in tiered storage are to be deleted, named by its id and the uuid:
-a JSON object."""
+"""The parent of one node for each ledger whose objects in tiered storage are to be deleted, named by the id
+and the uuid; the value is a JSON object."""
 _PART_WORDS = 8 * 1024
 """Most words in one entry, except for a ledger that has more; each takes up to ten bytes."""
 _LARGE_BLOCKS = 64
