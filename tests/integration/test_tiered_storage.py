@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pulsar
 import pytest
@@ -25,6 +26,10 @@ KEEPING: dict[str, int | str] = {
     "defaultRetentionSizeInMB": -1,
     "brokerDeleteInactiveTopicsEnabled": "false",
 }
+INDEXES = (
+    "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor,"
+    "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
+)
 AT_ONCE: dict[str, int | str] = {
     "managedLedgerOffloadAutoTriggerSizeThresholdBytes": 0,
     "managedLedgerOffloadDeletionLagMs": 0,
@@ -205,6 +210,50 @@ def test_a_store_that_is_gone_stops_only_its_consumers_and_is_explained(
     away.rename(kept)
     for number in range(120):
         assert consumer.receive(20_000).data() == content(number, 1000)
+    client.close()
+
+
+def test_a_topic_is_loaded_while_the_store_of_its_last_messages_is_away(
+    start_server: StartServer, topic: str, tmp_path: Path
+) -> None:
+    kept, away = tmp_path / "kept", tmp_path / "away"
+    kept.mkdir()
+    server = start_server(
+        **KEEPING,
+        **AT_ONCE,
+        managedLedgerOffloadDriver="filesystem",
+        fileSystemURI=f"file://{kept}",
+        brokerDeduplicationEnabled="true",
+        brokerEntryMetadataInterceptors=INDEXES,
+    )
+    client = connected(server)
+    first = client.subscribe(topic, "s")
+    producer = client.create_producer(topic, "p", batching_enabled=False, block_if_queue_full=True)
+    for number in range(100):
+        producer.send(content(number, 1000))
+        first.acknowledge_cumulative(first.receive(20_000))
+    client.close()
+    # The third ledger is empty: the last message is in tiered storage only.
+    while local_bytes(server, topic):
+        time.sleep(0.1)
+    server.kill()
+    kept.rename(away)
+    server.start()
+    client = connected(server)
+    producer = client.create_producer(topic, "p", batching_enabled=False)
+    assert producer.last_sequence_id() == 99
+    consumer = client.subscribe(topic, "s")
+    # A duplicate, and a new message.
+    producer.send(b"again", sequence_id=99)
+    producer.send(b"new")
+    assert consumer.receive(20_000).data() == b"new"
+    path = topic.replace("://", "/")
+    with urlopen(f"{server.http_url}/admin/v2/{path}/subscription/s/position/1", timeout=20) as peeked:
+        assert peeked.headers["X-Pulsar-Broker-Entry-METADATA-index"] == "100"
+    away.rename(kept)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    for number in range(100):
+        assert reader.read_next(20_000).data() == content(number, 1000)
     client.close()
 
 

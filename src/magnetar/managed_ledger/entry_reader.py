@@ -83,6 +83,9 @@ class EntryReader:
         self._store = store
         self._tiered = tiered
         self.offload_policy: OffloadPolicy | None = None
+        self.prefers_local = False
+        """Whether local copies are read whatever the policy says: while a topic is loaded, which must not
+        depend on tiered storage."""
         self._ledgers = ledgers
         self._cache = cache
         self._settings = settings
@@ -184,7 +187,8 @@ class EntryReader:
         if offload is None or not offload.complete:
             return None
         policy = self.offload_policy
-        return offload if offload.local_deleted or (policy is not None and policy.tiered_first) else None
+        tiered_first = policy is not None and policy.tiered_first and not self.prefers_local
+        return offload if offload.local_deleted or tiered_first else None
 
     async def _runs(
         self, summary: LedgerSummary, first: int, last: int, max_bytes: int

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import weakref
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +109,9 @@ class ManagedLedger:
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
         """Returns properties to merge into the record whenever a new ledger is started."""
+        self.write_summaries: Callable[[], Awaitable[None]] | None = None
+        """Makes durable what the next loading would otherwise learn from stored entries; called before local
+        copies of offloaded ledgers are deleted. Raises a LedgerError or ManagedLedgerError."""
         self._current = CurrentLedger(io.clock, store, name, lambda error: own.fail(error))
         self.appends = AppendQueue()
         """Appends that are not durable yet, in order."""

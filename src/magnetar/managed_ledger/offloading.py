@@ -160,7 +160,8 @@ class Offloader:
     def _deletable(self) -> list[LedgerSummary]:
         """Returns ledgers whose local copies have been kept for long enough."""
         policy = self.policy
-        if policy is None:
+        if policy is None or not self._owner.trimmer.begun:
+            # A topic that is being loaded may have to read them, and tiered storage may be away.
             return []
         until = self._io.clock.wall_ms() - policy.deletion_lag_ms
         return [
@@ -285,12 +286,15 @@ class Offloader:
         """Deletes the local copies of ledgers, after a last look at the objects.
 
         :raises TieredStorageError: an object is missing or incomplete
+        :raises LedgerError: a summary of the entries cannot be written
         :raises ManagedLedgerFenced: another broker owns the managed ledger
         :raises MetadataError: the step cannot be recorded
         """
         storage = None if self.policy is None else self.policy.storage
         for summary in due:
             await self._tiered.confirm(self._owner.name, summary, storage)
+        if self._owner.write_summaries is not None:
+            await self._owner.write_summaries()
         before = [(summary, summary.offload) for summary in due if summary.ledger_id in self._owner.ledgers]
         for summary, offload in before:
             if offload is not None:

@@ -62,18 +62,19 @@ class Trimmer:
         self._tasks = TaskScope(io.loop, managed_ledger.name, lambda _work, error: owner.fail(error))
         self._running: Task[None] | None = None
         self._again = False
-        self._begun = False
+        self.begun = False
+        """Whether :meth:`begin` was called: everything that loading a topic reads was read."""
         self._written_through = -1
         """The stored states of cursors with properties are past the ledgers up to this one."""
 
     def begin(self) -> None:
         """Permits trimming, once all cursors are recovered and all stored entries needed were read."""
-        self._begun = True
+        self.begun = True
         self.schedule()
 
     def schedule(self) -> None:
         """Starts trimming soon if there is anything to trim."""
-        if not self._begun or self._owner.lost:
+        if not self.begun or self._owner.lost:
             return
         if self._running is not None:
             self._again = True
@@ -175,7 +176,7 @@ class Trimmer:
         self.schedule()
 
     async def _truncate(self, _held: ManagedLedger | None) -> None:
-        if not self._begun or self._owner.lost:
+        if not self.begun or self._owner.lost:
             return
         try:
             await self._write_cursors(self._consumed())

@@ -14,6 +14,7 @@ from world import NAME, SMALL, Listener, World
 from magnetar.io.interfaces import Loop
 from magnetar.io.waiting import sleep
 from magnetar.ledger.interface import EntryRun, NoSuchLedger
+from magnetar.managed_ledger.entry_reader import is_in_tiered_storage_only
 from magnetar.managed_ledger.errors import OffloadInProgress
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.offloading import Offloader, OffloadStatus
@@ -134,6 +135,37 @@ def test_the_policy_decides_where_a_ledger_is_read_that_is_in_both(tiered_first:
     topic.bucket.fault = lambda _call, name: reads.append(name) is not None
     assert topic.stored() == topic.published
     assert ("read" in reads) == tiered_first
+
+
+def test_a_local_copy_goes_after_what_loading_reads_in_it_is_written_elsewhere() -> None:
+    topic = Offloading(MemoryBucket())
+    there: list[int] = []
+
+    async def write_summaries() -> None:
+        there.append(sum(is_in_tiered_storage_only(each) for each in topic.ledger.ledgers))
+
+    topic.ledger.write_summaries = write_summaries
+    topic.ledger.trimmer.begun = False
+    topic.publish(6)
+    topic.world.wait(5)
+    assert len(topic.bucket.complete) == len(topic.in_store()) == 1
+    assert there == []
+    topic.ledger.trimmer.begin()
+    topic.ledger.check_rollover()
+    topic.world.wait(1)
+    assert topic.in_store() == set()
+    assert there == [0]
+
+
+def test_loading_reads_local_copies_whatever_the_policy_says() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000, tiered_first=True))
+    topic.publish(6)
+    topic.world.wait(5)
+    topic.ledger.cache.clear()
+    topic.ledger.reader.prefers_local = True
+    topic.bucket.fault = lambda call, _name: call == "read"
+    assert topic.stored() == topic.published
 
 
 def test_a_threshold_of_size_keeps_the_youngest_ledgers() -> None:

@@ -86,7 +86,9 @@ async def recovered_writer(
     writer = BrokerEntryMetadataWriter(settings, last)
     if settings.index:
         position = ledger.last_confirmed
-        if ledger.ledgers.exists(position):
+        # An entry that only tiered storage has is not read: the store may be away, and the property was
+        # written when the ledger of the entry was followed by another one, long before it was offloaded.
+        if ledger.ledgers.exists(position) and ledger.reader.tiered_place(position) is None:
             writer.last = max(last, _index_of((await ledger.reader.read_one(position)).entry(0)))
         if writer.last != last:
             # The last entry may be trimmed before anything else is written.

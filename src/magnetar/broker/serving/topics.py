@@ -371,12 +371,14 @@ class ServedTopics:
             self.shared_limits,
         )
         topic.unacked_limit = self.unacked_limit
+        ledger.reader.prefers_local = True
         try:
             await topic.subscriptions.load(self.io)
             await topic.prepare()
         except (LedgerError, ManagedLedgerError, MetadataError):
             await self.managed_ledgers.close(ledger)
             raise
+        ledger.reader.prefers_local = False
         if isinstance(topic, ShadowTopic):
             topic.follow_source()
         else:

@@ -129,6 +129,7 @@ class Topic(BaseTopic[Subscription]):
         self.followers = Followers()
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
+        managed_ledger.write_summaries = lambda: own.write_summaries()
         use_persistence(managed_ledger, policies)
 
     def apply_policies(self, policies: EffectivePolicies) -> None:
@@ -192,6 +193,18 @@ class Topic(BaseTopic[Subscription]):
         for name in self.producers:
             known.came(name)
         self.deduplication = known
+
+    async def write_summaries(self) -> None:
+        """Makes a snapshot of deduplication durable, so that the next loading reads none of the entries
+        stored so far.
+
+        :raises LedgerError: the ledger of its cursor failed
+        :raises ManagedLedgerError: its cursor cannot be written
+        """
+        known = self.deduplication
+        if known is not None:
+            known.snapshot(self.clock.monotonic())
+            await known.cursor.flush()
 
     @property
     def terminated(self) -> bool:
