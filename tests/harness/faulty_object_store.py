@@ -26,6 +26,7 @@ class Fault(Enum):
     ERROR = "the answer is an internal error"
     BUSY = "the answer asks for fewer requests"
     FORBIDDEN = "the credentials are refused"
+    HANG = "no answer comes until the store is released"
 
 
 _ANSWERS = {
@@ -54,6 +55,10 @@ class ObjectStore:
     planned: list[Planned] = field(default_factory=list)
     seen: list[tuple[str, str]] = field(default_factory=list)
     """Methods and paths with queries of all requests."""
+    released: threading.Event = field(default_factory=threading.Event)
+    """Set: requests that hang are answered, and none hangs any more."""
+    hanging: int = 0
+    """The number of requests that have hung so far."""
 
     def settings(self, **more: str) -> Mapping[str, str]:
         """Returns the settings of a driver, by Pulsar's names."""
@@ -151,6 +156,11 @@ def _proxy(target: str) -> Iterator[ObjectStore]:
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             fault = store.next_fault(self.command, self.path)
+            if fault is Fault.HANG and not store.released.is_set():
+                store.hanging += 1
+                store.released.wait()
+                if self._is_gone():
+                    return
             if fault is Fault.RESET:
                 self._end()
             elif fault in _ANSWERS:
@@ -186,6 +196,19 @@ def _proxy(target: str) -> Iterator[ObjectStore]:
             else:
                 self.wfile.write(body)
 
+        def _is_gone(self) -> bool:
+            """Whether the client has ended the connection meanwhile."""
+            self.connection.setblocking(False)
+            try:
+                gone = self.connection.recv(1, socket.MSG_PEEK) == b""
+            except BlockingIOError:
+                gone = False
+            except ConnectionError:
+                gone = True
+            self.connection.setblocking(True)
+            self.close_connection = gone
+            return gone
+
         def _end(self) -> None:
             self.wfile.flush()
             self.close_connection = True
@@ -199,6 +222,7 @@ def _proxy(target: str) -> Iterator[ObjectStore]:
     try:
         yield store
     finally:
+        store.released.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import pulsar
 import pytest
 from explained import side_of, until
+from faulty_object_store import Fault, object_store
 from moto.server import ThreadedMotoServer
 from offloaded_topics import ADMIN, admin, check_read, connected, content, ledgers, publish, run, wait_until
 from server import Server
@@ -211,6 +212,46 @@ def test_a_store_that_is_gone_stops_only_its_consumers_and_is_explained(
     for number in range(120):
         assert consumer.receive(20_000).data() == content(number, 1000)
     client.close()
+
+
+def test_a_store_that_hangs_delays_only_readers_of_offloaded_ledgers(
+    start_server: StartServer, topic: str
+) -> None:
+    with object_store() as store:
+        server = start_server(
+            **KEEPING,
+            **AT_ONCE,
+            **store.settings(),
+            managedLedgerOffloadDriver="aws-s3",
+            ttlDurationDefaultInSeconds=3600,
+        )
+        publish(server, topic, 120, 1000)
+        wait_until(server, topic, 2)
+        while local_bytes(server, topic) > 30_000:
+            time.sleep(0.1)
+        server.kill()
+        for method in ("GET", "HEAD", "PUT", "POST"):
+            store.plan(Fault.HANG, method)
+        server.start()
+        client = connected(server)
+        consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+        until(lambda: store.hanging, lambda hanging: hanging > 0)
+        found = until(lambda: side_of(server, topic), lambda found: found["reason"] == "reading")
+        assert "tiered storage is in progress: aws-s3 (" in str(found)
+        assert store.endpoint in str(found)
+        # The topic itself, others, and ledgers that cannot be offloaded now.
+        latest = client.subscribe(topic, "latest")
+        for number, name in enumerate([topic, *(f"{topic}-{other}" for other in range(3))]):
+            with_it = latest if not number else client.subscribe(name, "s")
+            producer = client.create_producer(name, batching_enabled=False)
+            for each in range(120):
+                producer.send(content(each, 1000))
+                assert with_it.receive(20_000).data() == content(each, 1000)
+        assert side_of(server, topic)["reason"] == "reading"
+        store.released.set()
+        for number in range(120):
+            assert consumer.receive(60_000).data() == content(number, 1000)
+        client.close()
 
 
 def test_a_topic_is_loaded_while_the_store_of_its_last_messages_is_away(

@@ -21,6 +21,7 @@ from magnetar.broker.topics.persistent import Topic, TopicSettings
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
+from magnetar.managed_ledger.tiered_storage import OpenDriver
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
@@ -30,7 +31,9 @@ ROLLING = ManagedLedgerSettings(max_entries_per_ledger=10, min_rollover_ms=0)
 
 
 class Lived:
-    """:param policies: what counts for all topics"""
+    """:param policies: what counts for all topics
+    :param open_driver: makes drivers of tiered storage
+    """
 
     def __init__(
         self,
@@ -40,9 +43,10 @@ class Lived:
         disk: SimulatedDisk | None = None,
         topic: TopicSettings | None = None,
         reach: Reach | None = None,
+        open_driver: OpenDriver | None = None,
         **settings: Any,
     ) -> None:
-        self.world = World(disk, settings=ledgers)
+        self.world = World(disk, settings=ledgers, open_driver=open_driver)
         io = self.world.simulation.io
         self.clock = io.clock
         urls = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")

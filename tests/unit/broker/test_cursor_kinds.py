@@ -11,7 +11,7 @@ from magnetar.broker.policies.values import BacklogQuota
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION, SUBSCRIPTION, kind_of
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.broker.upkeep.backlog_quotas import EVICTION, backlog_bytes, slowest
-from magnetar.broker.upkeep.expiry import expire_topic
+from magnetar.broker.upkeep.expiry import due, expire
 from magnetar.broker.upkeep.inactivity import CAUGHT_UP, is_used
 from magnetar.errors import ProducerBusy
 from magnetar.managed_ledger.position import EARLIEST
@@ -72,7 +72,8 @@ def test_neither_time_nor_quotas_move_compaction() -> None:
     before = compaction.cursor.mark_delete
     assert slowest(topic) is subscription
     lived.world.wait(45)
-    lived.world.run(expire_topic(topic))
+    assert due(topic) == [subscription]
+    lived.world.run(expire(subscription, lived.clock.wall_ms() - 30_000))
     assert subscription.backlog() == 0
     assert compaction.cursor.mark_delete == before
     assert compaction.backlog() == 100

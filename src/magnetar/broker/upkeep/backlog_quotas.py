@@ -115,6 +115,15 @@ def closed_ms_of_oldest(topic: Topic) -> int | None:
     return summary.closed_ms or None if summary is not None else None
 
 
+def _oldest_is_offloaded(topic: Topic) -> bool:
+    """Whether the oldest message that a durable subscription has not consumed is read from tiered storage."""
+    subscription = slowest(topic)
+    if subscription is None:
+        return False
+    reader = topic.managed_ledger.reader
+    return reader.tiered_place(subscription.cursor.first_unconsumed()) is not None
+
+
 def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) -> Position:
     """Returns the position where ``size`` bytes from ``start`` on end; the entries of a ledger count as
     equally large."""
@@ -175,11 +184,16 @@ class BacklogQuotas:
     async def _age_ms(self, topic: Topic) -> int | None:
         """Returns the age of the backlog, as precisely as configured; None without a backlog, or if it is not
         known."""
-        if self._served.settings.precise_age_quota:
+        if self._reads_ages(topic):
             since = await oldest_published_ms(topic)
         else:
             since = closed_ms_of_oldest(topic)
         return None if since is None else max(0, self._served.io.clock.wall_ms() - since)
+
+    def _reads_ages(self, topic: Topic) -> bool:
+        """Whether publish times decide on the age of a backlog, and not the times when ledgers were closed.
+        Neither producers nor other topics wait for tiered storage."""
+        return self._served.settings.precise_age_quota and not _oldest_is_offloaded(topic)
 
     async def check_producer(self, topic: AnyTopic) -> None:
         """Checks whether a producer may be created.
@@ -330,9 +344,10 @@ class BacklogQuotas:
         seconds = topic.policies.age_quota.limit_seconds
         now_ms = self._served.io.clock.wall_ms()
         self._count(topic, Quota.TIME)
+        precise = self._reads_ages(topic)
         for subscription in counted(topic):
             start = subscription.cursor.mark_delete
-            if self._served.settings.precise_age_quota:
+            if precise:
                 before_ms = now_ms - int(seconds * _DOWN_TO * 1000)
                 last = await last_published_before(topic.managed_ledger, start, before_ms)
             else:

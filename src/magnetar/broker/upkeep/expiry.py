@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.serving.topics import ServedTopics
@@ -17,6 +18,7 @@ from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.entries import last_before, published_at
 from magnetar.broker.topics.persistent import Topic
 from magnetar.io.slices import PAUSE_SECONDS, each, let_others
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.ledger.interface import LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -102,38 +104,54 @@ def count_expired(subscription: Subscription | Replicator, last: Position) -> in
     return expired
 
 
-async def expire_topic(topic: Topic) -> None:
-    """Applies the topic's time to live to all durable subscriptions and replicators."""
-    seconds = topic.policies.message_ttl_seconds
-    if seconds <= 0 or topic.closing or topic.fenced:
-        return
-    time_ms = topic.clock.wall_ms() - seconds * 1000
-    for subscription in list(topic.subscriptions.values()):
-        if subscription.durable and subscription.kind.expires and not subscription.closing:
-            await expire(subscription, time_ms)
-    for replicator in list(topic.replicators.values()):
-        await expire(replicator, time_ms)
+def due(topic: Topic) -> list[Subscription | Replicator]:
+    """Returns the durable subscriptions and replicators that the topic's time to live applies to now."""
+    if topic.policies.message_ttl_seconds <= 0 or topic.closing or topic.fenced:
+        return []
+    found: list[Subscription | Replicator] = [
+        each
+        for each in topic.subscriptions.values()
+        if each.durable and each.kind.expires and not each.closing
+    ]
+    return [*found, *topic.replicators.values()]
 
 
 class ExpiryCheck:
     def __init__(self, served: ServedTopics) -> None:
         self._served = served
+        self._tasks = TaskScope(served.io.loop, "expiry", owner_goes_on)
+        self._apart: KeyedTasks[Subscription | Replicator, None] = KeyedTasks(self._tasks)
+        """Checks of backlogs in tiered storage: a store that does not answer delays no other check."""
 
     async def run(self) -> None:
         """Checks all topics with a time to live, one after the other."""
-        due: list[Topic] = []
+        topics: list[Topic] = []
 
         def look(topic: AnyTopic) -> None:
             if isinstance(topic, Topic) and topic.policies.message_ttl_seconds > 0:
-                due.append(topic)
+                topics.append(topic)
 
-        topics: Mapping[str, AnyTopic] = self._served.loaded
-        await each(self._served.io, "expiry", list(topics.values()), look, pause=PAUSE_SECONDS)
-        for topic in due:
-            try:
-                await expire_topic(topic)
-            except (LedgerError, ManagedLedgerError) as error:
-                log.warning(
-                    "cannot check for expired messages", extra={"topic": topic.full_name, "error": str(error)}
-                )
+        loaded: Mapping[str, AnyTopic] = self._served.loaded
+        await each(self._served.io, "expiry", list(loaded.values()), look, pause=PAUSE_SECONDS)
+        for topic in topics:
+            for subscription in due(topic):
+                reader = topic.managed_ledger.reader
+                if reader.tiered_place(subscription.cursor.first_unconsumed()) is None:
+                    await self._expire(subscription)
+                else:
+                    self._apart.start(subscription, partial(self._expire, subscription), "an expiry check")
             await let_others(self._served.io.loop)
+
+    def stop(self) -> None:
+        """Ends the checks that wait for tiered storage."""
+        self._tasks.cancel()
+
+    async def _expire(self, subscription: Subscription | Replicator) -> None:
+        topic = subscription.topic
+        time_ms = topic.clock.wall_ms() - topic.policies.message_ttl_seconds * 1000
+        try:
+            await expire(subscription, time_ms)
+        except (LedgerError, ManagedLedgerError) as error:
+            log.warning(
+                "cannot check for expired messages", extra={"topic": topic.full_name, "error": str(error)}
+            )

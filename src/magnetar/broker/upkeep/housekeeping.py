@@ -93,6 +93,7 @@ class Housekeeping:
             timer.cancel()
         self._tasks.cancel()
         self._quotas.stop()
+        self._expiry.stop()
 
     def longest_slices(self) -> dict[str, float]:
         """The longest time in seconds that each kind of background work blocked the loop, and the longest
