@@ -5,6 +5,8 @@
     then entries: length (4) | entry id (8) | bytes
     then FE DC DE AD, again and again, to the length of the block
 
+Objects of several ledgers have the magic 26A66D32 and, at 28, the ledger id (8).
+
 Numbers are big-endian. One block is one part of a multipart upload. All blocks but the last have the
 configured length, the last has no padding; readers accept any lengths.
 """
@@ -25,7 +27,8 @@ _HEADER = struct.Struct(">IQQQ")
 _ENTRY = struct.Struct(">Iq")
 _CHECKSUM = struct.Struct(">HI")
 _BROKER_METADATA = struct.Struct(">HI")
-_MAGIC = 0xFBDBABCB
+_LEDGER_ID = struct.Struct(">q")
+_MAGIC, _MAGIC_OF_SEVERAL = 0xFBDBABCB, 0x26A66D32
 _PADDING = bytes.fromhex("FEDCDEAD")
 _PADDING_LENGTH = int.from_bytes(_PADDING, "big")
 _CHECKSUM_MAGIC, _BROKER_METADATA_MAGIC = 0x0E01, 0x0E02
@@ -78,26 +81,37 @@ class BlockHeader(NamedTuple):
     first_entry_id: int
 
 
-def read_header(name: str, position: int, data: bytes, first_entry_id: int) -> BlockHeader:
+def read_header(
+    name: str, position: int, data: bytes, first_entry_id: int, ledger_id: int | None = None
+) -> BlockHeader:
     """Returns the header at the start of ``data``.
 
     :param name: of the object
     :param position: of the header in the object
     :param first_entry_id: what the index says
+    :param ledger_id: the ledger, in an object of several ledgers
     :raises OffloadedLedgerDamaged: there is no header, or that of another block
     """
-    if len(data) < _HEADER.size:
+    least = _HEADER.size if ledger_id is None else _HEADER.size + _LEDGER_ID.size
+    if len(data) < least:
         raise OffloadedLedgerDamaged(name, position, "the header of a block", f"{len(data)} bytes")
     magic, header_length, block_length, first = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
+    expected = _MAGIC if ledger_id is None else _MAGIC_OF_SEVERAL
+    if magic != expected:
         raise OffloadedLedgerDamaged(
-            name, position, f"the header of a block, {_MAGIC:#010x}", f"{magic:#010x}"
+            name, position, f"the header of a block, {expected:#010x}", f"{magic:#010x}"
         )
-    if not _HEADER.size <= header_length < block_length:
+    if ledger_id is not None:
+        (found,) = _LEDGER_ID.unpack_from(data, _HEADER.size)
+        if found != ledger_id:
+            raise OffloadedLedgerDamaged(
+                name, position + _HEADER.size, f"a block of ledger {ledger_id}", f"one of ledger {found}"
+            )
+    if not least <= header_length < block_length:
         raise OffloadedLedgerDamaged(
             name,
             position + 4,
-            f"a header of at least {_HEADER.size} bytes in a longer block",
+            f"a header of at least {least} bytes in a longer block",
             f"a header of {header_length} bytes in a block of {block_length}",
         )
     if first != first_entry_id:

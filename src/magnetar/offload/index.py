@@ -4,8 +4,12 @@
     16 length of a block's header (8) | 24 number of blocks (4) | 28 length of the metadata (4) | metadata
     then for each block: first entry id (8) | part (4) | position in the data object (8)
 
-Numbers are big-endian. Objects of several ledgers, which Pulsar's streaming offload writes, have another
-magic; they are not read.
+Numbers are big-endian. Version 2, of objects with several ledgers (Pulsar's streaming offload), is read only:
+
+    0 magic 3D1FB0BC (4) | 4, 8 and 16 as above
+    then for each ledger: id (8) | number of blocks (4) | length of the metadata (4) | metadata | blocks
+
+There, the metadata are a ``ManagedLedgerInfo.LedgerInfo``. An object may begin and end within a ledger.
 """
 
 from __future__ import annotations
@@ -25,6 +29,12 @@ _START = struct.Struct(">IIqq")
 _LEDGER = struct.Struct(">II")
 _BLOCK = struct.Struct(">qIq")
 _MAGIC = 0xDE47DE47
+_SEVERAL = struct.Struct(">qII")
+_MAGIC_OF_SEVERAL = 0x3D1FB0BC
+_ENTRIES, _SIZE, _CLOSED_MS = 2, 3, 4
+"""Numbers of fields of ``LedgerInfo``."""
+_BYTES = 2
+"""Protobuf's wire type of fields with a length."""
 
 
 class Block(NamedTuple):
@@ -40,6 +50,8 @@ class Index(NamedTuple):
     data_length: int
     blocks: Sequence[Block]
     """In ascending order; at least one."""
+    ends: Sequence[int] = ()
+    """Where each block ends in an object of several ledgers; empty: where the next one begins."""
 
     def block_of(self, entry_id: int) -> int:
         """Returns the number, from 0, of the block that an entry from the first one on lies in."""
@@ -47,6 +59,8 @@ class Index(NamedTuple):
 
     def end_of(self, block: int) -> int:
         """Returns where a block ends in the data object, at the latest."""
+        if self.ends:
+            return self.ends[block]
         if block + 1 < len(self.blocks):
             return self.blocks[block + 1].position
         return self.data_length
@@ -93,6 +107,79 @@ def decoded(name: str, data: bytes) -> Index:
         raise OffloadedLedgerDamaged(name, _START.size, "the metadata of a ledger", str(error)) from error
     _check_blocks(name, index)
     return index
+
+
+def decoded_of_several(name: str, data: bytes, ledger_id: int) -> Index:
+    """Returns what an index of version 2 says of one ledger.
+
+    :param name: of the object
+    :raises OffloadedLedgerDamaged: it is not such an index, or does not have the ledger
+    """
+    try:
+        magic, length, data_length, _header = _START.unpack_from(data)
+        if magic != _MAGIC_OF_SEVERAL:
+            raise OffloadedLedgerDamaged(
+                name, 0, f"an index of several ledgers, {_MAGIC_OF_SEVERAL:#010x}", f"{magic:#010x}"
+            )
+        if length != len(data):
+            raise OffloadedLedgerDamaged(name, 4, f"the length of the index, {len(data)}", str(length))
+        ledgers: dict[int, tuple[bytes, list[Block]]] = {}
+        at = _START.size
+        while at < length:
+            each, count, size = _SEVERAL.unpack_from(data, at)
+            at += _SEVERAL.size
+            ledgers[each] = data[at : at + size], _blocks(data, at + size, count)
+            at += size + count * _BLOCK.size
+        if ledger_id not in ledgers:
+            raise OffloadedLedgerDamaged(name, _START.size, f"ledger {ledger_id}", f"ledgers {list(ledgers)}")
+        metadata, blocks = ledgers[ledger_id]
+        positions = sorted(block.position for _metadata, found in ledgers.values() for block in found)
+        following = dict(zip(positions, [*positions[1:], data_length], strict=True))
+        index = Index(_closed(metadata), data_length, blocks, [following[block.position] for block in blocks])
+    except struct.error as error:
+        raise OffloadedLedgerDamaged(
+            name, len(data), "the rest of the index", f"its end ({error})"
+        ) from error
+    except (ValueError, IndexError) as error:
+        raise OffloadedLedgerDamaged(name, _START.size, "the metadata of a ledger", str(error)) from error
+    _check_blocks(name, index)
+    return index
+
+
+def _closed(data: bytes) -> LedgerRecord:
+    """Returns the metadata of a ledger from a ``LedgerInfo``.
+
+    :raises ValueError: it is none, or has no entries
+    :raises IndexError: its end is missing
+    """
+    numbers: dict[int, int] = {}
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        value, at = _varint(data, at)
+        if tag & 7 == _BYTES:
+            at += value
+        elif tag & 7 == 0:
+            numbers[tag >> 3] = value
+        else:
+            raise ValueError(f"no LedgerInfo: field {tag >> 3} has type {tag & 7}")
+    if numbers.get(_ENTRIES, 0) < 1:
+        raise ValueError("a LedgerInfo without entries")
+    return ledger_metadata.without_bookies(
+        numbers[_ENTRIES] - 1, numbers.get(_SIZE, 0), numbers.get(_CLOSED_MS, 0)
+    )
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Returns a number of protobuf's encoding, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
 
 
 def _blocks(data: bytes, at: int, count: int) -> list[Block]:

@@ -67,7 +67,18 @@ class S3Driver(OffloadDriver):
 
     def open(self, key: OffloadKey) -> ObjectReader:
         name = object_name(key.uuid, key.ledger_id)
-        found = index_format.decoded(_index(name), self._store.get(_index(name)))
+        try:
+            found = index_format.decoded(_index(name), self._store.get(_index(name)))
+        except OffloadedLedgerMissing:
+            # It may be in an object of several ledgers, which has no ledger id in its name.
+            name = str(key.uuid)
+            try:
+                data = self._store.get(_index(name))
+            except OffloadedLedgerMissing:
+                data = b""
+            if not data:
+                raise
+            found = index_format.decoded_of_several(_index(name), data, key.ledger_id)
         return ObjectReader(self._store, name, key.ledger_id, found, self._cache, self._settings.read_bytes)
 
     def delete(self, key: OffloadKey) -> None:
@@ -222,7 +233,8 @@ class ObjectReader(PieceReader):
             return known
         end = self._index.end_of(number)
         data = self._store.get_range(self._name, block.position, min(block.position + HEADER_BYTES, end))
-        header = read_header(self._name, block.position, data, block.first_entry_id)
+        ledger_id = self._ledger_id if self._index.ends else None
+        header = read_header(self._name, block.position, data, block.first_entry_id, ledger_id)
         if block.position + header.block_length != end:
             raise OffloadedLedgerDamaged(
                 self._name,
