@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from faulty_object_store import BUCKET, Fault, ObjectStore, object_store
 from offloaded_topics import ledgers, wait_until
 from pyspark.sql import SparkSession
 from server import Server
@@ -16,6 +18,7 @@ from spark_world import Cluster, publish
 
 from magnetar.admin_client import AdminError, NotFound
 from magnetar.ledger.embedded.reader import EntriesDamaged
+from magnetar.spark.access import without_secrets
 from magnetar.spark.codec.rows import EntryPart
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidOption
@@ -23,7 +26,7 @@ from magnetar.spark.ledgers import Range, layout_of, ranges_between
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import EARLIEST, Place
 from magnetar.spark.reading import entries as through_broker
-from magnetar.spark.reading import segments
+from magnetar.spark.reading import offloaded, segments
 
 pytestmark = pytest.mark.skipif(
     "MAGNETAR_SPARK_SERVICE_URL" in os.environ, reason="read plans are Magnetar's"
@@ -188,6 +191,126 @@ def test_ledgers_in_tiered_storage_are_read_through_the_broker(topic: str, tmp_p
             assert direct == _through_broker(connection, topic, ranges)
     finally:
         store.close()
+
+
+OFFLOADED = {
+    "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+    "managedLedgerOffloadAutoTriggerSizeThresholdBytes": 20_000,
+    "managedLedgerOffloadDeletionLagMs": 0,
+    "defaultRetentionTimeInMinutes": -1,
+    "defaultRetentionSizeInMB": -1,
+}
+
+
+def offload_options(objects: ObjectStore) -> dict[str, str]:
+    """Options for the store itself, which do not go through the proxy of the broker."""
+    return {
+        "offload.driver": "aws-s3",
+        "offload.bucket": BUCKET,
+        "offload.region": "us-east-1",
+        "offload.endpoint": objects.target,
+        "offload.credentialId": "test-key",
+        "offload.credentialSecret": "test-secret",
+    }
+
+
+def test_tasks_read_offloaded_ledgers_that_the_broker_cannot_read(
+    topic: str, tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    with object_store() as objects:
+        driver = {**objects.settings(), "managedLedgerOffloadDriver": "aws-s3"}
+        store = Store(tmp_path, **OFFLOADED, **driver)
+        try:
+            publish(store.cluster, topic, 3000, block_if_queue_full=True)
+            wait_until(store.server, topic, 2)
+            away = {each["ledgerId"] for each in ledgers(store.server, topic) if each["offloaded"]}
+            more = offload_options(objects)
+            options = {**store.options(topic, maxEntriesPerPartition="1000"), **more}
+            with Connection(QueryOptions.parse(options)) as connection:
+                while away & in_files(connection, topic):
+                    time.sleep(0.1)
+            # Neither the threads nor the memory of the broker have anything of them from here on.
+            store.server.kill()
+            objects.plan(Fault.RESET, "GET", times=10**6)
+            store.server.start()
+            frame = spark.read.format("pulsar").options(**options).load()
+            rows = frame.selectExpr("cast(value as string) v", "__messageId id").collect()
+            assert sorted(row.v for row in rows) == sorted(f"m{number}" for number in range(3000))
+            assert len({row.id for row in rows}) == 3000
+            _, metrics = store.server.ask("GET", "/metrics/")
+            read = re.findall(rb"^brk_ledgeroffloader_read_bytes_total{.*} (\d+)$", metrics, re.MULTILINE)
+            assert set(map(int, read)) <= {0}
+            assert "test-secret" not in caplog.text + store.server.log
+        finally:
+            store.close()
+
+
+def test_parts_of_offloaded_batches_are_cut_as_the_broker_path_cuts_them(topic: str, tmp_path: Path) -> None:
+    files = {"managedLedgerOffloadDriver": "filesystem", "fileSystemURI": f"file://{tmp_path}/tiered"}
+    store = Store(tmp_path, **OFFLOADED, **files)
+    try:
+        publish(store.cluster, topic, 3000, block_if_queue_full=True)
+        wait_until(store.server, topic, 2)
+        options = QueryOptions.parse(
+            {
+                **store.cluster.options(topic=topic),
+                "offload.driver": "filesystem",
+                "offload.uri": f"file://{tmp_path}/tiered",
+            }
+        )
+        with Connection(options) as connection:
+            layout = layout_of(connection.admin, topic)
+            ledger = layout.ledgers[0][0]
+            whole = (layout.resolved(EARLIEST), layout.end)
+            for start, end in (
+                whole,
+                (Place(ledger, 3, 4), Place(ledger, 7, 2)),
+                (Place(ledger, 3, 4), layout.end),
+            ):
+                ranges = ranges_between(layout, start, end)
+                found = [
+                    part._replace(messages=0)
+                    for part in offloaded.entries_of(connection, topic, ranges, through_broker.entries_of)
+                ]
+                assert found == _through_broker(connection, topic, ranges)
+            # What the store does not have (any more) comes through the broker, which fails.
+            (tmp_path / "tiered").rename(tmp_path / "away")
+            (tmp_path / "tiered").mkdir()
+            ranges = ranges_between(layout, Place(ledger, 0), Place(ledger, 1))
+            asked: list[Range] = []
+
+            def rest(_connection: Connection, _topic: str, wanted: Sequence[Range]) -> Generator[EntryPart]:
+                asked.extend(wanted)
+                yield from ()
+
+            assert list(offloaded.entries_of(connection, topic, ranges, rest)) == []
+            assert asked == ranges
+    finally:
+        store.close()
+
+
+def test_options_of_tiered_storage_are_checked_without_showing_secrets(store: Store, topic: str) -> None:
+    base = {**store.cluster.options(topic=topic), "offload.credentialSecret": "hidden-1"}
+    for more, message in (
+        ({}, "need 'offload.driver'"),
+        ({"offload.driver": "azureblob"}, "azureblob is not supported"),
+        ({"offload.driver": "aws-s3", "offload.region": "r"}, r"set offload\.bucket"),
+        ({"offload.driver": "aws-s3", "offload.region": "r", "offload.bucket": "b"}, "go together"),
+        ({"offload.driver": "filesystem"}, r"offload\.uri"),
+        ({"offload.bucke": "b"}, "unknown option"),
+    ):
+        with pytest.raises(InvalidOption, match=message) as raised:
+            QueryOptions.parse({**base, **more})
+        assert "hidden-1" not in str(raised.value)
+    given = {
+        **base,
+        "offload.driver": "aws-s3",
+        "offload.region": "r",
+        "offload.bucket": "b",
+        "offload.credentialId": "i",
+    }
+    assert "hidden-1" not in repr(QueryOptions.parse(given))
+    assert "hidden-1" not in repr(without_secrets(given))
 
 
 def in_files(connection: Connection, topic: str) -> set[int]:

@@ -173,6 +173,15 @@ class AdminClient:
     def topic_internal_stats(self, topic: str) -> dict[str, Any]:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 
+    def offloaded_ledgers(self, topic: str) -> dict[int, str]:
+        """Returns the uuid of each ledger of a topic that is in tiered storage, by its id."""
+        found = self._http.ask("GET", topic_path(topic) + "/internal-info")
+        return {
+            int(each["ledgerId"]): str(each["offloadedContextUuid"])
+            for each in found["ledgers"]
+            if each.get("isOffloaded") and each.get("offloadedContextUuid")
+        }
+
     def message_ttl(self, topic: str) -> int:
         """Returns the effective time to live of a topic in seconds; 0: messages never expire."""
         return int(self._http.ask("GET", topic_path(topic) + "/messageTTL", {"applied": "true"}) or 0)

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from magnetar.client.enums import CompressionType
 from magnetar.io.tls import ClientTls, TlsFiles
+from magnetar.offload.interface import OffloadMisconfigured
+from magnetar.offload.settings import AWS_S3, DRIVER, checked_driver, s3_settings
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 from magnetar.security.client_authentication.plugins import authentication_of
 from magnetar.spark.errors import InvalidOption
@@ -71,13 +73,61 @@ class QueryAccess:
         }
 
 
+_SECRET_NAMES = ("authparams", "credentialid", "credentialsecret")
+"""Ends of the names of options whose values are masked, without punctuation."""
+_OFFLOAD = {
+    "offload.driver": DRIVER,
+    "offload.bucket": "s3ManagedLedgerOffloadBucket",
+    "offload.region": "s3ManagedLedgerOffloadRegion",
+    "offload.endpoint": "s3ManagedLedgerOffloadServiceEndpoint",
+    "offload.credentialid": "s3ManagedLedgerOffloadCredentialId",
+    "offload.credentialsecret": "s3ManagedLedgerOffloadCredentialSecret",
+    "offload.uri": "fileSystemURI",
+}
+"""Options for tiered storage, and the settings of brokers for the same."""
+
+
+def is_of_offload(name: str, text: str, into: dict[str, str]) -> bool:
+    """Adds an option for tiered storage to ``into``, by the name of the broker's setting.
+
+    :returns: whether the option is of this kind
+    """
+    setting = _OFFLOAD.get(name.lower())
+    if setting is None:
+        return False
+    into[setting] = text.strip()
+    return True
+
+
+def offload_of(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Checks the options for tiered storage, and returns them; by the names of the broker's settings.
+
+    :raises InvalidOption: an option is missing or invalid; the text has no secrets
+    """
+    if not given:
+        return given
+    if DRIVER not in given:
+        raise InvalidOption("the options 'offload.*' need 'offload.driver': aws-s3 or filesystem")
+    try:
+        if checked_driver(given[DRIVER]) == AWS_S3:
+            s3_settings(given)
+        elif not given.get("fileSystemURI"):
+            raise InvalidOption("'offload.driver=filesystem' needs 'offload.uri', such as file:///archive")
+    except OffloadMisconfigured as error:
+        reason = str(error)
+        for option, setting in _OFFLOAD.items():
+            reason = reason.replace(setting, option)
+        raise InvalidOption(f"the options 'offload.*' cannot be used: {reason}") from None
+    return given
+
+
 def without_secrets(given: Mapping[str, object]) -> dict[str, object]:
     """Returns a configuration for display, with credentials masked at any depth."""
     shown: dict[str, object] = {}
     for name, value in given.items():
         if isinstance(value, Mapping):
             shown[name] = without_secrets(value)
-        elif value and re.sub("[._-]", "", name).lower().endswith("authparams"):
+        elif value and re.sub("[._-]", "", name).lower().endswith(_SECRET_NAMES):
             shown[name] = "***"
         else:
             shown[name] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from magnetar.admin_client import AdminClient
 from magnetar.spark.errors import DataLoss
@@ -29,6 +29,10 @@ class Range:
     def entries(self) -> int:
         """Number of entries, including partial ones."""
         return self.end - self.first + (1 if self.end_index else 0)
+
+    def from_entry(self, entry: int) -> Range:
+        """Returns the part of this range that begins with one of its entries."""
+        return replace(self, first=entry, first_index=self.first_index if entry == self.first else 0)
 
 
 @dataclass(frozen=True)

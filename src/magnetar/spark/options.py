@@ -21,6 +21,8 @@ from magnetar.spark.access import (
     QueryAccess,
     access_of,
     is_of_access,
+    is_of_offload,
+    offload_of,
     passed_through,
 )
 from magnetar.spark.errors import InvalidOption
@@ -68,6 +70,9 @@ class QueryOptions:
     """``broker`` or ``segments``: from the files of an embedded store."""
     segments_directory: str = ""
     """The data directory of the store, for ``read.mode=segments``."""
+    offload: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Where offloaded ledgers are, and credentials for it, by the names of brokers' settings; empty: they
+    are read like all others."""
     value_format: str = "schema"
     """``schema``: columns by the topic's schema; ``bytes``: one column ``value``."""
     mode: str = "PERMISSIVE"
@@ -109,9 +114,10 @@ class QueryOptions:
         """
         values: dict[str, Any] = {"client": {}, "producer": {}, "reader": {}}
         access: dict[str, tuple[str, str]] = {}
+        offload: dict[str, str] = {}
         for name, text in given.items():
             key = name.lower()
-            if is_of_access(name, text, access):
+            if is_of_access(name, text, access) or is_of_offload(name, text, offload):
                 continue
             if key in _KNOWN:
                 attribute, parse = _KNOWN[key]
@@ -122,6 +128,7 @@ class QueryOptions:
             if not values.get(needed):
                 raise InvalidOption(f"the option {option!r} is missing")
         values[ACCESS] = access_of(access)
+        values["offload"] = offload_of(offload)
         values["client"].update(values[ACCESS].client_options())
         named = _named_topics(values)
         values["topics"] = named

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -31,9 +32,10 @@ from magnetar.spark.errors import InvalidOption
 from magnetar.spark.ledgers import Layout, Range, ranges_between
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.positions import EARLIEST, Place
-from magnetar.spark.reading import segments
+from magnetar.spark.reading import offloaded, segments
 from magnetar.spark.reading.chunks import TopicChunks
 from magnetar.spark.reading.entries import entries_of, partition_of
+from magnetar.spark.reading.offloaded import EntriesOf
 from magnetar.spark.reading.planning import TaskPart, parts_of
 from magnetar.spark.reading.quarantine import Quarantine
 from magnetar.spark.topics import ending_places, layouts, starting_places, topics_of
@@ -194,7 +196,9 @@ def read_part(
         content = None
         if definition.kind not in ("NONE", "BYTES"):
             content = ColumnBuilder(connection.admin, part.topic, definition)
-        read = segments.entries_of if options.read_mode == "segments" else entries_of
+        read: EntriesOf = segments.entries_of if options.read_mode == "segments" else entries_of
+        if options.offload:
+            read = partial(offloaded.entries_of, rest=read)
         number, chunks = partition_of(part.topic), TopicChunks(connection, part.topic)
         with closing(read(connection, part.topic, part.ranges)) as entries:
             yield from record_batches(

@@ -23,7 +23,7 @@ from magnetar.spark.connection import Connection
 from magnetar.spark.ledgers import Range
 from magnetar.spark.reading import entries as through_broker
 
-__all__ = ["entries_of"]
+__all__ = ["entries_of", "part_of"]
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _part(
             found = entries_of_part(segment, index, wanted.ledger, first, end - 1)
             if found is not None:
                 for entry, data in found:
-                    yield _cut(wanted, entry, data)
+                    yield part_of(wanted, entry, data)
                 return
         log.warning("cannot read the index of %s; reading from the broker", file["segmentFile"])
     whole = min(end, wanted.end)
@@ -121,7 +121,8 @@ def _part(
     yield from through_broker.entries_of(connection, topic, [piece])
 
 
-def _cut(wanted: Range, entry: int, data: bytes) -> EntryPart:
+def part_of(wanted: Range, entry: int, data: bytes) -> EntryPart:
+    """Returns what a range has of a stored entry."""
     return EntryPart(
         wanted.ledger,
         entry,

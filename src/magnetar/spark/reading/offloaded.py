@@ -1,0 +1,116 @@
+"""Reads offloaded ledgers of a topic directly from tiered storage, with credentials of the query.
+
+The options ``offload.*`` say where they are. The broker says which ledgers are there, and by which names.
+Each ledger that the store does not have, and everything that is not offloaded, is read as without them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from uuid import UUID
+
+from magnetar.naming.topic_name import TopicName
+from magnetar.offload import driver_for
+from magnetar.offload.cache import PieceCache
+from magnetar.offload.interface import (
+    OffloadDriver,
+    OffloadedLedgerMissing,
+    OffloadedReader,
+    OffloadError,
+    OffloadKey,
+    OffloadMisconfigured,
+)
+from magnetar.offload.settings import DRIVER
+from magnetar.spark.codec.rows import EntryPart
+from magnetar.spark.connection import Connection
+from magnetar.spark.errors import InvalidOption, SparkSourceError
+from magnetar.spark.ledgers import Range
+from magnetar.spark.reading.segments import part_of
+
+__all__ = ["EntriesOf", "entries_of"]
+
+log = logging.getLogger(__name__)
+
+EntriesOf = Callable[[Connection, str, Sequence[Range]], Generator[EntryPart]]
+"""Yields the entries of consecutive ranges of a topic."""
+_CACHE_BYTES = 16 << 20
+_READ_BYTES = 4 << 20
+"""Bytes of entries that one call returns."""
+
+
+def entries_of(
+    connection: Connection, topic: str, ranges: Sequence[Range], rest: EntriesOf
+) -> Generator[EntryPart]:
+    """Yields the entries of consecutive ranges; see :func:`magnetar.spark.reading.entries.entries_of`.
+
+    :param rest: reads what is not in tiered storage
+    :raises InvalidOption: an option of tiered storage cannot be used, or a library is missing
+    :raises SparkSourceError: the store refuses the credentials, does not answer, or its data is damaged
+    :raises AdminError: the broker does not say which ledgers are offloaded
+    """
+    uuids = connection.admin.offloaded_ledgers(topic)
+    try:
+        with closing(_driver(connection)) as driver:
+            waiting: list[Range] = []
+            for each in ranges:
+                reader = _opened(driver, topic, uuids.get(each.ledger), each)
+                if reader is None:
+                    waiting.append(each)
+                    continue
+                yield from _all(rest, connection, topic, waiting)
+                waiting = []
+                with closing(reader):
+                    left = yield from _direct(reader, each)
+                if left is not None:
+                    yield from _all(rest, connection, topic, [left])
+            yield from _all(rest, connection, topic, waiting)
+    except OffloadError as error:
+        raise SparkSourceError(f"{topic} cannot be read from tiered storage: {error}") from error
+
+
+def _driver(connection: Connection) -> OffloadDriver:
+    values = connection.options.offload
+    try:
+        return driver_for(values[DRIVER], values, PieceCache(_CACHE_BYTES))
+    except OffloadMisconfigured as error:
+        raise InvalidOption(f"the options 'offload.*' cannot be used: {error}") from error
+
+
+def _opened(driver: OffloadDriver, topic: str, uuid: str | None, wanted: Range) -> OffloadedReader | None:
+    """Returns a reader of a ledger; None: the store does not have all of a range."""
+    if uuid is None:
+        return None
+    try:
+        reader = driver.open(OffloadKey(TopicName.parse(topic).path, wanted.ledger, UUID(uuid)))
+    except OffloadedLedgerMissing as error:
+        log.warning("reading ledger %d of %s without tiered storage: %s", wanted.ledger, topic, error)
+        return None
+    if reader.first_entry_id <= wanted.first and wanted.first + wanted.entries - 1 <= reader.last_entry_id:
+        return reader
+    reader.close()
+    return None
+
+
+def _direct(reader: OffloadedReader, wanted: Range) -> Generator[EntryPart, None, Range | None]:
+    """Yields the entries of a range; returns the rest of it if the ledger was deleted meanwhile."""
+    at, end = wanted.first, wanted.first + wanted.entries
+    while at < end:
+        try:
+            runs = reader.read(at, end - 1, _READ_BYTES)
+        except OffloadedLedgerMissing as error:
+            log.warning("reading the rest of ledger %d without tiered storage: %s", wanted.ledger, error)
+            return wanted.from_entry(at)
+        for run in runs:
+            for index in range(run.count):
+                yield part_of(wanted, at, run.entry(index))
+                at += 1
+    return None
+
+
+def _all(
+    rest: EntriesOf, connection: Connection, topic: str, ranges: Sequence[Range]
+) -> Generator[EntryPart]:
+    with closing(rest(connection, topic, ranges)) as entries:
+        yield from entries
