@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar.client import exceptions
 from magnetar.client.enums import (
+    BatchingType,
     CompressionType,
     ConsumerType,
     CryptoFailureAction,
@@ -59,6 +60,7 @@ __all__ = [
     "Producer",
     "RawEntry",
     "Reader",
+    "BatchingType",
     "CompressionType",
     "ConsumerType",
     "CryptoFailureAction",

@@ -10,6 +10,7 @@ from typing import Any
 from magnetar.client import client
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import (
+    BatchingType,
     CompressionType,
     ConsumerType,
     InitialPosition,
@@ -26,6 +27,7 @@ from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import running_client_io
 
 __all__ = [
+    "BatchingType",
     "Client",
     "CompressionType",
     "Consumer",

@@ -34,6 +34,16 @@ class CompressionType(IntEnum):
     SNAPPY = 4
 
 
+class BatchingType(IntEnum):
+    """Which messages go into the same batch."""
+
+    Default = 0
+    """All, in the order of sending. A broker sends a batch to the consumer of its first message's key, which
+    is wrong for other keys on Key_Shared subscriptions."""
+    KeyBased = 1
+    """Those with the same key; the batches of several keys are sent after one another."""
+
+
 class HashingScheme(IntEnum):
     """How keys are assigned to partitions."""
 

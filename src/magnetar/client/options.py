@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.enums import (
+    BatchingType,
     CompressionType,
     ConsumerType,
     CryptoFailureAction,
@@ -48,6 +49,10 @@ class ProducerOptions:
     """The name of the key for encryption; None: without encryption."""
     crypto_key_reader: KeyReader | None = None
     """The source of that key."""
+    batching_type: BatchingType | None = None
+    """None: a batch never has two keys. A producer that numbers its messages (``initial_sequence_id``, or
+    ``sequence_id`` of a message) sends its batch when the key changes, which keeps the order; any other
+    producer fills a batch for each key, so that messages of different keys may change places."""
 
     def check(self) -> None:
         """Checks the options of a producer.

@@ -1,4 +1,4 @@
-"""Outgoing messages: single ones, and batches, with the optional parts of their metadata."""
+"""Outgoing messages with the optional parts of their metadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from datetime import timedelta
 from magnetar.client.exceptions import InvalidMessage, PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.compression import compress
-from magnetar.protocol.hot_client_encode import BatchBuffer
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
 
 Done = Callable[[MessageId | None, PulsarException | None], object]
@@ -65,52 +64,6 @@ class Pending:
     def fail(self, error: PulsarException) -> None:
         for each in self.done:
             each(None, error)
-
-
-class Batch:
-    """Messages that wait to be sent as one entry."""
-
-    __slots__ = ("_buffer", "_options", "born", "done", "first_sequence_id", "last_sequence_id")
-
-    def __init__(self) -> None:
-        self._buffer = BatchBuffer()
-        self._options: MessageOptions | None = None
-        self.done: list[Done] = []
-        self.first_sequence_id = -1
-        self.last_sequence_id = -1
-        self.born = 0.0
-
-    @property
-    def size(self) -> int:
-        """Uncompressed size in bytes."""
-        return self._buffer.size
-
-    def add(
-        self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done, now: float
-    ) -> None:
-        if not self.done:
-            self.first_sequence_id = sequence_id
-            self._options = options
-            self.born = now
-        self.last_sequence_id = sequence_id
-        self._buffer.add(options.single() if options is not None else b"", sequence_id, content)
-        self.done.append(done)
-
-    def take(self, codec: int) -> tuple[bytes, bytes, list[Done]]:
-        """Returns (metadata after sequence id and publish time, payload, callbacks), and empties the batch.
-
-        :raises CompressionError: the codec's library is not installed
-        """
-        done, self.done = self.done, []
-        metadata = MessageMetadata(num_messages_in_batch=len(done))
-        options, self._options = self._options, None
-        if options is not None:
-            # As in official clients, the batch has the keys of its first message.
-            options.fill_keys(metadata)
-        if len(done) > 1:
-            metadata.highest_sequence_id = self.last_sequence_id
-        payload = compressed(metadata, self._buffer.take(), codec)
-        return metadata.SerializePartialToString(), payload, done
 
 
 def compressed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
@@ -195,6 +148,11 @@ class MessageOptions:
         return (
             self.deliver_at is not None or self.disable_replication or self.replication_clusters is not None
         )
+
+    @property
+    def dispatch_key(self) -> str | None:
+        """The key by which Key_Shared subscriptions choose a consumer; None: the message has no key."""
+        return self.ordering_key if self.ordering_key is not None else self.partition_key
 
     def fill(self, metadata: MessageMetadata) -> None:
         """Writes all options to an entry's metadata."""

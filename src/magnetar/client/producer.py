@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from magnetar.client.attachment import Attached, Attachment, Services
+from magnetar.client.batches import Batch, Batches
 from magnetar.client.chunks import SharedOutcome
 from magnetar.client.connection import Connection
 from magnetar.client.entries import Closing
-from magnetar.client.enums import CompressionType, ProducerAccessMode
+from magnetar.client.enums import BatchingType, CompressionType, ProducerAccessMode
 from magnetar.client.exceptions import (
     AlreadyClosed,
     CryptoError,
@@ -27,7 +28,6 @@ from magnetar.client.exceptions import (
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ProducerOptions
 from magnetar.client.outgoing_message import (
-    Batch,
     Done,
     MessageOptions,
     Pending,
@@ -84,7 +84,8 @@ class Producer(Attached):
         self._last_sequence_id = -1
         self._pending: deque[Pending] = deque()
         self._pending_messages = 0
-        self._batch = Batch()
+        self._batches = Batches()
+        self._numbered = options.initial_sequence_id is not None
         self._batch_timer: Cancellable | None = None
         self._send_timer: Cancellable | None = None
         self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None]] = deque()
@@ -183,15 +184,16 @@ class Producer(Attached):
             raise InvalidMessage(
                 f"{self._attachment.topic}: the sequence id must be from 0 to 2^63-2, not {sequence_id}"
             )
-        elif sequence_id >= (self._next_sequence_id or 0):
-            self._next_sequence_id = sequence_id + 1
+        else:
+            self._numbered = True
+            if sequence_id >= (self._next_sequence_id or 0):
+                self._next_sequence_id = sequence_id + 1
         self._pending_messages += 1
         try:
             if settings.batching_enabled and (options is None or not options.must_be_alone):
                 self._add_to_batch(sequence_id, content, options, done)
             else:
-                if self._batch.done:
-                    self._send_batch()
+                self._send_batches()
                 self._send_single(sequence_id, content, options, done)
         except (TypeError, ValueError) as error:
             # A value has the wrong type, or is out of range: the message is not pending.
@@ -211,7 +213,7 @@ class Producer(Attached):
             raise ProducerQueueIsFull(
                 f"{self._attachment.topic}: {self._pending_messages} messages are pending"
             )
-        self._send_batch()
+        self._send_batches()
         self._pending_messages += 1
         self._next_sequence_id = max(self._next_sequence_id or 0, entry.highest_sequence_id + 1)
         highest = entry.highest_sequence_id if entry.count > 1 else -1
@@ -262,41 +264,54 @@ class Producer(Attached):
     def _add_to_batch(
         self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done
     ) -> None:
-        batch = self._batch
+        batches = self._batches
         settings = self._options
         bound = min(settings.batching_max_allowed_size_in_bytes, self.max_message_size)
-        if batch.done and batch.size + len(content) > bound:
-            self._send_batch()
-        batch.add(sequence_id, content, options, done, self._loop.time())
-        if len(batch.done) >= settings.batching_max_messages or batch.size >= bound:
-            self._send_batch()
+        kind = settings.batching_type
+        key = options.dispatch_key if options is not None and kind is not BatchingType.Default else None
+        if batches.count and (
+            batches.size + len(content) > bound
+            or (self._numbered and kind is None and batches.has_other_key_than(key))
+        ):
+            self._send_batches()
+        batches.add(key, sequence_id, content, options, done, self._loop.time())
+        if batches.count >= settings.batching_max_messages or batches.size >= bound:
+            self._send_batches()
         elif self._batch_timer is None:
             delay = settings.batching_max_publish_delay_ms / 1000
             self._batch_timer = self._loop.call_later(delay, self._batch_due)
 
     def _batch_due(self) -> None:
         self._batch_timer = None
-        if not self._batch.done:
+        if not self._batches.count:
             return
-        left = self._batch.born + self._options.batching_max_publish_delay_ms / 1000 - self._loop.time()
+        left = self._batches.born + self._options.batching_max_publish_delay_ms / 1000 - self._loop.time()
         if left > 0.0002:
-            # The timer was set for an earlier batch; this one is younger.
+            # The timer was set for earlier batches; these are younger.
             self._batch_timer = self._loop.call_later(left, self._batch_due)
         else:
-            self._send_batch()
+            self._send_batches()
 
-    def _send_batch(self) -> None:
-        batch = self._batch
-        if not batch.done:
-            return
+    def _send_batches(self) -> None:
+        batches = self._batches.take()
+        # The ids of several batches interleave. With the last id alone they rise from entry to entry, so that
+        # a broker that deduplicates accepts each.
+        by_last = len(batches) > 1
+        for batch in batches:
+            self._send_batch(batch, numbered_by_last=by_last)
+            self._batches.reuse(batch)
+
+    def _send_batch(self, batch: Batch, *, numbered_by_last: bool) -> None:
         done = batch.done
         try:
-            tail, payload, done = batch.take(self._options.compression_type)
+            tail, payload = batch.take(self._options.compression_type, numbered_by_last=numbered_by_last)
         except CompressionError as error:
             self._refuse(done, InvalidConfiguration(str(error)))
             return
-        highest = batch.last_sequence_id if len(done) > 1 else -1
-        self._send(batch.first_sequence_id, highest, tail, payload, done, True)
+        if numbered_by_last or len(done) == 1:
+            self._send(batch.last_sequence_id, -1, tail, payload, done, True)
+        else:
+            self._send(batch.first_sequence_id, batch.last_sequence_id, tail, payload, done, True)
 
     def _send(
         self,
@@ -344,8 +359,8 @@ class Producer(Attached):
             self._fail_pending(Timeout(f"{self._attachment.topic}: no receipt within {seconds:g} s"))
 
     async def flush(self) -> None:
-        """Sends the open batch and waits until no message is pending; callbacks get failures."""
-        self._send_batch()
+        """Sends the open batches and waits until no message is pending; callbacks get failures."""
+        self._send_batches()
         if self._pending_messages:
             drained = self._loop.create_future()
             self._drained.append(drained)
@@ -403,13 +418,14 @@ class Producer(Attached):
 
     def _fail_pending(self, error: PulsarException) -> None:
         pending = list(self._pending)
-        waiting, self._batch = self._batch, Batch()
+        waiting = self._batches.take()
         self._pending.clear()
         self._pending_messages = 0
         for each in pending:
             each.fail(error)
-        for done in waiting.done:
-            done(None, error)
+        for batch in waiting:
+            for done in batch.done:
+                done(None, error)
         self._moved_on()
 
     # Life

@@ -1,0 +1,104 @@
+"""Batches: messages that wait to be sent together as one entry, or as one entry for each key."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from magnetar.client.outgoing_message import Done, MessageOptions, compressed
+from magnetar.protocol.hot_client_encode import BatchBuffer
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+
+
+class Batch:
+    """Messages that wait to be sent as one entry."""
+
+    __slots__ = ("_buffer", "_options", "done", "first_sequence_id", "last_sequence_id")
+
+    def __init__(self) -> None:
+        self._buffer = BatchBuffer()
+        self._options: MessageOptions | None = None
+        self.done: list[Done] = []
+        self.first_sequence_id = -1
+        self.last_sequence_id = -1
+
+    @property
+    def size(self) -> int:
+        """Uncompressed size in bytes."""
+        return self._buffer.size
+
+    def add(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
+        if not self.done:
+            self.first_sequence_id = sequence_id
+            self._options = options
+        self.last_sequence_id = sequence_id
+        self._buffer.add(options.single() if options is not None else b"", sequence_id, content)
+        self.done.append(done)
+
+    def take(self, codec: int, *, numbered_by_last: bool) -> tuple[bytes, bytes]:
+        """Returns the metadata after sequence id and publish time, and the payload; empties the batch.
+
+        :param numbered_by_last: the only sequence id of the entry is the last one
+        :raises CompressionError: the codec's library is not installed
+        """
+        done, self.done = self.done, []
+        metadata = MessageMetadata(num_messages_in_batch=len(done))
+        if self._options is not None:
+            # Brokers dispatch a batch by the keys in its metadata; they are those of the first message.
+            self._options.fill_keys(metadata)
+        if len(done) > 1 and not numbered_by_last:
+            metadata.highest_sequence_id = self.last_sequence_id
+        payload = compressed(metadata, self._buffer.take(), codec)
+        return metadata.SerializePartialToString(), payload
+
+
+class Batches:
+    """The batches that a producer fills: one for all messages, or one for each key."""
+
+    __slots__ = ("_by_key", "_spare", "born", "count", "size")
+
+    def __init__(self) -> None:
+        self._by_key: dict[str | None, Batch] = {}
+        self._spare: Batch | None = None
+        self.born = 0.0
+        """Time of the first message."""
+        self.count = 0
+        """Number of messages."""
+        self.size = 0
+        """Uncompressed size of all batches in bytes."""
+
+    def has_other_key_than(self, key: str | None) -> bool:
+        """Whether any message has another key; no key differs from each key."""
+        return bool(self._by_key) and key not in self._by_key
+
+    def add(
+        self,
+        key: str | None,
+        sequence_id: int,
+        content: bytes,
+        options: MessageOptions | None,
+        done: Done,
+        now: float,
+    ) -> None:
+        """:param key: messages with the same key go into the same batch"""
+        if not self.count:
+            self.born = now
+        batch = self._by_key.get(key)
+        if batch is None:
+            batch = self._by_key[key] = self._spare or Batch()
+            self._spare = None
+        before = batch.size
+        batch.add(sequence_id, content, options, done)
+        self.size += batch.size - before
+        self.count += 1
+
+    def take(self) -> list[Batch]:
+        """Returns the batches in the order of their last sequence ids, and forgets them."""
+        batches = [batch for batch in self._by_key.values() if batch.done]
+        self._by_key.clear()
+        self.count = self.size = 0
+        batches.sort(key=attrgetter("last_sequence_id"))
+        return batches
+
+    def reuse(self, batch: Batch) -> None:
+        """Keeps an empty batch for later messages, because its buffer has the size that they need."""
+        self._spare = batch
