@@ -17,13 +17,16 @@ from magnetar.client.enums import (
     CompressionType,
     ConsumerType,
     CryptoFailureAction,
+    HashingScheme,
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
+    RegexSubscriptionMode,
 )
 from magnetar.client.exceptions import *  # noqa: F403
 
 if TYPE_CHECKING:
+    from magnetar.client.batch_receiving import BatchReceivePolicy
     from magnetar.client.blocking import Client, Consumer, Producer, Reader
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.message import Message, RawEntry
@@ -44,7 +47,12 @@ _AUTHENTICATION = {
     "AuthenticationToken": "authentication",
 }
 _BLOCKING = ("Client", "Consumer", "Producer", "Reader")
-_MESSAGES = {"Message": "message", "MessageId": "message_id", "RawEntry": "message"}
+_MESSAGES = {
+    "BatchReceivePolicy": "batch_receiving",
+    "Message": "message",
+    "MessageId": "message_id",
+    "RawEntry": "message",
+}
 
 __all__ = [
     *exceptions.__all__,
@@ -60,13 +68,16 @@ __all__ = [
     "Producer",
     "RawEntry",
     "Reader",
+    "BatchReceivePolicy",
     "BatchingType",
     "CompressionType",
     "ConsumerType",
     "CryptoFailureAction",
     "InitialPosition",
     "MessageId",
+    "HashingScheme",
     "PartitionsRoutingMode",
+    "RegexSubscriptionMode",
     "ProducerAccessMode",
 ]
 

@@ -62,7 +62,7 @@ class Services:
         pool: ConnectionPool,
         lookup: Lookup,
         operation_timeout: float,
-        open_producer: Callable[[str], Awaitable[Sending]],
+        open_producer: Callable[..., Awaitable[Sending]],
         delays: tuple[float, float] = (INITIAL_SECONDS, MAX_SECONDS),
         partitions_seconds: float = PARTITIONS_SECONDS,
     ) -> None:
@@ -406,6 +406,11 @@ class Attached:
 
     def is_connected(self) -> bool:
         return self._attachment.connection is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or was never opened because the broker refused."""
+        return self._attachment.closed
 
     async def open(self) -> None:
         """Attaches for the first time, within the operation time-out.

@@ -6,10 +6,11 @@ All methods may be called from any thread except the loop's own; callbacks run t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from magnetar.client import client as core
+from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
 from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import AlreadyClosed, PulsarException, Result
 from magnetar.client.gathered import TopicsConsumer
@@ -58,6 +59,17 @@ class Client:
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return Consumer(self._run(self._core.subscribe(topic, subscription_name, **options)), self._thread)
+
+    def subscribe_to_topics(
+        self, topics: Sequence[str], subscription_name: str, **options: object
+    ) -> Consumer:
+        """Subscribes to several topics; takes the options of the asyncio interface.
+
+        :raises PulsarException: the broker refused a topic, or did not answer in time
+        """
+        return Consumer(
+            self._run(self._core.subscribe_to_topics(topics, subscription_name, **options)), self._thread
+        )
 
     def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
         """Creates a reader; takes the options of the asyncio interface.
@@ -245,6 +257,16 @@ class Consumer:
             if message is None:
                 return
             taken.append(message)
+
+    def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
+        """Returns the next messages together; none if none arrives in time.
+
+        :param policy: None: the default of :class:`BatchReceivePolicy`
+        :raises InvalidConfiguration: the policy has no limit
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        wanted = policy or BatchReceivePolicy()
+        return self._thread.run(receive_batch(self._thread.loop, self._consumer, wanted, self._taken))
 
     def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
         """Returns the next entry as stored; do not mix with :meth:`receive`."""

@@ -8,6 +8,7 @@ from typing import Any, Self
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
+from magnetar.client.enums import RegexSubscriptionMode
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName
 from magnetar.client.gathered import DISCOVERY_SECONDS, Find, TopicsConsumer
 from magnetar.client.lookup import Lookup
@@ -31,6 +32,7 @@ _ROUTING = (
     "message_router",
     "max_pending_messages_across_partitions",
     "hashing_scheme",
+    "lazy_start_partitioned_producers",
 )
 _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 
@@ -201,15 +203,17 @@ class Client:
         subscription_name: str,
         *,
         discovery_seconds: float = DISCOVERY_SECONDS,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
         **options: Any,
     ) -> TopicsConsumer:
-        """Creates a consumer of all matching persistent topics of a namespace, including later ones.
+        """Creates a consumer of all matching topics of a namespace, including later ones.
 
         Options are those of :class:`ConsumerOptions`.
 
         :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; an expression that
             can be matched in linear time
         :param discovery_seconds: between two checks for created or deleted topics
+        :param regex_subscription_mode: whether non-persistent topics are consumed, too
         :raises InvalidConfiguration: the expression is not supported
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -224,7 +228,9 @@ class Client:
             raise InvalidTopicName(f"{pattern} must name a tenant and a namespace")
 
         async def find(_makes_topics: bool) -> set[str]:
-            names, filtered = await self.services.lookup.topics(f"{tenant}/{namespace}", pattern)
+            names, filtered = await self.services.lookup.topics(
+                f"{tenant}/{namespace}", pattern, regex_subscription_mode
+            )
             return {name for name in names if filtered or matches(name)}
 
         come_and_go = discovery_seconds > 0

@@ -70,9 +70,12 @@ class ConsumerCommands:
             subscribe.subscription_properties.add(key=key, value=value)
         if not options.durable and start is not None:
             subscribe.start_message_id.CopyFrom(start.to_wire())
+        if options.schema is not None:
+            options.schema.fill(subscribe.schema)
         if options.consumer_type == ConsumerType.KeyShared:
             meta = subscribe.keySharedMeta
             ranges = options.key_shared_ranges
+            meta.allowOutOfOrderDelivery = options.key_shared_allow_out_of_order
             meta.keySharedMode = KeySharedMode.STICKY if ranges else KeySharedMode.AUTO_SPLIT
             for first, last in ranges:
                 meta.hashRanges.add(start=first, end=last)

@@ -31,6 +31,8 @@ class DeadLetterPolicy:
     max_redeliver_count: int
     dead_letter_topic: str | None = None
     """None: ``<topic>-<subscription>-DLQ``."""
+    initial_subscription_name: str | None = None
+    """A subscription that is created with the dead letter topic, which keeps its messages. None: none."""
 
     def check(self) -> None:
         """Checks the policy.
@@ -56,7 +58,7 @@ class DeadLetters:
         policy: DeadLetterPolicy,
         topic: str,
         subscription: str,
-        open_producer: Callable[[str], Awaitable[Sending]],
+        open_producer: Callable[..., Awaitable[Sending]],
         acknowledge: Callable[[MessageId], object],
         loop: Loop,
     ) -> None:
@@ -129,7 +131,9 @@ class DeadLetters:
             if self._producer is None:
                 if self._closed:
                     raise AlreadyClosed(f"{self._to}: closed")
-                opened = await self._open_producer(self._to)
+                named = self._policy.initial_subscription_name
+                options = {"initial_subscription_name": named} if named else {}
+                opened = await self._open_producer(self._to, **options)
                 if self._closed:
                     await opened.close()
                     raise AlreadyClosed(f"{self._to}: closed")

@@ -44,10 +44,20 @@ class BatchingType(IntEnum):
     """Those with the same key; the batches of several keys are sent after one another."""
 
 
+class RegexSubscriptionMode(IntEnum):
+    """Which topics a pattern matches."""
+
+    PersistentOnly = 0
+    NonPersistentOnly = 1
+    AllTopics = 2
+
+
 class HashingScheme(IntEnum):
     """How keys are assigned to partitions."""
 
     Murmur3_32Hash = 0
+    BoostHash = 1
+    """The default of official C++ and Python clients; ordering keys have no effect."""
     JavaStringHash = 2
 
 

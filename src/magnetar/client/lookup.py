@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from magnetar.client.connection import Connection
+from magnetar.client.enums import RegexSubscriptionMode
 from magnetar.client.exceptions import (
     ConnectError,
     InvalidUrl,
@@ -19,12 +20,18 @@ from magnetar.client.security import Address, parse_service_url
 from magnetar.client.wire import Assigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
+    CommandGetTopicsOfNamespace,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadataResponse,
     Schema,
 )
 
 MAX_REDIRECTS = 20
+_MODES = (
+    CommandGetTopicsOfNamespace.PERSISTENT,
+    CommandGetTopicsOfNamespace.NON_PERSISTENT,
+    CommandGetTopicsOfNamespace.ALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +147,13 @@ class Lookup:
             raise server_exception(answer.error, answer.message)
         return answer.partitions
 
-    async def topics(self, namespace: str, pattern: str) -> tuple[Sequence[str], bool]:
+    async def topics(
+        self, namespace: str, pattern: str, mode: RegexSubscriptionMode
+    ) -> tuple[Sequence[str], bool]:
         """Returns the topics of a namespace, with each partition, and whether the broker filtered them.
 
         :param pattern: a regular expression for whole names without ``persistent://``; empty: all
+        :param mode: whether persistent topics, non-persistent topics or both are returned
         :raises PulsarException: the broker's error, Timeout, ConnectError
         """
         connection, _ = await self._service()
@@ -152,7 +162,7 @@ class Lookup:
         wanted = command.getTopicsOfNamespace
         wanted.request_id = request_id
         wanted.namespace = namespace
-        wanted.mode = wanted.PERSISTENT
+        wanted.mode = _MODES[mode]
         if pattern:
             wanted.topics_pattern = pattern
         answered: BaseCommand = await connection.ask(request_id, command, self._timeout)

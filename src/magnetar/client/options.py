@@ -53,6 +53,8 @@ class ProducerOptions:
     """None: a batch never has two keys. A producer that numbers its messages (``initial_sequence_id``, or
     ``sequence_id`` of a message) sends its batch when the key changes, which keeps the order; any other
     producer fills a batch for each key, so that messages of different keys may change places."""
+    initial_subscription_name: str | None = None
+    """A subscription that the broker creates with the topic; for dead letter topics. None: none."""
 
     def check(self) -> None:
         """Checks the options of a producer.
@@ -121,6 +123,10 @@ class ConsumerOptions:
     expire_time_of_incomplete_chunked_message_ms: float = 60_000
     """Time from the first chunk of a message to its last; after it the message is discarded and acknowledged.
     0: never."""
+    schema: ProducerSchema | None = None
+    """A schema that must be compatible with the topic's; contents are received unchanged. None: any."""
+    key_shared_allow_out_of_order: bool = False
+    """Whether a KeyShared subscription may deliver messages of a key out of order when consumers change."""
 
     @property
     def is_shared(self) -> bool:

@@ -87,6 +87,7 @@ class MessageOptions:
         "event_timestamp",
         "key_is_bytes",
         "key_is_null",
+        "null_value",
         "ordering_key",
         "partition_key",
         "properties",
@@ -105,6 +106,7 @@ class MessageOptions:
         deliver_after: timedelta | None = None,
         partition_key_bytes: bytes | None = None,
         null_partition_key: bool = False,
+        null_value: bool = False,
         now_ms: int = 0,
     ) -> None:
         """:param event_timestamp: ms since 1970
@@ -112,6 +114,7 @@ class MessageOptions:
         :param partition_key_bytes: a key that need not be text, in place of ``partition_key``; consumers get
             it in Base64
         :param null_partition_key: the key is null, which is possible with key-value schemas
+        :param null_value: the message has no content; in a compacted topic it deletes its key
         :param deliver_at: ms since 1970, before which the message is not delivered (Shared and Key_Shared)
         :param deliver_after: the same, relative to ``now_ms``
         :raises InvalidMessage: two options exclude each other, or a time does not fit into 64 bits
@@ -136,6 +139,7 @@ class MessageOptions:
         self.partition_key = partition_key
         self.key_is_bytes = partition_key_bytes is not None
         self.key_is_null = null_partition_key
+        self.null_value = null_value
         self.ordering_key = ordering_key
         self.replication_clusters = replication_clusters
         self.disable_replication = disable_replication
@@ -176,6 +180,8 @@ class MessageOptions:
             for key, value in self.properties.items():
                 metadata.properties.add(key=key, value=value)
         self.fill_keys(metadata)
+        if self.null_value:
+            metadata.null_value = True
         if self.event_timestamp is not None:
             metadata.event_time = self.event_timestamp
 

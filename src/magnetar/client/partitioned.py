@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 
 from magnetar.client.attachment import Services, close_all
 from magnetar.client.consumer import Consumer
@@ -20,8 +21,11 @@ from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, SendCallback
 from magnetar.client.timing import Looking
-from magnetar.naming.hashes import java_string_hash, murmur3_positive
+from magnetar.io.tasks import KeyedTasks, TaskScope
+from magnetar.io.waiting import finished, nobody_waits, outcome
+from magnetar.naming.hashes import boost_string_hash, java_string_hash, murmur3_positive
 
+_Waiting = tuple[bytes, Done, int | None, MessageOptions | None]
 Router = Callable[[bytes, MessageOptions | None, int], int]
 """Returns the partition of a message, from content, options and number of partitions."""
 
@@ -44,8 +48,12 @@ class PartitionedProducer:
         message_router: Router | None = None,
         max_pending_messages_across_partitions: int = 50000,
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
+        lazy_start_partitioned_producers: bool = False,
     ) -> None:
-        """:raises InvalidConfiguration: CustomPartition without a router"""
+        """:param lazy_start_partitioned_producers: open the producer of a partition with its first message,
+            but for one, which is opened at once
+
+        :raises InvalidConfiguration: CustomPartition without a router"""
         if message_routing_mode == PartitionsRoutingMode.CustomPartition and message_router is None:
             raise InvalidConfiguration("CustomPartition requires a message_router")
         self._services = services
@@ -56,7 +64,12 @@ class PartitionedProducer:
         self._max_pending = max_pending_messages_across_partitions
         self._hashing = hashing_scheme
         self._turn = services.io.randomness.below(partitions)
+        self._lazy = lazy_start_partitioned_producers
         self._parts = [self._producer(index) for index in range(partitions)]
+        self._waiting: dict[int, deque[_Waiting]] = {}
+        """Messages for producers that are being opened, by partition."""
+        self._opening: KeyedTasks[int, None] = KeyedTasks(TaskScope(services.io.loop, topic))
+        self._opened: set[int] = set()
         self._looking = Looking(services.io.loop, topic, services.partitions_seconds, self._grow)
 
     def _producer(self, index: int) -> Producer:
@@ -68,29 +81,51 @@ class PartitionedProducer:
         :raises PulsarException: a producer cannot be opened; then none is open
         """
         try:
-            for part in self._parts:
-                await part.open()
+            first = self._turn
+            for index in [first] if self._lazy else range(len(self._parts)):
+                await self._open_part(index)
         except PulsarException:
             await self.close()
             raise
         self._looking.begin()
+
+    async def _open_part(self, index: int) -> None:
+        """Opens the producer of a partition, and sends the messages that wait for it."""
+        try:
+            if self._parts[index].is_closed:
+                # An earlier attempt failed.
+                self._parts[index] = self._producer(index)
+            await self._parts[index].open()
+        except PulsarException as error:
+            for _content, done, _sequence_id, _options in self._waiting.pop(index, ()):
+                done(None, error)
+            raise
+        self._opened.add(index)
+        for content, done, sequence_id, options in self._waiting.pop(index, ()):
+            try:
+                self._parts[index].enqueue(content, done, sequence_id, options)
+            except PulsarException as error:
+                done(None, error)
 
     async def _grow(self) -> None:
         """Adds new partitions; messages go to each as soon as its producer is open."""
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
             part = self._producer(index)
-            await part.open()
+            if not self._lazy:
+                await part.open()
+                self._opened.add(index)
             self._parts.append(part)
 
     def topic(self) -> str:
         return self._topic
 
     def producer_name(self) -> str:
-        return self._parts[0].producer_name()
+        return self._parts[min(self._opened, default=0)].producer_name()
 
     def is_connected(self) -> bool:
-        return all(part.is_connected() for part in self._parts)
+        """Whether the opened producers are connected."""
+        return all(self._parts[index].is_connected() for index in self._opened)
 
     def last_sequence_id(self) -> int:
         """The highest sequence id of all partitions."""
@@ -99,26 +134,37 @@ class PartitionedProducer:
     @property
     def pending_messages(self) -> int:
         """Number of messages without a receipt, over all partitions."""
-        return sum(part.pending_messages for part in self._parts)
+        waiting = sum(len(messages) for messages in self._waiting.values())
+        return waiting + sum(part.pending_messages for part in self._parts)
 
-    def _part(self, content: bytes, options: MessageOptions | None) -> Producer:
+    def _index(self, content: bytes, options: MessageOptions | None) -> int:
         count = len(self._parts)
         if self._router is not None:
             chosen = self._router(content, options, count)
             if not 0 <= chosen < count:
                 raise InvalidConfiguration(f"the router chose partition {chosen} of {count}")
-            return self._parts[chosen]
-        key = (options.ordering_key or options.partition_key) if options is not None else None
-        if key is not None:
-            java = self._hashing is HashingScheme.JavaStringHash
-            return self._parts[(java_string_hash(key) if java else murmur3_positive(key.encode())) % count]
+            return chosen
+        hashed = self._hash(options) if options is not None else None
+        if hashed is not None:
+            return hashed % count
         if self._mode == PartitionsRoutingMode.UseSinglePartition:
-            return self._parts[self._turn]
+            return self._turn
         if self._options.batching_enabled:
             ms = self._services.io.clock.wall_ms() / self._options.batching_max_publish_delay_ms
-            return self._parts[(int(ms) + self._turn) % count]
+            return (int(ms) + self._turn) % count
         self._turn = (self._turn + 1) % count
-        return self._parts[self._turn]
+        return self._turn
+
+    def _hash(self, options: MessageOptions) -> int | None:
+        """Returns the hash of the key that decides the partition; None: there is none."""
+        if self._hashing is HashingScheme.BoostHash:
+            key = options.partition_key
+            return None if key is None else boost_string_hash(key.encode())
+        key = options.ordering_key or options.partition_key
+        if key is None:
+            return None
+        java = self._hashing is HashingScheme.JavaStringHash
+        return java_string_hash(key) if java else murmur3_positive(key.encode())
 
     def message_options(self, options: Mapping[str, object]) -> MessageOptions | None:
         """As :meth:`Producer.message_options`."""
@@ -126,8 +172,14 @@ class PartitionedProducer:
 
     async def send(self, content: bytes, *, sequence_id: int | None = None, **options: object) -> MessageId:
         """As :meth:`Producer.send`."""
-        part = self._part(content, self.message_options(options))
-        return await part.send(content, sequence_id=sequence_id, **options)
+        index = self._index(content, self.message_options(options))
+        if index not in self._opened:
+            await self._open_soon(index)
+        return await self._parts[index].send(content, sequence_id=sequence_id, **options)
+
+    def _open_soon(self, index: int) -> Awaitable[None]:
+        task = self._opening.answer(index, lambda: self._open_part(index))
+        return outcome(self._services.io.loop, task)
 
     def send_async(
         self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: object
@@ -146,16 +198,27 @@ class PartitionedProducer:
         """As :meth:`Producer.enqueue`."""
         if self.pending_messages >= self._max_pending:
             raise ProducerQueueIsFull(f"{self._topic}: {self.pending_messages} messages are pending")
-        self._part(content, options).enqueue(content, done, sequence_id, options)
+        index = self._index(content, options)
+        if index in self._opened:
+            self._parts[index].enqueue(content, done, sequence_id, options)
+            return
+        self._parts[index].check_open()
+        self._waiting.setdefault(index, deque()).append((content, done, sequence_id, options))
+        # Its failure is reported to the messages that wait.
+        self._opening.answer(index, lambda: self._open_part(index)).add_done_callback(nobody_waits)
 
     async def flush(self) -> None:
         """As :meth:`Producer.flush`."""
+        for _index, task in self._opening.items():
+            await finished(self._services.io.loop, task)
         for part in self._parts:
             await part.flush()
 
     async def close(self) -> None:
         """As :meth:`Producer.close`."""
         self._looking.end()
+        for _index, task in self._opening.items():
+            await finished(self._services.io.loop, task)
         await close_all(self._parts)
 
 

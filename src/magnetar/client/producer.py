@@ -459,6 +459,8 @@ class Producer(Attached):
         for key, value in self._options.properties.items():
             producer.metadata.add(key=key, value=value)
         producer.producer_access_mode = int(self._options.access_mode)  # type: ignore[assignment]
+        if self._options.initial_subscription_name:
+            producer.initial_subscription_name = self._options.initial_subscription_name
         if self._options.schema is not None:
             self._options.schema.fill(producer.schema)
         if self._topic_epoch is not None:

@@ -69,7 +69,7 @@ class Taken:
         shared: bool,
         ask_again: Callable[[list[Position]], object],
         acknowledge: Callable[[MessageId], object],
-        open_producer: Callable[[str], Awaitable[Sending]],
+        open_producer: Callable[..., Awaitable[Sending]],
     ) -> None:
         """:param ask_again: requests redelivery of entries, after :meth:`without_dead`
 

@@ -8,6 +8,7 @@ from zlib import crc32
 from magnetar.io.crc32c import crc32c
 
 _MASK = 0xFFFFFFFF
+_MASK_64 = 0xFFFFFFFFFFFFFFFF
 _C1 = 0xCC9E2D51
 _C2 = 0x1B873593
 
@@ -46,6 +47,35 @@ def java_string_hash(text: str) -> int:
     for offset in range(0, len(units), 2):
         value = (value * 31 + (units[offset] << 8 | units[offset + 1])) & _MASK
     return value & 0x7FFFFFFF
+
+
+def boost_string_hash(data: bytes) -> int:
+    """``boost::hash<std::string>`` (Boost 1.82 and later, 64 bits) without all but its lowest 31 bits: for
+    partition routing as in official C++ and Python clients."""
+    golden, factor = 0x9E3779B97F4A7C15, 0xDF442D22CE4859B9
+    weight = _folded_product(golden, factor)
+    value = weight ^ len(data)
+    whole = len(data) & ~7
+    for offset in range(0, whole, 8):
+        weight = (weight + golden) & _MASK_64
+        value ^= _folded_product(int.from_bytes(data[offset : offset + 8], "little") + weight, factor)
+    rest = data[whole:]
+    last = 0
+    if len(rest) >= 4:
+        high = int.from_bytes(rest[-4:], "little") << (len(rest) - 4) * 8
+        last = high | int.from_bytes(rest[:4], "little")
+    elif rest:
+        far, middle = (len(rest) - 1) & 2, len(rest) >> 1
+        last = rest[far] << far * 8 | rest[middle] << middle * 8 | rest[0]
+    weight = (weight + golden) & _MASK_64
+    value ^= _folded_product(last + weight, factor)
+    return _folded_product(value + weight, factor) & 0x7FFFFFFF
+
+
+def _folded_product(left: int, right: int) -> int:
+    """Returns the halves of a product of 128 bits, combined by exclusive or."""
+    product = (left & _MASK_64) * right
+    return (product & _MASK_64) ^ (product >> 64)
 
 
 def bundle_hash(name: str) -> int:

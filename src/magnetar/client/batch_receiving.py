@@ -1,0 +1,77 @@
+"""Receiving several messages at once, limited by their number, their size and a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from magnetar.client.consumer import Consumer
+from magnetar.client.exceptions import InvalidConfiguration, Timeout
+from magnetar.client.gathered import GatheredConsumer
+from magnetar.client.message import Message
+from magnetar.io.interfaces import Loop
+
+
+@dataclass(frozen=True)
+class BatchReceivePolicy:
+    """When :func:`receive_batch` returns; names and defaults are those of the official client.
+
+    A value of 0 or less is no limit; at least one limit is necessary.
+    """
+
+    max_num_message: int = -1
+    max_num_bytes: int = 10 * 1024 * 1024
+    timeout_ms: int = 100
+
+    def check(self) -> None:
+        """Checks the policy.
+
+        :raises InvalidConfiguration: the policy has no limit
+        """
+        if max(self.max_num_message, self.max_num_bytes, self.timeout_ms) <= 0:
+            raise InvalidConfiguration(
+                "max_num_message, max_num_bytes or timeout_ms must be above 0: a batch needs a limit"
+            )
+
+    def is_enough(self, messages: int, size: int) -> bool:
+        """Whether a batch with a number of messages and a size in bytes is complete."""
+        return 0 < self.max_num_message <= messages or 0 < self.max_num_bytes <= size
+
+
+async def receive_batch(
+    loop: Loop,
+    consumer: Consumer | GatheredConsumer,
+    policy: BatchReceivePolicy,
+    fetched: deque[Message] | None = None,
+) -> list[Message]:
+    """Returns the next messages; none if none arrives in time. The last may exceed the limit of bytes.
+
+    :param fetched: messages that were taken from the consumer earlier; they come first
+    :raises InvalidConfiguration: the policy has no limit
+    :raises PulsarException: the consumer is closed, or has failed for good
+    """
+    policy.check()
+    end = loop.time() + policy.timeout_ms / 1000 if policy.timeout_ms > 0 else None
+    messages: list[Message] = []
+    size = 0
+    while not policy.is_enough(len(messages), size):
+        message = _first(fetched) or consumer.take()
+        if message is None:
+            left = None if end is None else (end - loop.time()) * 1000
+            if left is not None and left <= 0:
+                break
+            try:
+                message = await consumer.receive(left)
+            except Timeout:
+                break
+        messages.append(message)
+        size += len(message.data())
+    return messages
+
+
+def _first(fetched: deque[Message] | None) -> Message | None:
+    try:
+        return fetched.popleft() if fetched else None
+    except IndexError:
+        # Another thread took the last one.
+        return None

@@ -1,0 +1,168 @@
+"""Options of the client that come from the official clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from server import Server
+
+from magnetar.client import (
+    BatchReceivePolicy,
+    Client,
+    ConsumerType,
+    HashingScheme,
+    IncompatibleSchema,
+    InitialPosition,
+    InvalidConfiguration,
+    MessageId,
+    PartitionsRoutingMode,
+    RegexSubscriptionMode,
+    Result,
+)
+from magnetar.client.dead_letters import DeadLetterPolicy
+from magnetar.client.schema import ProducerSchema
+from magnetar.naming.hashes import boost_string_hash
+
+WAIT = 20_000
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url) as made:
+        yield made
+
+
+def partitioned(server: Server, topic: str, count: int) -> None:
+    path = f"/admin/v2/{topic.replace('://', '/')}/partitions"
+    assert server.ask("PUT", path, str(count))[0] == 204
+
+
+def test_batches_are_received_by_number_size_and_time(client: Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+    producer = client.create_producer(topic)
+    for index in range(20):
+        producer.send(b"%05d" % index)
+    first = consumer.receive(WAIT)
+    by_number = consumer.batch_receive(BatchReceivePolicy(6, -1, WAIT))
+    by_size = consumer.batch_receive(BatchReceivePolicy(-1, 22, WAIT))
+    by_time = consumer.batch_receive(BatchReceivePolicy(-1, -1, 1000))
+    assert [len(found) for found in (by_number, by_size, by_time)] == [6, 5, 8]
+    received = [first, *by_number, *by_size, *by_time]
+    assert [int(message.data()) for message in received] == list(range(20))
+    assert consumer.batch_receive() == []
+    with pytest.raises(InvalidConfiguration, match="timeout_ms must be above 0"):
+        consumer.batch_receive(BatchReceivePolicy(0, 0, 0))
+
+
+def test_keys_are_routed_like_official_clients_do(server: Server, client: Client, topic: str) -> None:
+    partitioned(server, topic, 7)
+    producer = client.create_producer(topic, hashing_scheme=HashingScheme.BoostHash)
+    for key in ("a", "order-17", "ünï"):
+        assert producer.send(b"", partition_key=key).partition() == boost_string_hash(key.encode()) % 7
+        assert (
+            producer.send(b"", partition_key=key, ordering_key="o").partition()
+            == boost_string_hash(key.encode()) % 7
+        )
+
+
+def test_lazy_producers_are_opened_by_their_first_message(server: Server, client: Client, topic: str) -> None:
+    partitioned(server, topic, 5)
+    consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+    producer = client.create_producer(
+        topic,
+        lazy_start_partitioned_producers=True,
+        message_routing_mode=PartitionsRoutingMode.CustomPartition,
+        message_router=lambda content, _options, _count: int(content) % 5,
+    )
+    assert publishers(server, topic) == 1
+    results: list[Result] = []
+    for index in range(10):
+        producer.send_async(b"%d" % index, lambda result, _id: results.append(result))
+    producer.flush()
+    assert producer.send(b"10").partition() == 0
+    assert publishers(server, topic) == 5
+    assert producer.is_connected()
+    assert results == [Result.Ok] * 10
+    received = sorted(int(consumer.receive(WAIT).data()) for _ in range(11))
+    assert received == list(range(11))
+    producer.close()
+
+
+def publishers(server: Server, topic: str) -> int:
+    """Number of producers over all partitions."""
+    found = 0
+    for index in range(5):
+        _status, body = server.ask("GET", f"/admin/v2/{topic.replace('://', '/')}-partition-{index}/stats")
+        found += body.count(b'"producerName"')
+    return found
+
+
+def test_null_values_are_told_from_empty_ones(client: Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+    for batching in (False, True):
+        producer = client.create_producer(topic, batching_enabled=batching)
+        producer.send(b"", partition_key="k", null_value=True)
+        producer.send(b"", partition_key="k")
+        assert [consumer.receive(WAIT).has_null_value() for _ in range(2)] == [True, False]
+
+
+def test_a_consumer_declares_its_schema(client: Client, topic: str) -> None:
+    record = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "%s"}]}'
+    client.create_producer(topic, schema=ProducerSchema("AVRO", record % "int"))
+    client.subscribe(topic, "same", schema=ProducerSchema("AVRO", record % "int"))
+    with pytest.raises(IncompatibleSchema):
+        client.subscribe(topic, "other", schema=ProducerSchema("AVRO", record % "string"))
+
+
+def test_patterns_match_non_persistent_topics_on_request(client: Client) -> None:
+    name = uuid4().hex
+    persistent, fleeting = (
+        f"{domain}://public/default/{name}" for domain in ("persistent", "non-persistent")
+    )
+    producers = [client.create_producer(topic) for topic in (persistent, fleeting)]
+    expected = {
+        RegexSubscriptionMode.PersistentOnly: {persistent},
+        RegexSubscriptionMode.NonPersistentOnly: {fleeting},
+        RegexSubscriptionMode.AllTopics: {persistent, fleeting},
+    }
+    for mode, topics in expected.items():
+        consumer = client.subscribe_to_pattern(
+            f"public/default/{name}.*", f"s{int(mode)}", regex_subscription_mode=mode
+        )
+        for producer in producers:
+            producer.send(b"x")
+        assert {consumer.receive(WAIT).topic_name() for _ in topics} == topics
+        consumer.close()
+
+
+def test_a_dead_letter_topic_gets_its_first_subscription(client: Client, topic: str) -> None:
+    dead = f"{topic}-dead"
+    policy = DeadLetterPolicy(1, dead, "keeper")
+    options = {"consumer_type": ConsumerType.Shared, "negative_ack_redelivery_delay_ms": 10}
+    consumer = client.subscribe(topic, "s", dead_letter_policy=policy, **options)
+    producer = client.create_producer(topic)
+    producer.send(b"poison")
+    producer.send(b"last")
+    seen = []
+    while seen.count(b"poison") < 2:
+        message = consumer.receive(WAIT)
+        seen.append(message.data())
+        if message.data() == b"poison":
+            consumer.negative_acknowledge(message)
+        else:
+            consumer.acknowledge(message)
+    reader = client.create_reader(dead, MessageId.earliest)
+    assert reader.read_next(WAIT).data() == b"poison"
+    # The subscription was there before the message.
+    keeper = client.subscribe(dead, "keeper")
+    assert keeper.receive(WAIT).data() == b"poison"
+
+
+def test_several_topics_are_consumed(client: Client, topic: str) -> None:
+    topics = [f"{topic}-{index}" for index in range(3)]
+    consumer = client.subscribe_to_topics(topics, "s", initial_position=InitialPosition.Earliest)
+    for each in topics:
+        client.create_producer(each).send(each.encode())
+    assert sorted(consumer.receive(WAIT).data().decode() for _ in topics) == topics
