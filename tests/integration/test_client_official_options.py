@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from magnetar.client import (
     RegexSubscriptionMode,
     Result,
 )
+from magnetar.client.aio import Client as AsyncClient
 from magnetar.client.dead_letters import DeadLetterPolicy
 from magnetar.client.schema import ProducerSchema
 from magnetar.naming.hashes import boost_string_hash
@@ -166,3 +168,45 @@ def test_several_topics_are_consumed(client: Client, topic: str) -> None:
     for each in topics:
         client.create_producer(each).send(each.encode())
     assert sorted(consumer.receive(WAIT).data().decode() for _ in topics) == topics
+
+
+def test_a_reader_reads_all_partitions(server: Server, client: Client, topic: str) -> None:
+    partitioned(server, topic, 3)
+    producer = client.create_producer(topic)
+    ids = [producer.send(b"%d" % index) for index in range(9)]
+    reader = client.create_reader(topic, MessageId.earliest)
+    assert sorted(int(reader.read_next(WAIT).data()) for _ in range(9)) == list(range(9))
+    assert not reader.has_message_available()
+    producer.send(b"9")
+    assert reader.has_message_available()
+    assert reader.read_next(WAIT).data() == b"9"
+    assert reader.topic() == topic
+    last = client.create_reader(topic, MessageId.latest, start_message_id_inclusive=True)
+    assert last.has_message_available()
+    with pytest.raises(InvalidConfiguration, match=r"starts at MessageId\.earliest"):
+        client.create_reader(topic, ids[0])
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_table_view_has_the_latest_contents(server: Server, topic: str, partitions: int) -> None:
+    if partitions:
+        partitioned(server, topic, partitions)
+
+    async def work() -> None:
+        async with AsyncClient(server.url) as client:
+            producer = await client.create_producer(topic)
+            for key, content in (("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"), ("c", b"")):
+                await producer.send(content, partition_key=key)
+            await producer.send(b"without a key")
+            view = await client.create_table_view(topic)
+            assert (view.contents(), len(view), view.get("c")) == ({"a": b"3", "b": b"2"}, 2, None)
+            changes: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+            assert view.listen(lambda key, content: changes.put_nowait((key, content))) == view.contents()
+            await producer.send(b"5", partition_key="d")
+            await producer.send(b"", partition_key="d", null_value=True)
+            assert [await changes.get(), await changes.get()] == [("d", b"5"), ("d", b"")]
+            assert view.get("d") is None
+            await view.close()
+            await view.close()
+
+    asyncio.run(work())

@@ -9,7 +9,7 @@ from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import RegexSubscriptionMode
-from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
 from magnetar.client.gathered import DISCOVERY_SECONDS, Find, TopicsConsumer
 from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
@@ -20,6 +20,7 @@ from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
 from magnetar.client.schema import TopicSchema, topic_schema
 from magnetar.client.security import TlsOptions, auth_data_source, is_secured, network_of, parse_service_url
+from magnetar.client.table_view import TableView
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.tls import TlsFiles
@@ -251,15 +252,33 @@ class Client:
         return made
 
     async def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
-        """Creates a reader on a topic without partitions, or on one partition.
+        """Creates a reader on a topic, on all its partitions, or on one partition.
 
-        Options are those of :class:`Reader`.
+        Options are those of :class:`Reader`, without ``partitions``.
 
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
-        reader = Reader(self.services, self._name_of(topic), start_message_id, **options)
+        name = self._name_of(topic)
+        count = 0 if TopicName.parse(name).partition_index >= 0 else await self.partitions(name)
+        reader = Reader(self.services, name, start_message_id, **options, partitions=count)
         await reader.open()
         return reader
+
+    async def create_table_view(self, topic: str, **options: object) -> TableView:
+        """Creates a view of the latest content of each key, and reads the present messages.
+
+        Options are those of :class:`Reader`; it reads the compacted topic.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        reader = await self.create_reader(topic, MessageId.earliest, **{"is_read_compacted": True, **options})
+        view = TableView(self.services, topic, reader)
+        try:
+            await view.open()
+        except PulsarException:
+            await view.close()
+            raise
+        return view
 
     async def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
         """Returns the names of a topic's partitions; without partitions, its own name.

@@ -247,6 +247,15 @@ class Consumer(Attached):
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
         return (await self._positions.last_message())[0]
 
+    async def seek_to_last(self) -> None:
+        """Moves the subscription to the topic's last message; no effect if the topic is empty.
+
+        :raises PulsarException: the broker refused, or the consumer is not connected
+        """
+        last = await self.get_last_message_id()
+        if last.entry_id() >= 0:
+            await self.seek(last)
+
     async def has_message_available(self) -> bool:
         """Whether the topic has a message after the last received one."""
         return await self._positions.has_message_available()

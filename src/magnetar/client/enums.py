@@ -5,28 +5,38 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class ConsumerType(IntEnum):
+class OfficialEnum(IntEnum):
+    """Numbers whose text is that of official clients, such as ``ConsumerType.Shared``."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, form: str) -> str:
+        return int.__format__(self, form) if form else str(self)
+
+
+class ConsumerType(OfficialEnum):
     Exclusive = 0
     Shared = 1
     Failover = 2
     KeyShared = 3
 
 
-class InitialPosition(IntEnum):
+class InitialPosition(OfficialEnum):
     """Where a new subscription starts."""
 
     Latest = 0
     Earliest = 1
 
 
-class ProducerAccessMode(IntEnum):
+class ProducerAccessMode(OfficialEnum):
     Shared = 0
     Exclusive = 1
     WaitForExclusive = 2
     ExclusiveWithFencing = 3
 
 
-class CompressionType(IntEnum):
+class CompressionType(OfficialEnum):
     NONE = 0
     LZ4 = 1
     ZLib = 2
@@ -34,7 +44,7 @@ class CompressionType(IntEnum):
     SNAPPY = 4
 
 
-class BatchingType(IntEnum):
+class BatchingType(OfficialEnum):
     """Which messages go into the same batch."""
 
     Default = 0
@@ -44,7 +54,7 @@ class BatchingType(IntEnum):
     """Those with the same key; the batches of several keys are sent after one another."""
 
 
-class RegexSubscriptionMode(IntEnum):
+class RegexSubscriptionMode(OfficialEnum):
     """Which topics a pattern matches."""
 
     PersistentOnly = 0
@@ -52,7 +62,7 @@ class RegexSubscriptionMode(IntEnum):
     AllTopics = 2
 
 
-class HashingScheme(IntEnum):
+class HashingScheme(OfficialEnum):
     """How keys are assigned to partitions."""
 
     Murmur3_32Hash = 0
@@ -61,7 +71,7 @@ class HashingScheme(IntEnum):
     JavaStringHash = 2
 
 
-class PartitionsRoutingMode(IntEnum):
+class PartitionsRoutingMode(OfficialEnum):
     """How a partition is chosen for a message without a key."""
 
     UseSinglePartition = 0
@@ -69,7 +79,7 @@ class PartitionsRoutingMode(IntEnum):
     CustomPartition = 2
 
 
-class CryptoFailureAction(IntEnum):
+class CryptoFailureAction(OfficialEnum):
     """What to do with a message that the consumer cannot decrypt."""
 
     FAIL = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from magnetar.client.enums import OfficialEnum
 
 __all__ = [
     "AlreadyClosed",
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-class Result(IntEnum):
+class Result(OfficialEnum):
     """The result of an operation."""
 
     Ok = 0

@@ -100,6 +100,10 @@ class GatheredConsumer:
             self.check_open()
             await self._arrivals.wait(end, f"{self._topic}: no message arrived in time")
 
+    def take_entry(self) -> RawEntry | None:
+        """As :meth:`Consumer.take_entry`."""
+        return self._taken(Consumer.take_entry)
+
     def take(self) -> Message | None:
         """As :meth:`Consumer.take`."""
         return self._taken(Consumer.take)
@@ -160,6 +164,23 @@ class GatheredConsumer:
         :raises OperationNotSupported: always, as each topic or partition has its own
         """
         raise OperationNotSupported("the last message of several topics or partitions is not defined")
+
+    async def seek_to_last(self) -> None:
+        """As :meth:`Consumer.seek_to_last`, for each topic or partition."""
+        for part in tuple(self._parts):
+            await part.seek_to_last()
+
+    async def has_message_available(self) -> bool:
+        """Whether any topic or partition has a message after the last received one."""
+        for part in tuple(self._parts):
+            if await part.has_message_available():
+                return True
+        return False
+
+    def widen_queue(self, receiver_queue_size: int) -> None:
+        """As :meth:`Consumer.widen_queue`."""
+        for part in self._parts:
+            part.widen_queue(receiver_queue_size)
 
     async def unsubscribe(self) -> None:
         """As :meth:`Consumer.unsubscribe`."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import CryptoFailureAction
-from magnetar.client.exceptions import PulsarException
+from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
+from magnetar.client.partitioned import PartitionedConsumer
+from magnetar.client.schema import ProducerSchema
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
@@ -35,30 +37,46 @@ class Reader:
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60_000,
+        subscription_name: str | None = None,
+        schema: ProducerSchema | None = None,
+        partitions: int = 0,
     ) -> None:
         """:param start_message_id_inclusive: whether that message is itself read
 
-        The last five are those of :class:`ConsumerOptions`.
+        :param subscription_name: None: a random one
+        :param partitions: number of the topic's partitions; 0: it is not partitioned. The start position of a
+            partitioned topic is one of its ends
+
+        The others are those of :class:`ConsumerOptions`.
+
+        :raises InvalidConfiguration: the start position is a message of a partitioned topic
         """
         prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
         self._to_last = start_message_id_inclusive and start_message_id == MessageId.latest
-        self._consumer = Consumer(
-            services,
-            topic,
-            f"{prefix}reader-{services.io.randomness.token(5).hex()}",
-            ConsumerOptions(
-                receiver_queue_size=receiver_queue_size,
-                consumer_name=reader_name,
-                start_message_id=start_message_id,
-                start_message_id_inclusive=start_message_id_inclusive,
-                is_read_compacted=is_read_compacted,
-                crypto_failure_action=crypto_failure_action,
-                crypto_key_reader=crypto_key_reader,
-                max_pending_chunked_message=max_pending_chunked_message,
-                auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
-                expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
-                durable=False,
-            ),
+        name = subscription_name or f"{prefix}reader-{services.io.randomness.token(5).hex()}"
+        options = ConsumerOptions(
+            receiver_queue_size=receiver_queue_size,
+            consumer_name=reader_name,
+            start_message_id=start_message_id,
+            start_message_id_inclusive=start_message_id_inclusive,
+            is_read_compacted=is_read_compacted,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            durable=False,
+            schema=schema,
+        )
+        if partitions and start_message_id not in (MessageId.earliest, MessageId.latest):
+            raise InvalidConfiguration(
+                f"a reader of all partitions of {topic} starts at MessageId.earliest or MessageId.latest, "
+                f"not {start_message_id}; create a reader of one partition, or seek to a time"
+            )
+        self._consumer = (
+            PartitionedConsumer(services, topic, name, partitions, options)
+            if partitions
+            else Consumer(services, topic, name, options)
         )
 
     async def open(self) -> None:
@@ -69,9 +87,7 @@ class Reader:
         await self._consumer.open()
         if self._to_last:
             try:
-                last = await self._consumer.get_last_message_id()
-                if last.entry_id() >= 0:
-                    await self._consumer.seek(last)
+                await self._consumer.seek_to_last()
             except PulsarException:
                 await self.close()
                 raise
