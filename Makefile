@@ -100,6 +100,7 @@ lint: setup
 	@$(PY) tools/generate_settings.py --check
 	@$(PY) tools/copy_hot_functions.py --check
 	@$(PY) tools/generate_statistics.py --check
+	@$(PY) tools/generate_client.py --check
 	@$(PY) tools/check_words.py
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/audit
 

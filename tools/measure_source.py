@@ -5,7 +5,8 @@ in ``pyproject.toml``.
     tools/measure_source.py [--list FIGURE]
 
 Prints one line for each figure: its value and its bound (``[tool.magnetar.bounds]``). ``--list`` prints the
-places that a figure counts. Generated modules (``*_pb2.py``) are ignored.
+places that a figure counts. Generated modules are ignored: ``*_pb2.py``, and
+those of :mod:`generate_client`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,8 @@ SOURCE = ROOT / "src" / "magnetar"
 HARNESS = ROOT / "tests" / "harness"
 SECOND_IMPLEMENTATIONS = ("simulated_io/*.py", "faulty_*.py")
 """Below ``HARNESS``: the simulated world, which implements Protocols of the source a second time."""
+GENERATED = re.compile(r"_pb2$|^(blocking_)?opening$")
+"""The names of generated modules."""
 SMALL_LINES = 40
 LARGE_LINES = 600
 TITLES = {
@@ -87,7 +91,7 @@ class Module:
 
 def modules() -> list[Module]:
     """Returns all files of the source that are not generated."""
-    return [Module(path) for path in sorted(SOURCE.rglob("*.py")) if not path.stem.endswith("_pb2")]
+    return [Module(path) for path in sorted(SOURCE.rglob("*.py")) if not GENERATED.search(path.stem)]
 
 
 def second_implementations() -> list[Module]:

@@ -82,6 +82,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     # Imported late, because simulations and the asyncio interface do not need threads and event loops.
     if name in _BLOCKING:

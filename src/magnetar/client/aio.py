@@ -5,8 +5,6 @@ With ``io=`` it uses any other event loop, network and clock, for example simula
 
 from __future__ import annotations
 
-from typing import Any
-
 from magnetar.client import client
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import (
@@ -48,11 +46,10 @@ __all__ = [
 
 
 class Client(client.Client):
-    """See :class:`magnetar.client.client.Client`."""
+    """See :class:`magnetar.client.client.Client`; without ``io`` it uses the running event loop.
 
-    def __init__(self, service_url: str, *, io: ClientIo | None = None, **options: Any) -> None:
-        """:param io: None: the running event loop, and the system's network
+    :raises RuntimeError: without ``io``, and no event loop is running
+    """
 
-        :raises RuntimeError: without ``io``, and no event loop is running
-        """
-        super().__init__(service_url, io=io or running_client_io(), **options)
+    def _default_io(self) -> ClientIo:
+        return running_client_io()

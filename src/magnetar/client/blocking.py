@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from magnetar.client import client as core
 from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
+from magnetar.client.blocking_opening import BlockingOpening
 from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import AlreadyClosed, PulsarException, Result
 from magnetar.client.gathered import TopicsConsumer
@@ -22,18 +23,24 @@ from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
 from magnetar.io.real.loop_thread import LoopThread, Slots
 
+if TYPE_CHECKING:
+    from magnetar.client.opening import (
+        ClientArguments,
+        ConsumerArguments,
+        PatternArguments,
+        ProducerArguments,
+        ReaderArguments,
+        TopicsArguments,
+    )
+
 T = TypeVar("T")
 _AHEAD = 200
 
 
-class Client:
+class Client(BlockingOpening):
     """Producers, consumers and readers of one cluster, with blocking methods."""
 
-    def __init__(self, service_url: str, **options: Any) -> None:
-        """Options are those of :class:`magnetar.client.client.Client`, without ``io``.
-
-        :raises InvalidUrl: the URL is not a ``pulsar://`` address
-        """
+    def _start(self, service_url: str, **options: Unpack[ClientArguments]) -> None:
         self._thread = LoopThread("client")
         try:
             self._core = self._thread.run(_made(service_url, self._thread, options))
@@ -42,50 +49,33 @@ class Client:
             raise
         self._closed = False
 
-    def create_producer(self, topic: str, **options: Any) -> Producer:
-        """As the asyncio interface, but by default without batching, as in the official client.
+    def _create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
+        slots = Slots(options["max_pending_messages"]) if options["block_if_queue_full"] else None
+        return Producer(self._run(self._core.create_producer(topic, **options)), self._thread, slots)
 
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
-        options.setdefault("batching_enabled", False)
-        blocks = bool(options.get("block_if_queue_full", False))
-        pending = int(options.get("max_pending_messages", 1000))
-        made = self._run(self._core.create_producer(topic, **options))
-        return Producer(made, self._thread, Slots(pending) if blocks else None)
-
-    def subscribe(self, topic: str, subscription_name: str, **options: Any) -> Consumer:
-        """Subscribes to topics; takes the options of the asyncio interface.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
+    def _subscribe(
+        self, topic: str, subscription_name: str, **options: Unpack[ConsumerArguments]
+    ) -> Consumer:
         return Consumer(self._run(self._core.subscribe(topic, subscription_name, **options)), self._thread)
 
-    def subscribe_to_topics(
-        self, topics: Sequence[str], subscription_name: str, **options: object
+    def _subscribe_to_topics(
+        self, topics: Sequence[str], subscription_name: str, **options: Unpack[TopicsArguments]
     ) -> Consumer:
-        """Subscribes to several topics; takes the options of the asyncio interface.
-
-        :raises PulsarException: the broker refused a topic, or did not answer in time
-        """
         return Consumer(
             self._run(self._core.subscribe_to_topics(topics, subscription_name, **options)), self._thread
         )
 
-    def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
-        """Creates a reader; takes the options of the asyncio interface.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
-        return Reader(self._run(self._core.create_reader(topic, start_message_id, **options)), self._thread)
-
-    def subscribe_to_pattern(self, pattern: str, subscription_name: str, **options: Any) -> Consumer:
-        """Subscribes to all topics that match a pattern; takes the options of the asyncio interface.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
+    def _subscribe_to_pattern(
+        self, pattern: str, subscription_name: str, **options: Unpack[PatternArguments]
+    ) -> Consumer:
         return Consumer(
             self._run(self._core.subscribe_to_pattern(pattern, subscription_name, **options)), self._thread
         )
+
+    def _create_reader(
+        self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
+    ) -> Reader:
+        return Reader(self._run(self._core.create_reader(topic, start_message_id, **options)), self._thread)
 
     def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """As the asyncio interface.
@@ -121,7 +111,7 @@ class Client:
         self.close()
 
 
-async def _made(service_url: str, thread: LoopThread, options: dict[str, Any]) -> core.Client:
+async def _made(service_url: str, thread: LoopThread, options: ClientArguments) -> core.Client:
     return core.Client(service_url, io=thread.io, **options)
 
 

@@ -8,12 +8,12 @@ from typing import Any, Self
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
-from magnetar.client.enums import RegexSubscriptionMode
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
-from magnetar.client.gathered import DISCOVERY_SECONDS, Find, TopicsConsumer
+from magnetar.client.gathered import Find, TopicsConsumer
 from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
-from magnetar.client.options import ConsumerOptions, ProducerOptions
+from magnetar.client.opening import Opening
+from magnetar.client.options import ConsumerOptions, PatternOptions, ProducerOptions
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
@@ -38,7 +38,7 @@ _ROUTING = (
 _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 
 
-class Client:
+class Client(Opening):
     """Producers, consumers and readers of one cluster.
 
     All methods must be called in the loop of ``io``.
@@ -48,7 +48,7 @@ class Client:
         self,
         service_url: str,
         *,
-        io: ClientIo,
+        io: ClientIo | None = None,
         operation_timeout_seconds: float = 30,
         connection_timeout_ms: float = 10000,
         connections_per_broker: int = 1,
@@ -68,6 +68,12 @@ class Client:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
             ``pulsar+ssl://``
 
+        :param io: the event loop, network, clock and randomness; only ``magnetar.client.aio`` has a default
+        :param operation_timeout_seconds: how long a request, such as one to open a producer, may take
+        :param connection_timeout_ms: how long connecting to a broker may take
+        :param connections_per_broker: connections to each broker, which producers and consumers share
+        :param keep_alive_interval_seconds: silence after which a broker is asked whether it is alive
+        :param listener_name: the advertised listener whose addresses brokers return; None: the main one
         :param initial_backoff_interval_ms: delay before the second attempt; doubles with each attempt
         :param max_backoff_interval_ms: the longest delay
         :param partitions_update_interval_seconds: between two checks for new partitions of topics in use;
@@ -99,6 +105,7 @@ class Client:
                 "partitions_update_interval_seconds must be 0 or more, not "
                 f"{partitions_update_interval_seconds}"
             )
+        io = io or self._default_io()
         services = parse_service_url(service_url)
         named = (tls_certificate_file_path, tls_private_key_file_path, tls_trust_certs_file_path)
         tls = TlsOptions(
@@ -134,14 +141,10 @@ class Client:
         )
         self._closed = False
 
-    async def create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:
-        """Creates a producer.
+    def _default_io(self) -> ClientIo:
+        raise TypeError("the argument io is missing; use magnetar.client.aio on the running event loop")
 
-        Options are those of :class:`ProducerOptions`, and of :class:`PartitionedProducer`, which have an
-        effect only if the topic has partitions.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
+    async def _create_producer(self, topic: str, **options: Any) -> Producer | PartitionedProducer:
         name = self._name_of(topic)
         routing = {key: options.pop(key) for key in _ROUTING if key in options}
         wanted = ProducerOptions(**options)
@@ -154,16 +157,9 @@ class Client:
         await made.open()
         return made
 
-    async def subscribe(
+    async def _subscribe(
         self, topic: str, subscription_name: str, **options: Any
     ) -> Consumer | PartitionedConsumer:
-        """Creates a consumer.
-
-        Options are those of :class:`ConsumerOptions`, and of :class:`PartitionedConsumer`, which have an
-        effect only if the topic has partitions.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
         name = self._name_of(topic)
         total = {key: options.pop(key) for key in _TOTALS if key in options}
         wanted = ConsumerOptions(**options)
@@ -176,17 +172,10 @@ class Client:
         await made.open()
         return made
 
-    async def subscribe_to_topics(
+    async def _subscribe_to_topics(
         self, topics: Sequence[str], subscription_name: str, **options: Any
     ) -> TopicsConsumer:
-        """Creates a consumer of several topics.
-
-        Options are those of :class:`ConsumerOptions`.
-
-        :raises PulsarException: the broker refused a topic, or did not answer in time
-        """
         names = [self._name_of(topic) for topic in topics]
-
         counts: dict[str, int] = {}
 
         async def find(makes_topics: bool) -> set[str]:
@@ -198,26 +187,13 @@ class Client:
         seconds = self.services.partitions_seconds
         return await self._subscribed(find, subscription_name, seconds, come_and_go=False, **options)
 
-    async def subscribe_to_pattern(
+    async def _subscribe_to_pattern(
         self,
         pattern: str,
         subscription_name: str,
-        *,
-        discovery_seconds: float = DISCOVERY_SECONDS,
-        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
         **options: Any,
     ) -> TopicsConsumer:
-        """Creates a consumer of all matching topics of a namespace, including later ones.
-
-        Options are those of :class:`ConsumerOptions`.
-
-        :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; an expression that
-            can be matched in linear time
-        :param discovery_seconds: between two checks for created or deleted topics
-        :param regex_subscription_mode: whether non-persistent topics are consumed, too
-        :raises InvalidConfiguration: the expression is not supported
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
+        checks = PatternOptions(options.pop("discovery_seconds"), options.pop("regex_subscription_mode"))
         matches = compile_pattern(pattern)
         if matches is None:
             raise InvalidConfiguration(
@@ -230,14 +206,12 @@ class Client:
 
         async def find(_makes_topics: bool) -> set[str]:
             names, filtered = await self.services.lookup.topics(
-                f"{tenant}/{namespace}", pattern, regex_subscription_mode
+                f"{tenant}/{namespace}", pattern, checks.regex_subscription_mode
             )
             return {name for name in names if filtered or matches(name)}
 
-        come_and_go = discovery_seconds > 0
-        return await self._subscribed(
-            find, subscription_name, discovery_seconds, come_and_go=come_and_go, **options
-        )
+        seconds = checks.discovery_seconds
+        return await self._subscribed(find, subscription_name, seconds, come_and_go=seconds > 0, **options)
 
     async def _subscribed(
         self, find: Find, subscription: str, discovery_seconds: float, *, come_and_go: bool, **options: Any
@@ -251,27 +225,15 @@ class Client:
         await made.open()
         return made
 
-    async def create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
-        """Creates a reader on a topic, on all its partitions, or on one partition.
-
-        Options are those of :class:`Reader`, without ``partitions``.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
+    async def _create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
         name = self._name_of(topic)
         count = 0 if TopicName.parse(name).partition_index >= 0 else await self.partitions(name)
         reader = Reader(self.services, name, start_message_id, **options, partitions=count)
         await reader.open()
         return reader
 
-    async def create_table_view(self, topic: str, **options: object) -> TableView:
-        """Creates a view of the latest content of each key, and reads the present messages.
-
-        Options are those of :class:`Reader`; it reads the compacted topic.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
-        reader = await self.create_reader(topic, MessageId.earliest, **{"is_read_compacted": True, **options})
+    async def _create_table_view(self, topic: str, **options: object) -> TableView:
+        reader = await self._create_reader(topic, MessageId.earliest, is_read_compacted=True, **options)
         view = TableView(self.services, topic, reader)
         try:
             await view.open()

@@ -27,7 +27,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 Find = Callable[[bool], Awaitable[set[str]]]
 """Returns the present topics, with each partition; the argument permits creating those of a list."""
-DISCOVERY_SECONDS = 60.0
 """Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 
 

@@ -14,6 +14,7 @@ from magnetar.client.enums import (
     CryptoFailureAction,
     InitialPosition,
     ProducerAccessMode,
+    RegexSubscriptionMode,
 )
 from magnetar.client.exceptions import InvalidConfiguration
 from magnetar.client.message_id import MessageId
@@ -29,18 +30,30 @@ class ProducerOptions:
     """Names and defaults are those of the official client; batching is on, as in its asyncio client."""
 
     producer_name: str | None = None
+    """A name that no other producer of the topic has. None: the broker chooses one."""
     initial_sequence_id: int | None = None
+    """The sequence id before that of the first message. None: the last one of this name that the topic has
+    stored, or -1."""
     send_timeout_millis: int = 30000
-    """0: no time-out."""
+    """Time until a message without a receipt fails, in milliseconds; 0: no time-out."""
     compression_type: CompressionType = CompressionType.NONE
+    """The compression of contents; batches are compressed as a whole."""
     max_pending_messages: int = 1000
+    """The most messages without a receipt, on each partition."""
     block_if_queue_full: bool = False
+    """Whether sending waits while the most messages are pending; otherwise it raises ProducerQueueIsFull."""
     batching_enabled: bool = True
+    """Whether messages are sent in batches."""
     batching_max_messages: int = 1000
+    """The most messages of a batch."""
     batching_max_allowed_size_in_bytes: int = 128 * 1024
+    """The size at which a batch is sent, in bytes."""
     batching_max_publish_delay_ms: float = 10
+    """The longest time that a batch waits for more messages, in milliseconds."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the producer, which its statistics show."""
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
+    """Whether other producers may publish to the topic at the same time."""
     schema: ProducerSchema | None = None
     """The declared schema; contents are sent unchanged. None: no schema."""
     chunking_enabled: bool = False
@@ -76,31 +89,53 @@ class ProducerOptions:
 
 
 @dataclass(frozen=True)
+class PatternOptions:
+    """Options of a consumer of all topics that match a pattern, in addition to those of every consumer."""
+
+    discovery_seconds: float = 60
+    """Time between two checks for created or deleted topics; 0: no checks."""
+    regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly
+    """Whether non-persistent topics are consumed, too."""
+
+
+@dataclass(frozen=True)
 class ConsumerOptions:
     """Options; names and defaults are those of the official client where it has them."""
 
     consumer_type: ConsumerType = ConsumerType.Exclusive
+    """How the consumers of the subscription share its messages."""
     receiver_queue_size: int = 1000
     """Messages requested ahead; 0 requests one at a time."""
     consumer_name: str | None = None
+    """The name that statistics show; None: the broker chooses one."""
     negative_ack_redelivery_delay_ms: int = 60000
+    """The delay before a negatively acknowledged message is redelivered, in milliseconds."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the consumer, which its statistics show."""
     initial_position: InitialPosition = InitialPosition.Latest
+    """Where a new subscription begins."""
     start_message_id: MessageId | None = None
     """Start position of a non-durable subscription."""
     start_message_id_inclusive: bool = False
     """Whether the message of a start id or a seek is itself delivered."""
     batch_index_ack_enabled: bool = False
+    """Whether the messages of a batch are acknowledged at the broker one by one."""
     is_read_compacted: bool = False
+    """Whether to read the newest message of each key where the topic is compacted."""
     replicate_subscription_state_enabled: bool = False
+    """Whether the position of the subscription is replicated to other clusters."""
     key_shared_ranges: Sequence[tuple[int, int]] = ()
     """Sticky hash ranges for KeyShared; empty: the broker assigns ranges."""
     durable: bool = True
+    """Whether the subscription outlives its consumers."""
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the subscription, set when it is created."""
     priority_level: int = 0
+    """Consumers with a lower number are served first; 0 or more."""
     ack_group_time_ms: float = 100
     """How long acknowledgements are collected before they are sent; 0: they are sent immediately."""
     ack_group_size: int = 1000
+    """The number of collected acknowledgements that are sent without waiting."""
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
     unacked_messages_timeout_ms: float = 0

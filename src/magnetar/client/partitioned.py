@@ -50,10 +50,16 @@ class PartitionedProducer:
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
         lazy_start_partitioned_producers: bool = False,
     ) -> None:
-        """:param lazy_start_partitioned_producers: open the producer of a partition with its first message,
+        """:param message_routing_mode: how the partition of a message without a key is chosen
+
+        :param message_router: chooses the partition of each message; for CustomPartition
+        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions
+        :param hashing_scheme: the hash that assigns keys to partitions; all clients of a topic need the same
+        :param lazy_start_partitioned_producers: open the producer of a partition with its first message,
             but for one, which is opened at once
 
-        :raises InvalidConfiguration: CustomPartition without a router"""
+        :raises InvalidConfiguration: CustomPartition without a router
+        """
         if message_routing_mode == PartitionsRoutingMode.CustomPartition and message_router is None:
             raise InvalidConfiguration("CustomPartition requires a message_router")
         self._services = services
@@ -235,6 +241,9 @@ class PartitionedConsumer(GatheredConsumer):
         *,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> None:
+        """:param max_total_receiver_queue_size_across_partitions: messages requested ahead on all
+        partitions
+        """
         self._services = services
         self._subscription = subscription
         self._options = options

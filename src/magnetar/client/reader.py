@@ -43,7 +43,9 @@ class Reader:
     ) -> None:
         """:param start_message_id_inclusive: whether that message is itself read
 
-        :param subscription_name: None: a random one
+        :param reader_name: the name that statistics show; None: the broker chooses one
+        :param subscription_role_prefix: the beginning of the name of a random subscription
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
         :param partitions: number of the topic's partitions; 0: it is not partitioned. The start position of a
             partitioned topic is one of its ends
 

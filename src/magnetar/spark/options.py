@@ -103,7 +103,7 @@ class QueryOptions:
     """Arguments of ``magnetar.client.blocking.Client``: from ``pulsar.client.*``, and those of ``access``."""
     producer: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``create_producer``, from ``pulsar.producer.*``."""
-    reader: Mapping[str, object] = field(default_factory=dict)
+    reader: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``create_reader``, from ``pulsar.reader.*``."""
 
     @staticmethod

@@ -11,6 +11,7 @@ from pathlib import Path
 from magnetar.cli.command_lines import Refused
 from magnetar.cli.messages.run import paced
 from magnetar.client import Client, CryptoKeyReader
+from magnetar.client.opening import ProducerArguments
 from magnetar.client.schema import ProducerSchema, key_value_schema
 from magnetar.protocol.key_values import join
 
@@ -26,7 +27,7 @@ class Prepared:
     contents: Sequence[bytes]
     message: dict[str, object]
     """The options of each message."""
-    producer: dict[str, object]
+    producer: ProducerArguments
 
 
 def prepared(parsed: argparse.Namespace) -> Prepared:
@@ -74,13 +75,13 @@ def produce(client: Client, parsed: argparse.Namespace, given: Prepared) -> str:
 
 def _options(
     parsed: argparse.Namespace, value: SchemaFlag, schema: ProducerSchema | None
-) -> dict[str, object]:
+) -> ProducerArguments:
     if (parsed.encryption_key_name is None) != (parsed.encryption_key_value is None):
         raise Refused(
             "--encryption-key-name and --encryption-key-value must be used together: with one of "
             "them, messages would be sent unencrypted"
         )
-    options: dict[str, object] = {
+    options: ProducerArguments = {
         "batching_enabled": not (parsed.disable_batching or parsed.chunking),
         "batching_max_publish_delay_ms": 1,
         "chunking_enabled": parsed.chunking,

@@ -7,13 +7,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from magnetar.cli.command_lines import Refused
 from magnetar.cli.messages.lines import SchemaDecoders, time_text
 from magnetar.cli.messages.run import paced, private_key
 from magnetar.client import Client, ConsumerType, CryptoFailureAction, InitialPosition, MessageId, Timeout
 from magnetar.client.message import Message
+from magnetar.client.opening import TopicsArguments
+from magnetar.client.options import ConsumerOptions
 from magnetar.client.readable import id_text
 
 _POLL_MS = 5_000
@@ -22,7 +23,7 @@ _HEX_WIDTH = 16
 _BOUNDARY = "----- got message -----"
 
 
-def prepared(parsed: argparse.Namespace) -> dict[str, object]:
+def prepared(parsed: argparse.Namespace) -> TopicsArguments:
     """Returns the common options of consumers and readers.
 
     :raises Refused: options contradict each other
@@ -33,13 +34,14 @@ def prepared(parsed: argparse.Namespace) -> dict[str, object]:
             "--start-timestamp and --end-timestamp must be ms since 1970, and the end must be "
             "later than the start"
         )
-    options: dict[str, object] = {
+    options: TopicsArguments = {
         "crypto_failure_action": CryptoFailureAction[parsed.crypto_failure_action],
         "crypto_key_reader": private_key("--encryption-key-value", parsed.encryption_key_value),
         "auto_ack_oldest_chunked_message_on_queue_full": parsed.auto_ack_chunk_q_full,
     }
     if parsed.command == "read":
-        options["start"] = _message_id(parsed.start_message_id)
+        # Refused before a connection is opened.
+        _message_id(parsed.start_message_id)
     # 0 means the default of clients.
     if parsed.queue_size:
         options["receiver_queue_size"] = parsed.queue_size
@@ -48,18 +50,14 @@ def prepared(parsed: argparse.Namespace) -> dict[str, object]:
     return options
 
 
-def consume(client: Client, parsed: argparse.Namespace, options: dict[str, object]) -> str:
+def consume(client: Client, parsed: argparse.Namespace, options: TopicsArguments) -> str:
     """Prints and acknowledges messages; returns a summary."""
     subscribe = client.subscribe_to_pattern if parsed.regex else client.subscribe
-    consumer = subscribe(
-        parsed.topic,
-        parsed.subscription_name,
-        consumer_type=ConsumerType[parsed.subscription_type.replace("_", "")],
-        initial_position=InitialPosition[parsed.subscription_position],
-        durable=parsed.subscription_mode == "Durable",
-        replicate_subscription_state_enabled=parsed.replicated,
-        **options,
-    )
+    options["consumer_type"] = ConsumerType[parsed.subscription_type.replace("_", "")]
+    options["initial_position"] = InitialPosition[parsed.subscription_position]
+    options["durable"] = parsed.subscription_mode == "Durable"
+    options["replicate_subscription_state_enabled"] = parsed.replicated
+    consumer = subscribe(parsed.topic, parsed.subscription_name, **options)
     if parsed.start_timestamp:
         consumer.seek(parsed.start_timestamp)
     taken = 0
@@ -69,7 +67,7 @@ def consume(client: Client, parsed: argparse.Namespace, options: dict[str, objec
     return f"{taken} messages successfully consumed"
 
 
-def read(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) -> str:
+def read(client: Client, parsed: argparse.Namespace, options: TopicsArguments) -> str:
     """Prints messages; returns a summary.
 
     :raises Refused: the topic has several partitions
@@ -78,9 +76,17 @@ def read(client: Client, parsed: argparse.Namespace, options: dict[str, Any]) ->
         raise Refused("read: the topic is partitioned; name one of its partitions")
     reader = client.create_reader(
         parsed.topic,
-        options.pop("start"),
+        _message_id(parsed.start_message_id),
         start_message_id_inclusive=parsed.start_message_id_inclusive,
-        **options,
+        crypto_failure_action=options["crypto_failure_action"],
+        crypto_key_reader=options["crypto_key_reader"],
+        auto_ack_oldest_chunked_message_on_queue_full=options[
+            "auto_ack_oldest_chunked_message_on_queue_full"
+        ],
+        receiver_queue_size=options.get("receiver_queue_size", ConsumerOptions.receiver_queue_size),
+        max_pending_chunked_message=options.get(
+            "max_pending_chunked_message", ConsumerOptions.max_pending_chunked_message
+        ),
     )
     taken = sum(1 for _ in _printed(client, reader.read_next, parsed))
     return f"{taken} messages successfully read"

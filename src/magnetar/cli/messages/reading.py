@@ -20,7 +20,6 @@ from magnetar.client.message import Message
 
 _MORE = 4
 """Factor by which the number of entries grows if the last ones had too few messages."""
-_AS_IT_IS: dict[str, object] = {"crypto_failure_action": CryptoFailureAction.CONSUME}
 
 
 def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[Message]:
@@ -79,7 +78,7 @@ def _coming(
         start_message_id=place,
         start_message_id_inclusive=inclusive,
         crypto_key_reader=ends.private_key,
-        **_AS_IT_IS,
+        crypto_failure_action=CryptoFailureAction.CONSUME,
     )
     if time_ms is not None:
         consumer.seek(time_ms)
@@ -90,7 +89,11 @@ def _coming(
 def _reader(ends: Ends, topic: str, start: Start) -> Reader:
     place, inclusive = _place(start)
     return ends.client.create_reader(
-        topic, place, start_message_id_inclusive=inclusive, crypto_key_reader=ends.private_key, **_AS_IT_IS
+        topic,
+        place,
+        start_message_id_inclusive=inclusive,
+        crypto_key_reader=ends.private_key,
+        crypto_failure_action=CryptoFailureAction.CONSUME,
     )
 
 

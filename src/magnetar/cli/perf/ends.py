@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from magnetar.cli.perf.hot_raw import Histogram, OrderCheck, Window
 from magnetar.cli.perf.pacing import SharedClock
@@ -63,7 +63,7 @@ class ReceiveSettings:
     replicated: bool
     rate: float
     """Limit of received messages per second; 0: no limit."""
-    chunks: Mapping[str, object] = field(default_factory=dict)
+    chunks: Mapping[str, Any] = field(default_factory=dict)
     """Consumer options for chunked messages."""
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from magnetar.admin_client import AdminClient
 from magnetar.cli.cluster_access import ClusterAccess, cluster_access
@@ -148,7 +149,7 @@ def _check_raw(refused: Mapping[str, object]) -> None:
             raise InvalidConfiguration(f"--raw does not support {flag}")
 
 
-def _chunks(parsed: argparse.Namespace) -> Mapping[str, object]:
+def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
     """Returns consumer options for chunked messages; 0 means the client's default.
 
     :raises InvalidConfiguration: with --raw, which would count each chunk as a message

@@ -142,7 +142,7 @@ def _topic(name: str) -> TopicName:
         raise InvalidRequest(f"Invalid query params: deadLetterTopic: {error}") from error
 
 
-def reader_options(query: Query) -> tuple[MessageId, dict[str, object]]:
+def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:
     """Returns the start position of a reader, and options of ``Client.subscribe``.
 
     :raises InvalidRequest: a parameter is not valid

@@ -41,7 +41,7 @@ async def open_producer(
     :raises InvalidRows: the declared schema is not compatible with that of the topic
     :raises NotPublished: the broker refused the producer
     """
-    arguments: dict[str, object] = {
+    arguments: dict[str, Any] = {
         key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
     }
     if schema != NOTHING:

@@ -1,0 +1,794 @@
+"""Opening producers, consumers and readers: the asyncio interface, with all options.
+
+``python tools/generate_client.py`` writes this module from the declarations of the options.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from magnetar.client.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerType,
+    CryptoFailureAction,
+    HashingScheme,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+)
+
+if TYPE_CHECKING:
+    from magnetar.client.consumer import Consumer
+    from magnetar.client.dead_letters import DeadLetterPolicy
+    from magnetar.client.encryption.key_readers import KeyReader
+    from magnetar.client.gathered import TopicsConsumer
+    from magnetar.client.message_id import MessageId
+    from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer, Router
+    from magnetar.client.producer import Producer
+    from magnetar.client.reader import Reader
+    from magnetar.client.schema import ProducerSchema
+    from magnetar.client.table_view import TableView
+    from magnetar.client.unpacking import Unpacking
+    from magnetar.io.tls import TlsFiles
+    from magnetar.security.client_authentication.authentication import Authentication
+
+
+class ProducerArguments(TypedDict, total=False):
+    """The options of :meth:`Opening.create_producer`."""
+
+    producer_name: str | None
+    initial_sequence_id: int | None
+    send_timeout_millis: int
+    compression_type: CompressionType
+    max_pending_messages: int
+    block_if_queue_full: bool
+    batching_enabled: bool
+    batching_max_messages: int
+    batching_max_allowed_size_in_bytes: int
+    batching_max_publish_delay_ms: float
+    properties: Mapping[str, str]
+    access_mode: ProducerAccessMode
+    schema: ProducerSchema | None
+    chunking_enabled: bool
+    encryption_key: str | None
+    crypto_key_reader: KeyReader | None
+    batching_type: BatchingType | None
+    initial_subscription_name: str | None
+    message_routing_mode: PartitionsRoutingMode
+    message_router: Router | None
+    max_pending_messages_across_partitions: int
+    hashing_scheme: HashingScheme
+    lazy_start_partitioned_producers: bool
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """The options of :meth:`Opening.subscribe`."""
+
+    consumer_type: ConsumerType
+    receiver_queue_size: int
+    consumer_name: str | None
+    negative_ack_redelivery_delay_ms: int
+    properties: Mapping[str, str]
+    initial_position: InitialPosition
+    start_message_id: MessageId | None
+    start_message_id_inclusive: bool
+    batch_index_ack_enabled: bool
+    is_read_compacted: bool
+    replicate_subscription_state_enabled: bool
+    key_shared_ranges: Sequence[tuple[int, int]]
+    durable: bool
+    subscription_properties: Mapping[str, str]
+    priority_level: int
+    ack_group_time_ms: float
+    ack_group_size: int
+    ack_receipt_enabled: bool
+    unacked_messages_timeout_ms: float
+    dead_letter_policy: DeadLetterPolicy | None
+    check_dead_letter_topic: Callable[[str], Awaitable[None]] | None
+    unpacking: Unpacking | None
+    crypto_failure_action: CryptoFailureAction
+    crypto_key_reader: KeyReader | None
+    max_pending_chunked_message: int
+    auto_ack_oldest_chunked_message_on_queue_full: bool
+    expire_time_of_incomplete_chunked_message_ms: float
+    schema: ProducerSchema | None
+    key_shared_allow_out_of_order: bool
+    max_total_receiver_queue_size_across_partitions: int
+
+
+class TopicsArguments(TypedDict, total=False):
+    """The options of :meth:`Opening.subscribe_to_topics`."""
+
+    consumer_type: ConsumerType
+    receiver_queue_size: int
+    consumer_name: str | None
+    negative_ack_redelivery_delay_ms: int
+    properties: Mapping[str, str]
+    initial_position: InitialPosition
+    start_message_id: MessageId | None
+    start_message_id_inclusive: bool
+    batch_index_ack_enabled: bool
+    is_read_compacted: bool
+    replicate_subscription_state_enabled: bool
+    key_shared_ranges: Sequence[tuple[int, int]]
+    durable: bool
+    subscription_properties: Mapping[str, str]
+    priority_level: int
+    ack_group_time_ms: float
+    ack_group_size: int
+    ack_receipt_enabled: bool
+    unacked_messages_timeout_ms: float
+    dead_letter_policy: DeadLetterPolicy | None
+    check_dead_letter_topic: Callable[[str], Awaitable[None]] | None
+    unpacking: Unpacking | None
+    crypto_failure_action: CryptoFailureAction
+    crypto_key_reader: KeyReader | None
+    max_pending_chunked_message: int
+    auto_ack_oldest_chunked_message_on_queue_full: bool
+    expire_time_of_incomplete_chunked_message_ms: float
+    schema: ProducerSchema | None
+    key_shared_allow_out_of_order: bool
+
+
+class PatternArguments(TypedDict, total=False):
+    """The options of :meth:`Opening.subscribe_to_pattern`."""
+
+    discovery_seconds: float
+    regex_subscription_mode: RegexSubscriptionMode
+    consumer_type: ConsumerType
+    receiver_queue_size: int
+    consumer_name: str | None
+    negative_ack_redelivery_delay_ms: int
+    properties: Mapping[str, str]
+    initial_position: InitialPosition
+    start_message_id: MessageId | None
+    start_message_id_inclusive: bool
+    batch_index_ack_enabled: bool
+    is_read_compacted: bool
+    replicate_subscription_state_enabled: bool
+    key_shared_ranges: Sequence[tuple[int, int]]
+    durable: bool
+    subscription_properties: Mapping[str, str]
+    priority_level: int
+    ack_group_time_ms: float
+    ack_group_size: int
+    ack_receipt_enabled: bool
+    unacked_messages_timeout_ms: float
+    dead_letter_policy: DeadLetterPolicy | None
+    check_dead_letter_topic: Callable[[str], Awaitable[None]] | None
+    unpacking: Unpacking | None
+    crypto_failure_action: CryptoFailureAction
+    crypto_key_reader: KeyReader | None
+    max_pending_chunked_message: int
+    auto_ack_oldest_chunked_message_on_queue_full: bool
+    expire_time_of_incomplete_chunked_message_ms: float
+    schema: ProducerSchema | None
+    key_shared_allow_out_of_order: bool
+
+
+class ReaderArguments(TypedDict, total=False):
+    """The options of :meth:`Opening.create_reader`."""
+
+    start_message_id_inclusive: bool
+    receiver_queue_size: int
+    reader_name: str | None
+    subscription_role_prefix: str | None
+    is_read_compacted: bool
+    crypto_failure_action: CryptoFailureAction
+    crypto_key_reader: KeyReader | None
+    max_pending_chunked_message: int
+    auto_ack_oldest_chunked_message_on_queue_full: bool
+    expire_time_of_incomplete_chunked_message_ms: float
+    subscription_name: str | None
+    schema: ProducerSchema | None
+
+
+class ClientArguments(TypedDict, total=False):
+    """The options of a client."""
+
+    operation_timeout_seconds: float
+    connection_timeout_ms: float
+    connections_per_broker: int
+    keep_alive_interval_seconds: float
+    listener_name: str | None
+    initial_backoff_interval_ms: float
+    max_backoff_interval_ms: float
+    partitions_update_interval_seconds: float
+    authentication: Authentication | None
+    tls_trust_certs_file_path: str | None
+    tls_certificate_file_path: str | None
+    tls_private_key_file_path: str | None
+    tls_allow_insecure_connection: bool
+    tls_validate_hostname: bool
+    tls_files: TlsFiles | None
+
+
+class Opening(ABC):
+    """The methods of the asyncio client that take options."""
+
+    async def create_producer(
+        self,
+        topic: str,
+        *,
+        producer_name: str | None = None,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30000,
+        compression_type: CompressionType = CompressionType.NONE,
+        max_pending_messages: int = 1000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = True,
+        batching_max_messages: int = 1000,
+        batching_max_allowed_size_in_bytes: int = 128 * 1024,
+        batching_max_publish_delay_ms: float = 10,
+        properties: Mapping[str, str] | None = None,
+        access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
+        schema: ProducerSchema | None = None,
+        chunking_enabled: bool = False,
+        encryption_key: str | None = None,
+        crypto_key_reader: KeyReader | None = None,
+        batching_type: BatchingType | None = None,
+        initial_subscription_name: str | None = None,
+        message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
+        message_router: Router | None = None,
+        max_pending_messages_across_partitions: int = 50000,
+        hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
+        lazy_start_partitioned_producers: bool = False,
+    ) -> Producer | PartitionedProducer:
+        """Creates a producer. Batching is on by default, as in the official client's asyncio interface.
+
+        :param topic: the name of a topic; a short one is in the namespace ``public/default``
+        :param producer_name: a name that no other producer of the topic has. None: the broker chooses one
+        :param initial_sequence_id: the sequence id before that of the first message. None: the last one of
+            this name that the topic has stored, or -1
+        :param send_timeout_millis: time until a message without a receipt fails, in milliseconds; 0: no
+            time-out
+        :param compression_type: the compression of contents; batches are compressed as a whole
+        :param max_pending_messages: the most messages without a receipt, on each partition
+        :param block_if_queue_full: whether sending waits while the most messages are pending; otherwise it
+            raises ProducerQueueIsFull
+        :param batching_enabled: whether messages are sent in batches
+        :param batching_max_messages: the most messages of a batch
+        :param batching_max_allowed_size_in_bytes: the size at which a batch is sent, in bytes
+        :param batching_max_publish_delay_ms: the longest time that a batch waits for more messages, in
+            milliseconds
+        :param properties: properties of the producer, which its statistics show
+        :param access_mode: whether other producers may publish to the topic at the same time
+        :param schema: the declared schema; contents are sent unchanged. None: no schema
+        :param chunking_enabled: sends messages that are larger than an entry in chunks; not with batching
+        :param encryption_key: the name of the key for encryption; None: without encryption
+        :param crypto_key_reader: the source of that key
+        :param batching_type: none: a batch never has two keys. A producer that numbers its messages
+            (``initial_sequence_id``, or ``sequence_id`` of a message) sends its batch when the key changes,
+            which keeps the order; any other producer fills a batch for each key, so that messages of
+            different keys may change places
+        :param initial_subscription_name: a subscription that the broker creates with the topic; for dead
+            letter topics. None: none
+        :param message_routing_mode: how the partition of a message without a key is chosen
+        :param message_router: chooses the partition of each message; for CustomPartition
+        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions
+        :param hashing_scheme: the hash that assigns keys to partitions; all clients of a topic need the same
+        :param lazy_start_partitioned_producers: open the producer of a partition with its first message, but
+            for one, which is opened at once
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return await self._create_producer(
+            topic,
+            producer_name=producer_name,
+            initial_sequence_id=initial_sequence_id,
+            send_timeout_millis=send_timeout_millis,
+            compression_type=compression_type,
+            max_pending_messages=max_pending_messages,
+            block_if_queue_full=block_if_queue_full,
+            batching_enabled=batching_enabled,
+            batching_max_messages=batching_max_messages,
+            batching_max_allowed_size_in_bytes=batching_max_allowed_size_in_bytes,
+            batching_max_publish_delay_ms=batching_max_publish_delay_ms,
+            properties={} if properties is None else properties,
+            access_mode=access_mode,
+            schema=schema,
+            chunking_enabled=chunking_enabled,
+            encryption_key=encryption_key,
+            crypto_key_reader=crypto_key_reader,
+            batching_type=batching_type,
+            initial_subscription_name=initial_subscription_name,
+            message_routing_mode=message_routing_mode,
+            message_router=message_router,
+            max_pending_messages_across_partitions=max_pending_messages_across_partitions,
+            hashing_scheme=hashing_scheme,
+            lazy_start_partitioned_producers=lazy_start_partitioned_producers,
+        )
+
+    @abstractmethod
+    async def _create_producer(self, topic: str, **options: object) -> Producer | PartitionedProducer: ...
+
+    async def subscribe(
+        self,
+        topic: str,
+        subscription_name: str,
+        *,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        receiver_queue_size: int = 1000,
+        consumer_name: str | None = None,
+        negative_ack_redelivery_delay_ms: int = 60000,
+        properties: Mapping[str, str] | None = None,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        start_message_id: MessageId | None = None,
+        start_message_id_inclusive: bool = False,
+        batch_index_ack_enabled: bool = False,
+        is_read_compacted: bool = False,
+        replicate_subscription_state_enabled: bool = False,
+        key_shared_ranges: Sequence[tuple[int, int]] = (),
+        durable: bool = True,
+        subscription_properties: Mapping[str, str] | None = None,
+        priority_level: int = 0,
+        ack_group_time_ms: float = 100,
+        ack_group_size: int = 1000,
+        ack_receipt_enabled: bool = False,
+        unacked_messages_timeout_ms: float = 0,
+        dead_letter_policy: DeadLetterPolicy | None = None,
+        check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None,
+        unpacking: Unpacking | None = None,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60000,
+        schema: ProducerSchema | None = None,
+        key_shared_allow_out_of_order: bool = False,
+        max_total_receiver_queue_size_across_partitions: int = 50000,
+    ) -> Consumer | PartitionedConsumer:
+        """Creates a consumer of a topic.
+
+        :param topic: the name of a topic; a short one is in the namespace ``public/default``
+        :param subscription_name: the name of the subscription
+        :param consumer_type: how the consumers of the subscription share its messages
+        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
+        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
+            redelivered, in milliseconds
+        :param properties: properties of the consumer, which its statistics show
+        :param initial_position: where a new subscription begins
+        :param start_message_id: start position of a non-durable subscription
+        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
+            one
+        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
+        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+            other clusters
+        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges
+        :param durable: whether the subscription outlives its consumers
+        :param subscription_properties: properties of the subscription, set when it is created
+        :param priority_level: consumers with a lower number are served first; 0 or more
+        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
+            sent immediately
+        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
+        :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
+            requested; 0: never
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
+            opened; raises PulsarException if the consumer must not publish there. None: only the broker
+            checks
+        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
+            received
+        :param crypto_failure_action: what happens to messages that cannot be decrypted
+        :param crypto_key_reader: source of private keys; None: without decryption
+        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
+            discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
+            acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
+            last; after it the message is discarded and acknowledged. 0: never
+        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
+            None: any
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
+            out of order when consumers change
+        :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return await self._subscribe(
+            topic,
+            subscription_name,
+            consumer_type=consumer_type,
+            receiver_queue_size=receiver_queue_size,
+            consumer_name=consumer_name,
+            negative_ack_redelivery_delay_ms=negative_ack_redelivery_delay_ms,
+            properties={} if properties is None else properties,
+            initial_position=initial_position,
+            start_message_id=start_message_id,
+            start_message_id_inclusive=start_message_id_inclusive,
+            batch_index_ack_enabled=batch_index_ack_enabled,
+            is_read_compacted=is_read_compacted,
+            replicate_subscription_state_enabled=replicate_subscription_state_enabled,
+            key_shared_ranges=key_shared_ranges,
+            durable=durable,
+            subscription_properties={} if subscription_properties is None else subscription_properties,
+            priority_level=priority_level,
+            ack_group_time_ms=ack_group_time_ms,
+            ack_group_size=ack_group_size,
+            ack_receipt_enabled=ack_receipt_enabled,
+            unacked_messages_timeout_ms=unacked_messages_timeout_ms,
+            dead_letter_policy=dead_letter_policy,
+            check_dead_letter_topic=check_dead_letter_topic,
+            unpacking=unpacking,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            schema=schema,
+            key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+            max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
+        )
+
+    @abstractmethod
+    async def _subscribe(
+        self, topic: str, subscription_name: str, **options: object
+    ) -> Consumer | PartitionedConsumer: ...
+
+    async def subscribe_to_topics(
+        self,
+        topics: Sequence[str],
+        subscription_name: str,
+        *,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        receiver_queue_size: int = 1000,
+        consumer_name: str | None = None,
+        negative_ack_redelivery_delay_ms: int = 60000,
+        properties: Mapping[str, str] | None = None,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        start_message_id: MessageId | None = None,
+        start_message_id_inclusive: bool = False,
+        batch_index_ack_enabled: bool = False,
+        is_read_compacted: bool = False,
+        replicate_subscription_state_enabled: bool = False,
+        key_shared_ranges: Sequence[tuple[int, int]] = (),
+        durable: bool = True,
+        subscription_properties: Mapping[str, str] | None = None,
+        priority_level: int = 0,
+        ack_group_time_ms: float = 100,
+        ack_group_size: int = 1000,
+        ack_receipt_enabled: bool = False,
+        unacked_messages_timeout_ms: float = 0,
+        dead_letter_policy: DeadLetterPolicy | None = None,
+        check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None,
+        unpacking: Unpacking | None = None,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60000,
+        schema: ProducerSchema | None = None,
+        key_shared_allow_out_of_order: bool = False,
+    ) -> TopicsConsumer:
+        """Creates a consumer of several topics.
+
+        :param topics: the names of the topics
+        :param subscription_name: the name of the subscription
+        :param consumer_type: how the consumers of the subscription share its messages
+        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
+        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
+            redelivered, in milliseconds
+        :param properties: properties of the consumer, which its statistics show
+        :param initial_position: where a new subscription begins
+        :param start_message_id: start position of a non-durable subscription
+        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
+            one
+        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
+        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+            other clusters
+        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges
+        :param durable: whether the subscription outlives its consumers
+        :param subscription_properties: properties of the subscription, set when it is created
+        :param priority_level: consumers with a lower number are served first; 0 or more
+        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
+            sent immediately
+        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
+        :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
+            requested; 0: never
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
+            opened; raises PulsarException if the consumer must not publish there. None: only the broker
+            checks
+        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
+            received
+        :param crypto_failure_action: what happens to messages that cannot be decrypted
+        :param crypto_key_reader: source of private keys; None: without decryption
+        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
+            discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
+            acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
+            last; after it the message is discarded and acknowledged. 0: never
+        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
+            None: any
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
+            out of order when consumers change
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return await self._subscribe_to_topics(
+            topics,
+            subscription_name,
+            consumer_type=consumer_type,
+            receiver_queue_size=receiver_queue_size,
+            consumer_name=consumer_name,
+            negative_ack_redelivery_delay_ms=negative_ack_redelivery_delay_ms,
+            properties={} if properties is None else properties,
+            initial_position=initial_position,
+            start_message_id=start_message_id,
+            start_message_id_inclusive=start_message_id_inclusive,
+            batch_index_ack_enabled=batch_index_ack_enabled,
+            is_read_compacted=is_read_compacted,
+            replicate_subscription_state_enabled=replicate_subscription_state_enabled,
+            key_shared_ranges=key_shared_ranges,
+            durable=durable,
+            subscription_properties={} if subscription_properties is None else subscription_properties,
+            priority_level=priority_level,
+            ack_group_time_ms=ack_group_time_ms,
+            ack_group_size=ack_group_size,
+            ack_receipt_enabled=ack_receipt_enabled,
+            unacked_messages_timeout_ms=unacked_messages_timeout_ms,
+            dead_letter_policy=dead_letter_policy,
+            check_dead_letter_topic=check_dead_letter_topic,
+            unpacking=unpacking,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            schema=schema,
+            key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+        )
+
+    @abstractmethod
+    async def _subscribe_to_topics(
+        self, topics: Sequence[str], subscription_name: str, **options: object
+    ) -> TopicsConsumer: ...
+
+    async def subscribe_to_pattern(
+        self,
+        pattern: str,
+        subscription_name: str,
+        *,
+        discovery_seconds: float = 60,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        receiver_queue_size: int = 1000,
+        consumer_name: str | None = None,
+        negative_ack_redelivery_delay_ms: int = 60000,
+        properties: Mapping[str, str] | None = None,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        start_message_id: MessageId | None = None,
+        start_message_id_inclusive: bool = False,
+        batch_index_ack_enabled: bool = False,
+        is_read_compacted: bool = False,
+        replicate_subscription_state_enabled: bool = False,
+        key_shared_ranges: Sequence[tuple[int, int]] = (),
+        durable: bool = True,
+        subscription_properties: Mapping[str, str] | None = None,
+        priority_level: int = 0,
+        ack_group_time_ms: float = 100,
+        ack_group_size: int = 1000,
+        ack_receipt_enabled: bool = False,
+        unacked_messages_timeout_ms: float = 0,
+        dead_letter_policy: DeadLetterPolicy | None = None,
+        check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None,
+        unpacking: Unpacking | None = None,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60000,
+        schema: ProducerSchema | None = None,
+        key_shared_allow_out_of_order: bool = False,
+    ) -> TopicsConsumer:
+        """Creates a consumer of all matching topics of a namespace, including later ones.
+
+        :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; an expression that can
+            be matched in linear time
+        :param subscription_name: the name of the subscription
+        :param discovery_seconds: time between two checks for created or deleted topics; 0: no checks
+        :param regex_subscription_mode: whether non-persistent topics are consumed, too
+        :param consumer_type: how the consumers of the subscription share its messages
+        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
+        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
+            redelivered, in milliseconds
+        :param properties: properties of the consumer, which its statistics show
+        :param initial_position: where a new subscription begins
+        :param start_message_id: start position of a non-durable subscription
+        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
+            one
+        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
+        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+            other clusters
+        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges
+        :param durable: whether the subscription outlives its consumers
+        :param subscription_properties: properties of the subscription, set when it is created
+        :param priority_level: consumers with a lower number are served first; 0 or more
+        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
+            sent immediately
+        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
+        :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
+            requested; 0: never
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
+            opened; raises PulsarException if the consumer must not publish there. None: only the broker
+            checks
+        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
+            received
+        :param crypto_failure_action: what happens to messages that cannot be decrypted
+        :param crypto_key_reader: source of private keys; None: without decryption
+        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
+            discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
+            acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
+            last; after it the message is discarded and acknowledged. 0: never
+        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
+            None: any
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
+            out of order when consumers change
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        :raises InvalidConfiguration: the expression is not supported
+        """
+        return await self._subscribe_to_pattern(
+            pattern,
+            subscription_name,
+            discovery_seconds=discovery_seconds,
+            regex_subscription_mode=regex_subscription_mode,
+            consumer_type=consumer_type,
+            receiver_queue_size=receiver_queue_size,
+            consumer_name=consumer_name,
+            negative_ack_redelivery_delay_ms=negative_ack_redelivery_delay_ms,
+            properties={} if properties is None else properties,
+            initial_position=initial_position,
+            start_message_id=start_message_id,
+            start_message_id_inclusive=start_message_id_inclusive,
+            batch_index_ack_enabled=batch_index_ack_enabled,
+            is_read_compacted=is_read_compacted,
+            replicate_subscription_state_enabled=replicate_subscription_state_enabled,
+            key_shared_ranges=key_shared_ranges,
+            durable=durable,
+            subscription_properties={} if subscription_properties is None else subscription_properties,
+            priority_level=priority_level,
+            ack_group_time_ms=ack_group_time_ms,
+            ack_group_size=ack_group_size,
+            ack_receipt_enabled=ack_receipt_enabled,
+            unacked_messages_timeout_ms=unacked_messages_timeout_ms,
+            dead_letter_policy=dead_letter_policy,
+            check_dead_letter_topic=check_dead_letter_topic,
+            unpacking=unpacking,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            schema=schema,
+            key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+        )
+
+    @abstractmethod
+    async def _subscribe_to_pattern(
+        self, pattern: str, subscription_name: str, **options: object
+    ) -> TopicsConsumer: ...
+
+    async def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        *,
+        start_message_id_inclusive: bool = False,
+        receiver_queue_size: int = 1000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        is_read_compacted: bool = False,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60000,
+        subscription_name: str | None = None,
+        schema: ProducerSchema | None = None,
+    ) -> Reader:
+        """Creates a reader on a topic, on all its partitions, or on one partition.
+
+        :param topic: the name of a topic; a short one is in the namespace ``public/default``
+        :param start_message_id: the message to begin with, or behind
+        :param start_message_id_inclusive: whether that message is itself read
+        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
+        :param reader_name: the name that statistics show; None: the broker chooses one
+        :param subscription_role_prefix: the beginning of the name of a random subscription
+        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
+        :param crypto_failure_action: what happens to messages that cannot be decrypted
+        :param crypto_key_reader: source of private keys; None: without decryption
+        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
+            discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
+            acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
+            last; after it the message is discarded and acknowledged. 0: never
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
+        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
+            None: any
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return await self._create_reader(
+            topic,
+            start_message_id,
+            start_message_id_inclusive=start_message_id_inclusive,
+            receiver_queue_size=receiver_queue_size,
+            reader_name=reader_name,
+            subscription_role_prefix=subscription_role_prefix,
+            is_read_compacted=is_read_compacted,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            subscription_name=subscription_name,
+            schema=schema,
+        )
+
+    @abstractmethod
+    async def _create_reader(self, topic: str, start_message_id: MessageId, **options: object) -> Reader: ...
+
+    async def create_table_view(
+        self,
+        topic: str,
+        *,
+        receiver_queue_size: int = 1000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60000,
+        subscription_name: str | None = None,
+        schema: ProducerSchema | None = None,
+    ) -> TableView:
+        """Creates a view of the latest content of each key, and reads the present messages.
+
+        :param topic: the name of a topic; a short one is in the namespace ``public/default``
+        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
+        :param reader_name: the name that statistics show; None: the broker chooses one
+        :param subscription_role_prefix: the beginning of the name of a random subscription
+        :param crypto_failure_action: what happens to messages that cannot be decrypted
+        :param crypto_key_reader: source of private keys; None: without decryption
+        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
+            discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
+            acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
+            last; after it the message is discarded and acknowledged. 0: never
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
+        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
+            None: any
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return await self._create_table_view(
+            topic,
+            receiver_queue_size=receiver_queue_size,
+            reader_name=reader_name,
+            subscription_role_prefix=subscription_role_prefix,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            subscription_name=subscription_name,
+            schema=schema,
+        )
+
+    @abstractmethod
+    async def _create_table_view(self, topic: str, **options: object) -> TableView: ...
