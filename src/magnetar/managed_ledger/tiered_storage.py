@@ -6,7 +6,9 @@ Drivers block, so each has workers of its own: a store that does not answer dela
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
@@ -76,6 +78,10 @@ class _Tier:
         self._workers = [io.start_worker(f"offload-read-{number}") for number in range(_READERS)]
         self._readers: dict[OffloadedReader, Worker] = {}
         """Open readers, and the worker of each."""
+        self._closing: dict[Worker, deque[OffloadedReader]] = {each: deque() for each in self._workers}
+        """Readers that are still to be closed."""
+        self._closers: set[Worker] = set()
+        """Workers with a job that closes readers."""
         self._users = 0
         self._used_at = io.loop.time()
         self.ended = False
@@ -138,10 +144,26 @@ class _Tier:
         return await run_job(self._io.loop, self._readers[reader], job)
 
     def close_reader(self, reader: OffloadedReader) -> None:
-        """Closes a reader, after the job in progress. Idempotent."""
+        """Closes a reader, after the job in progress. Idempotent.
+
+        Readers that are closed together share a job: a broker that stops may have thousands.
+        """
         worker = self._readers.pop(reader, None)
         if worker is not None:
-            worker.submit(reader.close)
+            self._closing[worker].append(reader)
+            self._close_soon(worker)
+
+    def _close_soon(self, worker: Worker) -> None:
+        if worker not in self._closers:
+            self._closers.add(worker)
+            worker.submit(partial(_close_all, self._closing[worker]), partial(self._closed, worker))
+
+    def _closed(self, worker: Worker, _result: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.warning("readers of tiered storage cannot be closed", extra={"error": str(error)})
+        self._closers.remove(worker)
+        if self._closing[worker] and not self.ended:
+            self._close_soon(worker)
 
     def end(self) -> Future[None]:
         """Closes readers, workers and the driver after the jobs in progress, without blocking the loop.
@@ -149,12 +171,12 @@ class _Tier:
         :return: done when all threads have ended
         """
         self.ended = True
-        for reader in list(self._readers):
-            self.close_reader(reader)
         ended: Future[None] = self._io.loop.create_future()
         reading = set(self._workers)
 
-        def worker_is_idle(worker: Worker, _result: None, _error: BaseException | None) -> None:
+        def worker_is_idle(worker: Worker, _result: None, error: BaseException | None) -> None:
+            if error is not None:
+                log.warning("readers of tiered storage cannot be closed", extra={"error": str(error)})
             # A job has just ended, and none follows: this does not block.
             worker.close()
             reading.remove(worker)
@@ -168,9 +190,19 @@ class _Tier:
             self._writer.close()
             settle(ended)
 
+        for reader, worker in self._readers.items():
+            self._closing[worker].append(reader)
+        self._readers.clear()
         for worker in self._workers:
-            worker.submit(_nothing, partial(worker_is_idle, worker))
+            worker.submit(partial(_close_all, self._closing[worker]), partial(worker_is_idle, worker))
         return ended
+
+
+def _close_all(readers: deque[OffloadedReader]) -> None:
+    """Closes readers until none is left; those that fail count as closed."""
+    with ExitStack() as stack:
+        while readers:
+            stack.callback(readers.popleft().close)
 
 
 def _nothing() -> None:

@@ -105,6 +105,23 @@ def test_a_store_that_hangs_does_not_delay_the_stop_of_the_broker() -> None:
     assert threads(topic) == before
 
 
+def test_many_open_readers_do_not_delay_the_stop_of_the_broker() -> None:
+    """Simulation, seed 13006465: each reader was closed by a job of its own."""
+    topic = keeping_local()
+    before = threads(topic)
+    topic.ledger.use_offload(AT_ONCE)
+    topic.publish(400)
+    topic.world.wait(30)
+    topic.ledger.cache.clear()
+    assert topic.stored() == topic.published
+    for worker in topic.world.simulation.workers[before:]:
+        worker.longest_delay = 0.3
+    topic.world.run(topic.ledger.close())
+    topic.world.run(topic.world.managed.release())
+    assert topic.bucket.closed == len(topic.bucket.opened)
+    assert threads(topic) == before
+
+
 def test_an_upload_that_is_complete_is_deleted_without_looking_for_unfinished_ones() -> None:
     topic = Offloading(MemoryBucket())
     topic.publish(12)
