@@ -156,6 +156,18 @@ def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
     check_read(server, topic, 120, 100)
 
 
+def test_a_broker_without_a_driver_says_in_the_status_what_to_set(
+    start_server: StartServer, topic: str
+) -> None:
+    server = start_server(**KEEPING)
+    publish(server, topic, 120, 100)
+    admin(server, "topics", "offload", topic, "--size-threshold", "0")
+    ended = run(ADMIN, "--admin-url", server.http_url, "topics", "offload-status", "-w", topic)
+    assert ended.returncode == 1
+    assert "Error offloading: the topic has no tiered storage: set managedLedgerOffloadDriver" in ended.stderr
+    check_read(server, topic, 120, 100)
+
+
 def test_the_commands_of_the_page(start_server: StartServer, bucket: Bucket) -> None:
     server = start_server(**KEEPING, **bucket.settings)
     publish(server, "my-topic", 120, 1000)

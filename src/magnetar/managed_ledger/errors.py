@@ -43,5 +43,9 @@ class ManagedLedgerMoving(ManagedLedgerError):
     """The managed ledger is being exported: it is incomplete here, or was moved; says where."""
 
 
+class NoOwnLedgers(ManagedLedgerError):
+    """The managed ledger is a shadow, and its ledgers belong to its source."""
+
+
 class OffloadInProgress(ManagedLedgerError):
     """An earlier request to offload ledgers is still in progress."""

@@ -502,14 +502,24 @@ class ManagedLedger:
     def use_offload(self, policy: OffloadPolicy | None) -> None:
         """Changes when and where ledgers are offloaded; None: they are not."""
         self.reader.offload_policy = policy
+        if self.offloader is not None or policy is not None:
+            self._offloads().use(policy)
+
+    def offload_before(self, position: Position) -> None:
+        """Starts to offload all closed ledgers before that of a position, whatever the thresholds.
+
+        :raises OffloadInProgress: an earlier request is still being carried out
+        :raises NoOwnLedgers: its ledgers belong to another managed ledger
+        """
+        self._offloads().offload_before(position)
+
+    def _offloads(self) -> Offloader:
         if self.offloader is None:
-            if policy is None:
-                return
             # Most brokers do not offload.
             from magnetar.managed_ledger.offloading import Offloader
 
             self.offloader = Offloader(self, self._record, self._io, self._tiered())
-        self.offloader.use(policy)
+        return self.offloader
 
     def use_quorums(self, quorums: Quorums) -> None:
         """Sets the quorums of ledgers created from now on, including those of cursors."""

@@ -37,6 +37,12 @@ _LONGEST_PAUSE = 600.0
 """The longest time between two attempts in seconds; pauses double while uploads fail."""
 
 
+_NO_STORE = (
+    "the topic has no tiered storage: set managedLedgerOffloadDriver, or the offload policies of the topic "
+    "or its namespace"
+)
+
+
 class OffloadStatus(Enum):
     """The state of an offload that a user has asked for; the names are Pulsar's."""
 
@@ -109,6 +115,13 @@ class Offloader:
         if self.status is OffloadStatus.RUNNING:
             raise OffloadInProgress("Offload already in progress")
         self.status, self.last_error = OffloadStatus.RUNNING, ""
+        if self.policy is None and any(
+            summary.closed_ms and summary.entries and summary.ledger_id < position[0]
+            for summary in self._owner.ledgers
+            if summary.offload is None or not summary.offload.complete
+        ):
+            self.status, self.last_error = OffloadStatus.ERROR, _NO_STORE
+            return
         self._wanted_below = position[0]
         self._skip_pause()
         self.schedule()

@@ -22,7 +22,7 @@ from magnetar.managed_ledger.deletion_queue import DeletionQueue
 from magnetar.managed_ledger.ending import State
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.entry_reader import LostData
-from magnetar.managed_ledger.errors import ManagedLedgerError, ShadowReadOnly
+from magnetar.managed_ledger.errors import ManagedLedgerError, NoOwnLedgers, ShadowReadOnly
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.owned_record import OwnedRecord
 from magnetar.managed_ledger.position import Position
@@ -244,6 +244,15 @@ class ShadowLedger(ManagedLedger):
     def use_offload(self, policy: OffloadPolicy | None) -> None:
         """Offloads nothing: the ledgers belong to the source. What that has offloaded is read from there."""
         self.reader.offload_policy = policy
+
+    def offload_before(self, position: Position) -> None:
+        """Refuses to offload.
+
+        :raises NoOwnLedgers: always
+        """
+        raise NoOwnLedgers(
+            f"{self.name} is a shadow, whose ledgers belong to its source: offload the source instead"
+        )
 
     async def terminate(self) -> Position:
         """Refuses to terminate: a shadow is read only.

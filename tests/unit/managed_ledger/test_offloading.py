@@ -168,6 +168,24 @@ def test_loading_reads_local_copies_whatever_the_policy_says() -> None:
     assert topic.stored() == topic.published
 
 
+def test_a_request_without_a_policy_ends_with_what_to_set() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(None)
+    topic.publish(3)
+    topic.ledger.offload_before((2**60, 0))
+    # Only the ledger that is written has entries.
+    assert topic.offloader.status is OffloadStatus.SUCCESS
+    topic.publish(6)
+    topic.ledger.offload_before((2**60, 0))
+    assert topic.offloader.status is OffloadStatus.ERROR
+    assert "set managedLedgerOffloadDriver" in topic.offloader.last_error
+    topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=-1))
+    topic.ledger.offload_before((2**60, 0))
+    topic.world.wait(5)
+    assert topic.offloader.status is OffloadStatus.SUCCESS
+    assert len(topic.bucket.complete) == 1
+
+
 def test_a_threshold_of_size_keeps_the_youngest_ledgers() -> None:
     topic = Offloading(MemoryBucket())
     topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=80))

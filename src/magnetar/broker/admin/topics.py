@@ -33,7 +33,7 @@ from magnetar.errors import (
     PreconditionFailed,
     TopicNotFound,
 )
-from magnetar.managed_ledger.errors import OffloadInProgress
+from magnetar.managed_ledger.errors import NoOwnLedgers, OffloadInProgress
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.replicators import SHADOW_SOURCE
 from magnetar.naming.topic_name import TopicName
@@ -161,21 +161,19 @@ class TopicAdmin:
         return compaction.status.value, compaction.last_error
 
     async def offload(self, topic: str, position: tuple[int, int]) -> None:
-        """Starts to offload the closed ledgers before that of a position.
+        """Starts to offload the closed ledgers before that of a position. If no policy says where to, the
+        status of the offload does: scripts for Apache Pulsar look for errors there.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
         :raises Conflict: an earlier request is still being carried out
-        :raises PreconditionFailed: no policy says where ledgers are offloaded to
+        :raises PreconditionFailed: the topic is a shadow, whose ledgers belong to its source
         """
         ledger = (await self.persistent(topic)).managed_ledger
-        if ledger.offloader is None or ledger.offloader.policy is None:
-            raise PreconditionFailed(
-                f"{topic} has no tiered storage: set managedLedgerOffloadDriver, or the offload policies of "
-                "the topic or its namespace"
-            )
         try:
-            ledger.offloader.offload_before(position)
+            ledger.offload_before(position)
+        except NoOwnLedgers as error:
+            raise PreconditionFailed(str(error)) from error
         except OffloadInProgress as error:
             raise Conflict(str(error)) from error
 

@@ -404,7 +404,7 @@ _ROWS: Sequence[Endpoint] = (
         refusals={
             **_KIND,
             409: "an offload is already in progress",
-            412: "no policy says where ledgers are offloaded to",
+            412: "the topic is a shadow",
         },
     ),
     Endpoint(
