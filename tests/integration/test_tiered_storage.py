@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from urllib.request import urlopen
 
 import pulsar
@@ -19,6 +21,8 @@ from server import Server
 
 StartServer = Callable[..., Server]
 PAGE = Path(__file__).parents[2] / "docs" / "tiered-storage.md"
+MEGABYTES = int(os.environ.get("MAGNETAR_OFFLOAD_MB", "60"))
+"""Messages of about 1 MB that move to a file system and back."""
 BUCKET, SECRET = "tier", "a-very-secret-key"
 KEEPING: dict[str, int | str] = {
     "managedLedgerMaxEntriesPerLedger": 50,
@@ -138,6 +142,43 @@ def test_a_file_system_keeps_ledgers(start_server: StartServer, topic: str, tmp_
     admin(server, "topics", "delete", "-f", topic)
     while list(tmp_path.rglob("data")):
         time.sleep(0.1)
+
+
+def test_everything_comes_back_from_a_file_system_byte_by_byte(
+    start_server: StartServer, topic: str, tmp_path: Path
+) -> None:
+    server = start_server(
+        **KEEPING,
+        **AT_ONCE,
+        managedLedgerOffloadDriver="filesystem",
+        fileSystemURI=f"file://{tmp_path}/tiered",
+        backlogQuotaDefaultLimitBytes=-1,
+    )
+    client = connected(server)
+    producer = client.create_producer(
+        topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=50
+    )
+    for number in range(MEGABYTES):
+        producer.send_async(anything(number), None)
+    producer.flush()
+    client.close()
+    full = MEGABYTES // 50
+    wait_until(server, topic, full)
+    while local_bytes(server, topic) > 50 * 1_100_000:
+        time.sleep(0.1)
+    server.kill()
+    server.start()
+    client = connected(server)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=50)
+    for number in range(MEGABYTES):
+        assert reader.read_next(60_000).data() == anything(number), number
+    client.close()
+
+
+def anything(number: int) -> bytes:
+    """Returns a message of about 1 MB, always the same for a number."""
+    random = Random(number)
+    return random.randbytes(random.randrange(900_000, 1_100_000))
 
 
 def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
