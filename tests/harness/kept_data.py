@@ -8,8 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pulsar
+from offloaded_topics import admin as administer
+from offloaded_topics import check_read, ledgers, publish, wait_until
 from pulsar.schema import Integer, JsonSchema, Record, String
 from server import MINIATURE, Server
+
+from magnetar.admin_client import AdminClient
 
 SETTINGS: dict[str, int | str] = {
     **MINIATURE,
@@ -18,12 +22,22 @@ SETTINGS: dict[str, int | str] = {
     "brokerDeleteInactiveTopicsEnabled": "false",
     "topicLevelPoliciesEnabled": "true",
 }
+TIERED = "tiered"
+"""The folder of offloaded ledgers, beside the data; formats before tiered storage do not have it."""
+OFFLOADING: dict[str, int | str] = {
+    "managedLedgerOffloadDriver": "filesystem",
+    # Records have absolute paths. This one is right wherever the archive is unpacked.
+    "fileSystemURI": f"file:///proc/self/cwd/{TIERED}",
+    "managedLedgerOffloadDeletionLagMs": 0,
+}
 NAMESPACE = "public/kept"
 _POLICIES = f"/admin/v2/namespaces/{NAMESPACE}"
 _SECONDS = 30.0
 _DAY_AHEAD = 4_102_444_800_000
 """The first day of the year 2100, for a message that no test lives to see."""
 _MESSAGES = 40
+_OFFLOADED = 60
+"""Messages of the offloaded topic."""
 _WAITS = 10_000
 
 
@@ -85,6 +99,30 @@ def check(server: Server, client: Any) -> None:
     assert json.loads(server.ask("GET", f"{_persistent('partitioned')}/partitions")[1])["partitions"] == 3
     internal = json.loads(server.ask("GET", f"{_persistent('terminated')}/internalStats")[1])
     assert internal["state"] == "Terminated"
+
+
+def write_offloaded(server: Server) -> None:
+    """Writes a topic whose ledgers, but for the last one, are in tiered storage only."""
+    publish(server, topic("offloaded"), _OFFLOADED, 10)
+    administer(server, "topics", "offload", topic("offloaded"), "--size-threshold", "0")
+    wait_until(server, topic("offloaded"), len(ledgers(server, topic("offloaded"))) - 1)
+    # Local copies go a moment later.
+    while _locally(server) > 1:
+        time.sleep(0.1)
+
+
+def _locally(server: Server) -> int:
+    """Returns the number of ledgers of the offloaded topic that the ledger store has."""
+    admin = AdminClient(server.http_url)
+    plan = admin.make_read_plan(topic("offloaded"), (-1, -1))
+    admin.release_read_plan(plan["id"])
+    return len({each["ledgerId"] for each in plan["ranges"]})
+
+
+def check_offloaded(server: Server) -> None:
+    """Looks for everything that :func:`write_offloaded` has written."""
+    assert sum(each["offloaded"] for each in ledgers(server, topic("offloaded"))) > 1
+    check_read(server, topic("offloaded"), _OFFLOADED, 10)
 
 
 def _persistent(name: str) -> str:

@@ -52,6 +52,8 @@ class Server:
         """What Python runs, before the command."""
         self.source: Path | None = None
         """The folder with the package that Python runs; None: the one of the tests."""
+        self.working_folder: Path | None = None
+        """None: that of the tests."""
 
     @property
     def url(self) -> str:
@@ -78,7 +80,12 @@ class Server:
         environment = None if self.source is None else {**os.environ, "PYTHONPATH": str(self.source)}
         with (self.folder / "log").open("a") as log:
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                cwd=self.working_folder,
             )
         self._process = process
         watchdog = threading.Timer(READY_SECONDS, process.kill)
