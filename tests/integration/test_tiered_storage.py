@@ -112,6 +112,12 @@ def test_200_megabytes_move_to_an_object_store_and_are_read_from_it(
         rb'^brk_ledgeroffloader_read_bytes_total{.*topic="%b"} (\d+)$' % topic.encode(), metrics, re.MULTILINE
     )
     assert int(read) > 200 * size
+    (rate,) = re.findall(
+        rb'^brk_ledgeroffloader_read_offload_rate{.*topic="%b"} (\S+)$' % topic.encode(),
+        metrics,
+        re.MULTILINE,
+    )
+    assert float(rate) > 0
     admin(server, "topics", "delete", "-f", topic)
     while bucket.names:
         time.sleep(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 GONE = (NoSuchLedger, EntryLost)
 """Errors that mean lost data. Any other error may be temporary, as servers come back."""
+_RATE_SECONDS = 60
 
 
 def is_in_tiered_storage_only(summary: LedgerSummary) -> bool:
@@ -56,15 +58,43 @@ def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
     return run
 
 
+class RecentBytes:
+    """Bytes of the last minute, and so a rate that does not need a timer."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[int, int]] = deque()
+        """Seconds in which there were bytes, and how many; ascending."""
+
+    def add(self, now: float, count: int) -> None:
+        """:param now: in monotonic seconds"""
+        second = int(now)
+        if self._seconds and self._seconds[-1][0] == second:
+            count += self._seconds.pop()[1]
+        self._seconds.append((second, count))
+        self._forget(second)
+
+    def per_second(self, now: float) -> float:
+        """Returns the average of the last minute."""
+        self._forget(int(now))
+        return sum(count for _second, count in self._seconds) / _RATE_SECONDS
+
+    def _forget(self, second: int) -> None:
+        while self._seconds and self._seconds[0][0] <= second - _RATE_SECONDS:
+            self._seconds.popleft()
+
+
 class TieredReads:
     """What one managed ledger has read from tiered storage."""
 
-    __slots__ = ("bytes", "errors")
+    __slots__ = ("bytes", "errors", "recent")
 
     def __init__(self) -> None:
         self.bytes = 0
         """Bytes of entries."""
         self.errors = 0
+        self.recent = RecentBytes()
 
 
 class EntryReader:

@@ -19,12 +19,13 @@ from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.entry_reader import RecentBytes
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, OffloadInProgress
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import OffloadPolicy
-from magnetar.managed_ledger.tiered_storage import TieredStorage
+from magnetar.managed_ledger.tiered_storage import TieredStorage, TieredStorageError
 from magnetar.metadata.interface import MetadataError
 
 if TYPE_CHECKING:
@@ -88,7 +89,11 @@ class Offloader:
         self.last_failure_ms = 0
         self.written_bytes = 0
         """Bytes of entries that were offloaded since the topic was loaded."""
+        self.recent = RecentBytes()
+        """The same, in the last minute."""
         self.failures = 0
+        self.store_failures = 0
+        """How many of the failures were those of tiered storage."""
         self.last_failure = ""
         """Why the last attempt failed; empty if it succeeded."""
 
@@ -213,6 +218,7 @@ class Offloader:
         self.last_ledger_id, self.last_success_ms = summary.ledger_id, self._io.clock.wall_ms()
         self.last_failure = ""
         self.written_bytes += summary.size
+        self.recent.add(self._io.clock.monotonic(), summary.size)
         log.info(
             "ledger offloaded",
             extra={
@@ -225,6 +231,7 @@ class Offloader:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
+        self.store_failures += isinstance(error, TieredStorageError)
         self.last_failure_ms, self.last_failure = self._io.clock.wall_ms(), str(error)
         log.warning(
             "offloading failed; trying again later",

@@ -437,6 +437,7 @@ class TieredReader:
         self._tier = tier
         self._reader = reader
         self._reads = reads
+        self._clock = io.clock
         self._reading = Mutex(io.loop)
         self._closed = False
 
@@ -483,7 +484,9 @@ class TieredReader:
                     raise TieredStorageError(
                         f"ledger {self._key.ledger_id} cannot be read from tiered storage: {error}"
                     ) from error
-        self._reads.bytes += sum(run.size() for run in runs)
+        size = sum(run.size() for run in runs)
+        self._reads.bytes += size
+        self._reads.recent.add(self._clock.monotonic(), size)
         return runs
 
     def _check_open(self) -> None:

@@ -186,6 +186,26 @@ def test_a_request_without_a_policy_ends_with_what_to_set() -> None:
     assert len(topic.bucket.complete) == 1
 
 
+def test_rates_are_those_of_the_last_minute() -> None:
+    topic = Offloading(MemoryBucket())
+    now = topic.world.simulation.io.clock.monotonic
+    topic.publish(12)
+    topic.world.wait(5)
+    topic.ledger.cache.clear()
+    assert topic.stored() == topic.published
+    reads = topic.ledger.reader.tiered_reads
+    assert reads is not None
+    written = sum(each.size for each in topic.ledger.ledgers if each.closed_ms)
+    assert topic.offloader.recent.per_second(now()) == written / 60
+    assert reads.recent.per_second(now()) == reads.bytes / 60 > 0
+    topic.world.wait(61)
+    assert topic.offloader.recent.per_second(now()) == reads.recent.per_second(now()) == 0
+    topic.bucket.fault = lambda _call, name: name == "begin"
+    topic.publish(6)
+    topic.world.wait(5)
+    assert topic.offloader.store_failures == topic.offloader.failures > 0
+
+
 def test_a_threshold_of_size_keeps_the_youngest_ledgers() -> None:
     topic = Offloading(MemoryBucket())
     topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=80))

@@ -107,8 +107,14 @@ class OffloadMetrics:
     """What a topic has written to tiered storage and read from it since it was loaded."""
 
     written_bytes: int = 0
+    write_rate: float = 0.0
+    """Bytes per second, in the last minute."""
     write_errors: int = 0
+    store_errors: int = 0
+    """Those of the errors that tiered storage has caused."""
     read_bytes: int = 0
+    read_rate: float = 0.0
+    """Bytes per second, in the last minute."""
     read_errors: int = 0
 
 

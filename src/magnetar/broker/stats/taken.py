@@ -185,12 +185,17 @@ def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = Non
     if offloader is not None:
         now.offloaded_bytes = offloader.bytes
     if offloader is not None or reads is not None:
-        now.offload = OffloadMetrics(
-            0 if offloader is None else offloader.written_bytes,
-            0 if offloader is None else offloader.failures,
-            0 if reads is None else reads.bytes,
-            0 if reads is None else reads.errors,
-        )
+        now.offload = found = OffloadMetrics()
+        seconds = topic.clock.monotonic()
+        if offloader is not None:
+            found.written_bytes, found.write_errors = offloader.written_bytes, offloader.failures
+            found.write_rate, found.store_errors = (
+                offloader.recent.per_second(seconds),
+                offloader.store_failures,
+            )
+        if reads is not None:
+            found.read_bytes, found.read_errors = reads.bytes, reads.errors
+            found.read_rate = reads.recent.per_second(seconds)
     now.backlog = sum(s.backlog for s in now.subscriptions)
     durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
     now.backlog_bytes = max(durable, default=0)
