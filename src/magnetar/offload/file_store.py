@@ -22,7 +22,7 @@ from magnetar.io.crc32c import crc32c
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
 from magnetar.ledger.interface import EntryRun
 from magnetar.offload import ledger_metadata
-from magnetar.offload.blocks import verify
+from magnetar.offload.blocks import is_sound, verify
 from magnetar.offload.cache import Piece, PieceCache
 from magnetar.offload.interface import (
     OffloadDriver,
@@ -36,7 +36,7 @@ from magnetar.offload.interface import (
     OffloadWriter,
 )
 from magnetar.offload.ledger_metadata import check_complete
-from magnetar.offload.map_file import BYTES, MapWriter, SequenceReader, read_index
+from magnetar.offload.map_file import BYTES, HEADER_BYTES, MapWriter, SequenceReader, plain_values, read_index
 from magnetar.offload.reading import PieceReader, PieceStart
 from magnetar.offload.settings import DEFAULT_READ_BYTES, FILE_SYSTEM, FileSettings
 
@@ -280,7 +280,11 @@ class MapFileReader(PieceReader):
         key, position = self._index[bisect_right(self._index, entry_id, key=_key) - 1]
         indexed = PieceStart(max(key, 0), position, 0)
         known = self._known_before(entry_id)
-        return max(indexed, known) if known is not None else indexed
+        if known is None or known >= indexed:
+            return known or indexed
+        # The index has more places than pieces begin at: one that is in memory goes first.
+        piece = self._cache.get((self._name, known.position))
+        return known if piece is not None and entry_id <= piece.run.last_entry_id else indexed
 
     def _piece_at(self, start: PieceStart) -> Piece:
         key = (self._name, start.position)
@@ -289,9 +293,45 @@ class MapFileReader(PieceReader):
             with _translated(self._path):
                 piece = self._read_piece(start)
             self._cache.put(key, piece)
+            # The next read begins within this piece, or where it ends.
+            self._learn(PieceStart(piece.run.first_entry_id, start.position, 0))
+            self._learn(PieceStart(piece.run.last_entry_id + 1, piece.next_position, 0))
         return piece
 
     def _read_piece(self, start: PieceStart) -> Piece:
+        if not self._records.compressed:
+            piece = self._plain_piece(start)
+            if piece is not None:
+                return piece
+        return self._any_piece(start)
+
+    def _plain_piece(self, start: PieceStart) -> Piece | None:
+        """Reads entries in one piece, where they lie in the file.
+
+        :return: None: they are not there as they should be, and :meth:`_any_piece` says what is wrong
+        """
+        length = self._read_bytes + HEADER_BYTES
+        while True:
+            data = self._records.bytes_at(start.position, length)
+            found = plain_values(data, self._records.sync)
+            if found.starts or found.wanted <= length:
+                break
+            # The first entry is longer than a piece.
+            length = found.wanted
+        first = found.first
+        if len(data) < length and len(found.data) < len(data):
+            # The end of the file is not that of a record.
+            return None
+        if not found.starts or not first <= start.first_entry_id < first + len(found.starts):
+            return None
+        view = memoryview(found.data)
+        for number, (begin, end) in enumerate(zip(found.starts, found.ends, strict=True)):
+            if not is_sound(view, begin, end):
+                verify(self._name, start.position + begin, first + number, view[begin:end])
+        run = EntryRun(self._ledger_id, first, len(found.starts), found.data, found.starts, found.ends)
+        return Piece(run, start.position + len(found.data), 0)
+
+    def _any_piece(self, start: PieceStart) -> Piece:
         buffer = bytearray()
         starts, ends = array("q"), array("q")
         first, position = -1, start.position

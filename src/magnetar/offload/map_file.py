@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
@@ -23,6 +24,9 @@ from magnetar.offload.interface import OffloadedLedgerDamaged, OffloadMisconfigu
 
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
+_PLAIN = struct.Struct(">iiqi")
+"""The header of a record with a key of 8 bytes, and the length of its value."""
+HEADER_BYTES = _PLAIN.size
 _RECORD = struct.Struct(">ii")
 _START = struct.Struct(">iiq")
 """Of a record: its length, that of the key, the key."""
@@ -92,6 +96,60 @@ class RecordGroup(NamedTuple):
     records: Sequence[tuple[int, bytes]]
 
 
+class PlainValues(NamedTuple):
+    """Values of consecutive keys, where they lie in a piece of a file."""
+
+    data: bytes
+    """Whole records, with everything between the values."""
+    first: int
+    """The first key."""
+    starts: array[int]
+    ends: array[int]
+    wanted: int
+    """Bytes of the piece that the first record needs if there is none."""
+
+
+def plain_values(data: bytes, sync: bytes) -> PlainValues:
+    """Returns the ``BytesWritable`` values of the whole records in a piece that has no compressed ones; up to
+    the first record that is not as it should be. A key of -1 is skipped before the first value.
+
+    :param data: begins with a record, or with a sync marker
+    """
+    starts, ends = array("q"), array("q")
+    first, following, at, wanted, size = 0, 0, 0, 0, len(data)
+    unpack, header = _PLAIN.unpack_from, _PLAIN.size
+    while at + header <= size:
+        length, key_length, key, value_length = unpack(data, at)
+        if length == -1:
+            if data[at + _I32.size : at + _I32.size + _SYNC_BYTES] != sync:
+                break
+            at += _I32.size + _SYNC_BYTES
+            continue
+        begin = at + header
+        end = begin + value_length
+        if (
+            key_length != _I64.size
+            or not 0 <= value_length < _MOST_BYTES
+            or length != _I64.size + _I32.size + value_length
+        ):
+            break
+        if end > size:
+            wanted = end
+            break
+        at = end
+        if not starts:
+            if key == -1:
+                continue
+            first = following = key
+        if key != following:
+            at = begin - header
+            break
+        starts.append(begin)
+        ends.append(end)
+        following += 1
+    return PlainValues(data[:at], first, starts, ends, wanted)
+
+
 class SequenceReader:
     """Reads groups of records from any position where one begins."""
 
@@ -106,8 +164,9 @@ class SequenceReader:
         self._expect(_MAGIC, self._take(len(_MAGIC)))
         for wanted in (LONG, value_class):
             self._expect(wanted.encode(), self._taken_text())
-        self._compressed, self._in_blocks = self._take(2)
-        if self._compressed:
+        compressed, self._in_blocks = self._take(2)
+        self.compressed = bool(compressed)
+        if self.compressed:
             codec = self._taken_text().decode(errors="replace")
             if codec not in _ZLIB:
                 raise OffloadMisconfigured(
@@ -116,9 +175,14 @@ class SequenceReader:
                 )
         for _number in range(2 * self._taken_int()):
             self._taken_text()
-        self._sync = self._take(_SYNC_BYTES)
+        self.sync = self._take(_SYNC_BYTES)
         self.start = file.tell()
         """Where the first record begins."""
+
+    def bytes_at(self, position: int, length: int) -> bytes:
+        """Returns bytes of the file; fewer than ``length`` only at its end."""
+        self._file.seek(position)
+        return self._file.read(length)
 
     def groups(self, position: int) -> Iterator[RecordGroup]:
         """Yields the groups from ``position`` on, to the end of the file.
@@ -135,14 +199,14 @@ class SequenceReader:
                 raise self._damaged(position, "a record or the end", f"{len(start)} bytes, {start.hex()}")
             length, key_length, key = _START.unpack(start)
             if length == -1:
-                self._expect(self._sync, start[_I32.size :] + self._take(_I32.size))
+                self._expect(self.sync, start[_I32.size :] + self._take(_I32.size))
                 position += _I32.size + _SYNC_BYTES
                 continue
             if key_length != _I64.size or length < key_length:
                 found = f"one of {key_length} in {length} bytes"
                 raise self._damaged(position, "a record with a key of 8 bytes", found)
             value = self._take(length - key_length)
-            if self._compressed:
+            if self.compressed:
                 value = self._inflated(position, value)
             following = position + _RECORD.size + length
             yield RecordGroup(position, following, ((key, self._value(position, value)),))
@@ -152,7 +216,7 @@ class SequenceReader:
         while start := self._file.read(_I32.size):
             if start != _SYNC_FOLLOWS:
                 raise self._damaged(position, "the sync marker of a block", start.hex())
-            self._expect(self._sync, self._take(_SYNC_BYTES))
+            self._expect(self.sync, self._take(_SYNC_BYTES))
             group = RecordGroup(position, 0, self._block())._replace(next_position=self._file.tell())
             yield group
             position = group.next_position

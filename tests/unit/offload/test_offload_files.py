@@ -191,3 +191,32 @@ def test_unsupported_places_are_refused(values: dict[str, str], expected: str) -
 def test_a_name_that_leaves_the_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OffloadMisconfigured, match="cannot be a folder"):
         files(tmp_path).delete(KEY._replace(managed_ledger="public/default/persistent/.."))
+
+
+def test_reading_in_order_reads_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [bytes([number % 251]) * 1000 for number in range(5000)]
+    driver = files(tmp_path)
+    offload(driver, KEY, entries)
+    asked: list[int] = []
+    read = SequenceReader.bytes_at
+
+    def counted(reader: SequenceReader, position: int, length: int) -> bytes:
+        asked.append(length)
+        return read(reader, position, length)
+
+    monkeypatch.setattr(SequenceReader, "bytes_at", counted)
+    for max_bytes in (1 << 20, 300_000, 5000):
+        asked.clear()
+        reader = files(tmp_path).open(KEY)
+        assert read_all(reader, max_bytes) == entries
+        assert sum(asked) < 1.3 * (folder(tmp_path) / "data").stat().st_size
+        reader.close()
+
+
+def test_an_entry_longer_than_a_piece_is_read(tmp_path: Path) -> None:
+    entries = [b"a", bytes(3 << 20), b"b", bytes(2 << 20), b"c" * 100]
+    offload(files(tmp_path), KEY, entries)
+    reader = files(tmp_path).open(KEY)
+    assert read_all(reader) == entries
+    assert reader.read(3, 3, 1)[0].entry(0) == entries[3]
+    reader.close()
