@@ -53,7 +53,7 @@ deleted."""
 _READERS = 2
 """Threads that read for one driver."""
 _UPLOADS = 2
-"""Ledgers that are uploaded at the same time."""
+"""Ledgers that are uploaded to one store at the same time; each takes memory for two blocks."""
 _CHUNK_BYTES = 4 << 20
 """Bytes that are read from the ledger store and handed to the driver at a time."""
 _IDLE_SECONDS = 600.0
@@ -76,6 +76,7 @@ class _Tier:
         self._driver: OffloadDriver | None = None
         self._writer = io.start_worker("offload")
         self._workers = [io.start_worker(f"offload-read-{number}") for number in range(_READERS)]
+        self.uploads = FairSemaphore(io.loop, _UPLOADS)
         self._readers: dict[OffloadedReader, Worker] = {}
         """Open readers, and the worker of each."""
         self._closing: dict[Worker, deque[OffloadedReader]] = {each: deque() for each in self._workers}
@@ -236,7 +237,6 @@ class TieredStorage:
         self._timer: Cancellable | None = None
         """Ends tiers that are not used any more; runs while there are tiers."""
         self._closed = False
-        self._uploads = FairSemaphore(io.loop, _UPLOADS)
         self.deletions = OffloadDeletions(io.loop, metadata, self._erase)
 
     async def note_use(self) -> None:
@@ -273,13 +273,13 @@ class TieredStorage:
         :raises LedgerError: the ledger cannot be read
         """
         key = OffloadKey(managed_ledger, ledger_id, place.uuid)
-        async with self._uploads:
-            tier = self._tier(storage, None)
-            try:
-                with tier:
+        tier = self._tier(storage, None)
+        with tier:
+            async with tier.uploads:
+                try:
                     await self._upload(tier, key)
-            except (OffloadError, ValueError) as error:
-                raise TieredStorageError(f"ledger {ledger_id} cannot be offloaded: {error}") from error
+                except (OffloadError, ValueError) as error:
+                    raise TieredStorageError(f"ledger {ledger_id} cannot be offloaded: {error}") from error
 
     async def _upload(self, tier: _Tier, key: OffloadKey) -> None:
         reader = await self._store.open(key.ledger_id, recover=False)

@@ -122,6 +122,30 @@ def test_many_open_readers_do_not_delay_the_stop_of_the_broker() -> None:
     assert threads(topic) == before
 
 
+def test_a_store_that_hangs_does_not_delay_uploads_to_others() -> None:
+    topic = keeping_local()
+    topic.publish(12)
+    closed = [each.ledger_id for each in topic.ledger.ledgers if each.closed_ms]
+    tiered, run = topic.world.managed.tiered(), topic.world.run
+    loop = topic.world.simulation.loop
+    before = threads(topic)
+    place = run(tiered.new_place(OffloadStorage("memory")))
+    for worker in topic.world.simulation.workers[before:]:
+        worker.longest_delay = 1e6
+    waiting = [
+        loop.create_task(tiered.upload(OffloadStorage("memory"), topic.ledger.name, ledger_id, place))
+        for ledger_id in closed[:3]
+    ]
+    other = OffloadStorage("memory", (("s3ManagedLedgerOffloadBucket", "other"),))
+    now = loop.time()
+    run(tiered.upload(other, topic.ledger.name, closed[0], run(tiered.new_place(other))))
+    assert loop.time() < now + 60
+    assert not any(each.done() for each in waiting)
+    for each in waiting:
+        each.cancel()
+    topic.world.wait(2e6)
+
+
 def test_an_upload_that_is_complete_is_deleted_without_looking_for_unfinished_ones() -> None:
     topic = Offloading(MemoryBucket())
     topic.publish(12)
