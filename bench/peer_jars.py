@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".bench"
+_DRIVER = "tiered-storage-file-system"
 _POM = Path(__file__).resolve().parent / "peers" / "pom.xml"
 
 
@@ -41,3 +42,22 @@ def fetch_jars() -> Path:
         subprocess.run([*command, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"], check=True)
         complete.write_text(named)
     return jars
+
+
+def fetch_offloaders() -> Path:
+    """Returns the folder with the archive of Apache Pulsar's driver for file systems, of the same version as
+    the jars; fetches it if it is missing.
+
+    :raises subprocess.CalledProcessError: Maven failed
+    """
+    (broker,) = fetch_jars().glob("pulsar-broker-[0-9]*.jar")
+    version = broker.stem.removeprefix("pulsar-broker-")
+    folder = CACHE / "offloaders"
+    fetched = folder / f"{_DRIVER}-{version}.jar"
+    archive = fetched.with_suffix(".nar")
+    if not archive.exists():
+        command = ["mvn", "-B", "-q", "-ntp", "dependency:copy", f"-DoutputDirectory={folder}"]
+        subprocess.run([*command, f"-Dartifact=org.apache.pulsar:{_DRIVER}:{version}"], check=True)
+        # The broker looks for files of this name only.
+        fetched.rename(archive)
+    return folder
