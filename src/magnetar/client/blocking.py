@@ -15,7 +15,7 @@ from magnetar.client.blocking_opening import BlockingOpening
 from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import AlreadyClosed, PulsarException, Result
 from magnetar.client.gathered import TopicsConsumer
-from magnetar.client.message import Message, RawEntry
+from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
@@ -262,7 +262,7 @@ class Consumer:
         """Returns the next entry as stored; do not mix with :meth:`receive`."""
         return self._thread.run(self._consumer.receive_entry(timeout_millis))
 
-    def acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+    def acknowledge(self, message: Acknowledged) -> None:
         """Acknowledges one message; with ``ack_receipt_enabled`` waits for the broker's answer."""
         consumer = self._consumer
         if consumer.has_receipts:
@@ -271,11 +271,11 @@ class Consumer:
             consumer.check_open()
             self._thread.post(consumer.acknowledge_soon, message)
 
-    def acknowledge_cumulative(self, message: Message | RawEntry | MessageId) -> None:
+    def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """Acknowledges all messages up to and including one; as :meth:`acknowledge`."""
         self._thread.run(self._consumer.acknowledge_cumulative(message))
 
-    def negative_acknowledge(self, message: Message | RawEntry | MessageId) -> None:
+    def negative_acknowledge(self, message: Acknowledged) -> None:
         """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
         self._thread.post(self._consumer.negative_acknowledge, message)
 

@@ -207,7 +207,9 @@ class Chunks:
         if message.held != message.size:
             raise InvalidMessage(f"{entry.message_id()}: {message.held} bytes, not {message.size}")
         self._before[positions[-1]] = positions[:-1]
-        whole = Entry(entry.entry.broker_metadata, unchunked(metadata), message.content())
+        whole = Entry(
+            entry.entry.broker_metadata, unchunked(metadata), message.content(), sealed=entry.entry.sealed
+        )
         return entry.with_entry(whole)
 
     def _of(self, chunk: Chunk) -> tuple[ChunkedMessage, list[Position]]:

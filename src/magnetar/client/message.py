@@ -308,6 +308,11 @@ class Message:
         metadata = self._entry.metadata
         return metadata if metadata.encryption_keys else None
 
+    def decrypted_from(self) -> MessageMetadata | None:
+        """Metadata of the encryption that the consumer has decrypted; None: the message was not encrypted, or
+        still is."""
+        return self._entry.sealed
+
     def schema_version(self) -> bytes:
         """The version of the producer's schema; empty without a schema."""
         return self._entry.metadata.schema_version

@@ -94,6 +94,11 @@ class Reader:
                 await self.close()
                 raise
 
+    @property
+    def consumer(self) -> Consumer | PartitionedConsumer:
+        """The consumer of the reader's subscription."""
+        return self._consumer
+
     def topic(self) -> str:
         return self._consumer.topic()
 

@@ -58,6 +58,8 @@ class Entry:
     """The payload as the producer has compressed and encrypted it."""
     held: object = None
     """An object that lives as long as the payload: the memory accounted for it."""
+    sealed: MessageMetadata | None = None
+    """The metadata before a client decrypted the payload; None: it was not encrypted, or still is."""
 
     @property
     def batch_size(self) -> int | None:

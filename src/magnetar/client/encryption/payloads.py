@@ -96,7 +96,7 @@ class Opener:
                 plain.CopyFrom(metadata)
                 for name in _FIELDS:
                     plain.ClearField(name)
-                return Entry(entry.broker_metadata, plain, payload)
+                return Entry(entry.broker_metadata, plain, payload, sealed=metadata)
         raise CryptoError("; ".join(reasons))
 
     def _cipher(self, key: EncryptionKeys) -> AESGCM:

@@ -1,0 +1,92 @@
+"""The border between the official client's interface and magnetar.client: arguments, errors, and the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from magnetar.client.exceptions import AlreadyClosed, OperationNotSupported, PulsarException, Result
+from magnetar.io.real.loop_thread import LoopThread
+
+T = TypeVar("T")
+K = TypeVar("K")
+log = logging.getLogger("magnetar.client.pulsar")
+
+_PREFIXED = range(Result.ConsumerAssignError, Result.Interrupted + 1)
+"""Results whose text has a prefix in the official client."""
+
+
+def check_type(kind: type[K], value: object, name: str) -> K:
+    """Returns an argument of the right type.
+
+    :raises ValueError: it has another type
+    """
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"Argument {name} is expected to be of type '{kind.__name__}' and not '{type(value).__name__}'"
+        )
+    return value
+
+
+def check_type_or_none(kind: type[K], value: object, name: str) -> K | None:
+    """Returns an argument of the right type, or None.
+
+    :raises ValueError: it has another type
+    """
+    if value is not None and not isinstance(value, kind):
+        raise ValueError(f"Argument {name} is expected to be either None or of type '{kind.__name__}'")
+    return value
+
+
+def refuse(option: str, reason: str) -> OperationNotSupported:
+    """Returns the error for a part of the official interface that does not exist here."""
+    return OperationNotSupported(f"{option} is not supported: {reason}")
+
+
+def without_effect(option: str, reason: str) -> None:
+    """Logs that an option was set which changes nothing here."""
+    log.warning("%s has no effect: %s", option, reason)
+
+
+def official(error: PulsarException) -> PulsarException:
+    """Returns an error of the same class with the official client's text, by which programs tell errors
+    apart; raise it from ``error``, which has the details."""
+    result = error.result
+    name = "TimeOut" if result is Result.Timeout else result.name
+    prefix = "Result" if result in _PREFIXED else ""
+    return type(error)(f"Pulsar error: {prefix}{name}")
+
+
+class Calls:
+    """Runs the work of magnetar.client in its loop, with the official client's errors."""
+
+    def __init__(self) -> None:
+        self.thread = LoopThread("pulsar")
+        self.closed = False
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Runs ``work`` and returns its result; blocks.
+
+        :raises PulsarException: as raised by it, with the official text; AlreadyClosed after :meth:`close`
+        """
+        if self.closed:
+            work.close()
+            raise official(AlreadyClosed("the client is closed"))
+        try:
+            return self.thread.run(work)
+        except PulsarException as error:
+            raise official(error) from error
+
+    async def run_beside(self, work: Coroutine[object, object, T]) -> T:
+        """As :meth:`run`, but for a caller in another event loop; raises errors of magnetar.client."""
+        if self.closed:
+            work.close()
+            raise AlreadyClosed("the client is closed")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread.loop))
+
+    def close(self) -> None:
+        """Ends the loop; later calls raise AlreadyClosed."""
+        self.closed = True
+        self.thread.close()

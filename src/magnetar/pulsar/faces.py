@@ -1,0 +1,432 @@
+"""Producers, consumers and readers, as the official client has them: blocking, for any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from magnetar.client import blocking
+from magnetar.client.consumer import Consumer as AsyncConsumer
+from magnetar.client.enums import ConsumerType
+from magnetar.client.exceptions import (
+    AlreadyClosed,
+    CumulativeAcknowledgementNotAllowedError,
+    InvalidConfiguration,
+    PulsarException,
+    Result,
+)
+from magnetar.client.gathered import TopicsConsumer
+from magnetar.client.message import Acknowledged, Message
+from magnetar.client.message_id import MessageId
+from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
+from magnetar.client.producer import Producer as AsyncProducer
+from magnetar.client.reader import Reader as AsyncReader
+from magnetar.io.real.loop_thread import Slots
+from magnetar.pulsar.boundary import Calls, check_type, check_type_or_none, official
+from magnetar.pulsar.enums import BatchLimits
+from magnetar.pulsar.listening import ListenerFeed
+from magnetar.pulsar.message import PulsarMessage, TopicMessageId, acknowledged, known
+from magnetar.pulsar.schema.schema import Schema
+
+AnyConsumer = AsyncConsumer | PartitionedConsumer | TopicsConsumer
+SendCallback = Callable[[Result, TopicMessageId], object]
+
+
+def message_options(
+    properties: object,
+    partition_key: object,
+    ordering_key: object,
+    sequence_id: object,
+    replication_clusters: object,
+    disable_replication: object,
+    event_timestamp: object,
+    deliver_at: object,
+    deliver_after: object,
+) -> dict[str, object]:
+    """Returns the options of a message for magnetar.client, without those that are not set.
+
+    :raises ValueError: an option has the wrong type
+    """
+    given = {
+        "properties": check_type_or_none(dict, properties, "properties"),
+        "partition_key": check_type_or_none(str, partition_key, "partition_key"),
+        "ordering_key": check_type_or_none(str, ordering_key, "ordering_key"),
+        "sequence_id": check_type_or_none(int, sequence_id, "sequence_id"),
+        "replication_clusters": check_type_or_none(list, replication_clusters, "replication_clusters"),
+        "disable_replication": check_type(bool, disable_replication, "disable_replication"),
+        "event_timestamp": check_type_or_none(int, event_timestamp, "event_timestamp"),
+        "deliver_at": check_type_or_none(int, deliver_at, "deliver_at"),
+        "deliver_after": check_type_or_none(timedelta, deliver_after, "deliver_after"),
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def encoded(schema: Schema, content: object, options: dict[str, object]) -> bytes:
+    """Returns the content of a message, and marks a missing one in its options.
+
+    :raises TypeError: the schema is for other values
+    :raises ValueError: the schema did not return bytes
+    """
+    if content is None:
+        options["null_value"] = True
+        return b""
+    return check_type(bytes, schema.encode(content), "data")
+
+
+class Producer:
+    """A producer; see ``Client.create_producer``."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        producer: AsyncProducer | PartitionedProducer,
+        schema: Schema,
+        slots: Slots | None = None,
+    ) -> None:
+        """:param slots: one per pending message, if senders wait while the queue is full; else None"""
+        self._calls = calls
+        self._producer = producer
+        self._schema = schema
+        self._sender = blocking.Producer(producer, calls.thread, slots)
+        self._closed = False
+
+    def topic(self) -> str:
+        return self._producer.topic()
+
+    def producer_name(self) -> str:
+        return self._producer.producer_name()
+
+    def last_sequence_id(self) -> int:
+        """The sequence id of the last published message; -1 before the first one."""
+        return self._producer.last_sequence_id()
+
+    def send(
+        self,
+        content: object,
+        properties: dict[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> TopicMessageId:
+        """Publishes one message and waits for the receipt.
+
+        :param content: a value of the producer's schema; None: the message has no value
+        :param event_timestamp: ms since 1970
+        :param deliver_at: ms since 1970, before which the message is not delivered (Shared and KeyShared)
+        :raises PulsarException: the message was not published, or no receipt came in time
+        """
+        options = message_options(
+            properties,
+            partition_key,
+            ordering_key,
+            sequence_id,
+            replication_clusters,
+            disable_replication,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+        )
+        data = encoded(self._schema, content, options)
+        return known(self._calls.run(self._send(data, options)), self.topic())
+
+    async def _send(self, data: bytes, options: dict[str, object]) -> MessageId:
+        number = options.pop("sequence_id", None)
+        return await self._producer.send(
+            data, sequence_id=number if isinstance(number, int) else None, **options
+        )
+
+    def send_async(
+        self,
+        content: object,
+        callback: SendCallback | None,
+        properties: dict[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> None:
+        """Publishes one message; ``callback(result, message id)`` is called in the client's thread.
+
+        With ``block_if_queue_full`` it waits while too many messages are pending.
+        """
+        options = message_options(
+            properties,
+            partition_key,
+            ordering_key,
+            sequence_id,
+            replication_clusters,
+            disable_replication,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+        )
+        data = encoded(self._schema, content, options)
+        topic = self.topic()
+
+        def done(result: Result, message_id: MessageId | None) -> None:
+            if callback is not None:
+                callback(result, known(message_id if message_id is not None else MessageId(), topic))
+
+        if self._calls.closed:
+            done(Result.AlreadyClosed, None)
+        else:
+            self._sender.send_async(data, done, **options)
+
+    def flush(self) -> None:
+        """Waits until no message is pending."""
+        self._calls.run(self._flush())
+
+    async def _flush(self) -> None:
+        await self._producer.flush()
+
+    def close(self) -> None:
+        """Publishes pending messages, then closes.
+
+        :raises AlreadyClosed: it was closed before
+        """
+        if self._closed:
+            raise official(AlreadyClosed(f"{self.topic()}: closed"))
+        self._closed = True
+        self._calls.run(self._producer.close())
+
+    def is_connected(self) -> bool:
+        return not self._calls.closed and self._producer.is_connected()
+
+
+class Consumer:
+    """A consumer; see ``Client.subscribe``."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        consumer: AnyConsumer,
+        schema: Schema,
+        kind: ConsumerType,
+        limits: BatchLimits | None = None,
+        forget: Callable[[object], object] = lambda _consumer: None,
+    ) -> None:
+        """:param limits: those of :meth:`batch_receive`; None: the default
+
+        :param forget: called when the consumer is closed
+        """
+        self._calls = calls
+        self._consumer = consumer
+        self._schema = schema
+        self._kind = kind
+        self._limits = limits if limits is not None else BatchLimits(-1, 10 * 1024 * 1024, 100)
+        self._forget = forget
+        self._receiver = blocking.Consumer(consumer, calls.thread)
+        self._listening: ListenerFeed | None = None
+
+    def topic(self) -> str:
+        return self._consumer.topic()
+
+    def subscription_name(self) -> str:
+        return self._consumer.subscription_name()
+
+    def consumer_name(self) -> str:
+        return self._consumer.consumer_name()
+
+    def unsubscribe(self) -> None:
+        """Deletes the subscription, and closes."""
+        self._calls.run(self._consumer.unsubscribe())
+
+    def _check_receives(self) -> None:
+        """:raises AlreadyClosed: the client is closed
+
+        :raises InvalidConfiguration: the consumer has a listener
+        """
+        if self._calls.closed:
+            raise official(AlreadyClosed("the client is closed"))
+        if self._listening is not None:
+            error = InvalidConfiguration(f"{self.topic()}: its messages go to the message listener")
+            raise official(error) from error
+
+    def receive(self, timeout_millis: int | None = None) -> PulsarMessage:
+        """Returns the next message.
+
+        :raises Timeout: no message arrived in time
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        self._check_receives()
+        if timeout_millis is not None:
+            check_type(int, timeout_millis, "timeout_millis")
+        try:
+            return PulsarMessage._wrap(self._receiver.receive(timeout_millis), self._schema)
+        except PulsarException as error:
+            raise official(error) from error
+
+    def batch_receive(self) -> list[PulsarMessage]:
+        """Returns the next messages together, by the consumer's policy; none if none arrives in time."""
+        self._check_receives()
+        try:
+            messages = self._receiver.batch_receive(self._limits.limits)
+        except PulsarException as error:
+            raise official(error) from error
+        return [PulsarMessage._wrap(message, self._schema) for message in messages]
+
+    def _meant(self, message: object) -> Acknowledged:
+        return acknowledged(message, by_topic=isinstance(self._consumer, TopicsConsumer))
+
+    def acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:
+        """Acknowledges one message.
+
+        :raises PulsarException: the consumer is closed, or does not know the message's topic
+        """
+        meant = self._meant(message)
+        if self._calls.closed:
+            raise official(AlreadyClosed("the client is closed"))
+        if isinstance(self._consumer, TopicsConsumer):
+            self._calls.run(self._consumer.acknowledge(meant))
+            return
+        try:
+            self._receiver.acknowledge(meant)
+        except PulsarException as error:
+            raise official(error) from error
+
+    def acknowledge_cumulative(self, message: PulsarMessage | MessageId | Message) -> None:
+        """Acknowledges all messages up to and including one.
+
+        :raises CumulativeAcknowledgementNotAllowedError: the subscription is Shared or KeyShared
+        """
+        meant = self._meant(message)
+        if self._kind in (ConsumerType.Shared, ConsumerType.KeyShared):
+            raise official(CumulativeAcknowledgementNotAllowedError(f"the subscription is {self._kind.name}"))
+        self._calls.run(self._consumer.acknowledge_cumulative(meant))
+
+    def negative_acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
+        self._calls.run(self._negative_acknowledge(self._meant(message)))
+
+    async def _negative_acknowledge(self, meant: Acknowledged) -> None:
+        self._consumer.negative_acknowledge(meant)
+
+    def pause_message_listener(self) -> None:
+        """Passes no message to the listener until :meth:`resume_message_listener`.
+
+        :raises InvalidConfiguration: the consumer has no listener
+        """
+        self._calls.thread.post(self._listener().pause)
+
+    def resume_message_listener(self) -> None:
+        """Continues to pass messages to the listener.
+
+        :raises InvalidConfiguration: the consumer has no listener
+        """
+        self._calls.thread.post(self._listener().resume)
+
+    def _listener(self) -> ListenerFeed:
+        if self._listening is None:
+            error = InvalidConfiguration(f"{self.topic()}: the consumer has no message listener")
+            raise official(error) from error
+        return self._listening
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Requests redelivery of all unacknowledged messages of this consumer."""
+        try:
+            self._receiver.redeliver_unacknowledged_messages()
+        except PulsarException as error:
+            raise official(error) from error
+
+    def seek(self, messageid: MessageId | int) -> None:
+        """Moves the subscription to a message, or to a publish time in ms since 1970."""
+        try:
+            self._receiver.seek(seek_target(messageid))
+        except PulsarException as error:
+            raise official(error) from error
+
+    def close(self) -> None:
+        """Sends collected acknowledgements, and closes. Idempotent."""
+        self._forget(self)
+        if not self._calls.closed:
+            self._calls.run(self._close())
+
+    async def _close(self) -> None:
+        if self._listening is not None:
+            self._listening.end()
+        await self._consumer.close()
+
+    def is_connected(self) -> bool:
+        return not self._calls.closed and self._consumer.is_connected()
+
+    def get_last_message_id(self) -> TopicMessageId:
+        """Returns the id of the topic's last message.
+
+        :raises OperationNotSupported: the consumer has several topics or partitions
+        """
+        return known(self._calls.run(self._consumer.get_last_message_id()), self.topic())
+
+
+class Reader:
+    """A reader; see ``Client.create_reader``."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        reader: AsyncReader,
+        schema: Schema,
+        forget: Callable[[object], object] = lambda _reader: None,
+    ) -> None:
+        """:param forget: called when the reader is closed"""
+        self._calls = calls
+        self._reader = reader
+        self._schema = schema
+        self._forget = forget
+        self._listening: ListenerFeed | None = None
+
+    def topic(self) -> str:
+        return self._reader.topic()
+
+    def read_next(self, timeout_millis: int | None = None) -> PulsarMessage:
+        """Returns the next message.
+
+        :raises Timeout: no message arrived in time
+        :raises PulsarException: the reader is closed, or has failed for good
+        """
+        if self._listening is not None:
+            error = InvalidConfiguration(f"{self.topic()}: its messages go to the reader listener")
+            raise official(error) from error
+        if timeout_millis is not None:
+            check_type(int, timeout_millis, "timeout_millis")
+        return PulsarMessage._wrap(self._calls.run(self._reader.read_next(timeout_millis)), self._schema)
+
+    def has_message_available(self) -> bool:
+        """Whether the topic has a message after the last read one."""
+        return self._calls.run(self._reader.has_message_available())
+
+    def seek(self, messageid: MessageId | int) -> None:
+        """Continues at a message, or at a publish time in ms since 1970."""
+        self._calls.run(self._reader.seek(seek_target(messageid)))
+
+    def close(self) -> None:
+        """Closes the reader. Idempotent."""
+        self._forget(self)
+        if not self._calls.closed:
+            self._calls.run(self._close())
+
+    async def _close(self) -> None:
+        if self._listening is not None:
+            self._listening.end()
+        await self._reader.close()
+
+    def is_connected(self) -> bool:
+        return not self._calls.closed and self._reader.is_connected()
+
+
+def seek_target(messageid: object) -> MessageId | int:
+    """Returns where to seek to.
+
+    :raises ValueError: it is neither an id nor a time
+    """
+    if isinstance(messageid, MessageId | int):
+        return messageid
+    raise ValueError(f"invalid seek_arg type {type(messageid)}")

@@ -1,0 +1,195 @@
+"""The classes from which functions of Pulsar are made. Brokers here do not run functions; programs that
+define them can be imported and tested."""
+
+from __future__ import annotations
+
+import pickle
+from abc import abstractmethod
+
+__all__ = ["Context", "Function", "IdentitySerDe", "PickleSerDe", "SerDe"]
+
+
+class SerDe:
+    """Converts values to bytes and back."""
+
+    @abstractmethod
+    def serialize(self, input: object) -> bytes:
+        """Returns the bytes of a value."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def deserialize(self, input_bytes: bytes) -> object:
+        """Returns the value of bytes."""
+        raise NotImplementedError
+
+
+class PickleSerDe(SerDe):
+    """Values by ``pickle``; only for bytes from trusted sources, because they can run any code."""
+
+    def serialize(self, input: object) -> bytes:
+        return pickle.dumps(input)
+
+    def deserialize(self, input_bytes: bytes) -> object:
+        return pickle.loads(input_bytes)  # nosec B301 - what the class is for
+
+
+class IdentitySerDe(SerDe):
+    """Bytes as they are, and numbers and strings as text."""
+
+    def serialize(self, input: object) -> bytes:
+        """As :meth:`SerDe.serialize`.
+
+        :raises TypeError: the value is none of these
+        """
+        if type(input) in (int, float, complex, str):
+            return str(input).encode()
+        if isinstance(input, bytes):
+            return input
+        raise TypeError(f"IdentitySerde cannot serialize object of type {type(input)}")
+
+    def deserialize(self, input_bytes: bytes) -> object:
+        """Returns an int, a float, a complex or a string, the first that the text is; else the bytes."""
+        try:
+            text = input_bytes.decode()
+        except UnicodeDecodeError:
+            return input_bytes
+        for kind in (int, float, complex):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+        return text
+
+
+class Function:
+    """A function; derived classes implement :meth:`process`."""
+
+    @abstractmethod
+    def process(self, input: object, context: Context) -> object:
+        """Returns the output for an input; None: there is none."""
+        raise NotImplementedError
+
+
+class Context:
+    """What a running function knows and can do; whoever runs functions implements it."""
+
+    @abstractmethod
+    def get_message_id(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_message_key(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_message_eventtime(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_message_properties(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_current_message_topic_name(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_function_tenant(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_function_namespace(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_function_name(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_function_id(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_instance_id(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_function_version(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_logger(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_user_config_value(self, key: str) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_user_config_map(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_secret(self, secret_name: str) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_partition_key(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_ordering_key(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def record_metric(self, metric_name: str, metric_value: float) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def publish(
+        self,
+        topic_name: str,
+        message: object,
+        serde_class_name: str = "serde.IdentitySerDe",
+        properties: object = None,
+        compression_type: object = None,
+        callback: object = None,
+        message_conf: object = None,
+    ) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_input_topics(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_output_topic(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_output_serde_class_name(self) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def ack(self, msgid: object, topic: str) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def incr_counter(self, key: str, amount: int) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_counter(self, key: str) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def del_counter(self, key: str) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def put_state(self, key: str, value: object) -> object:
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_state(self, key: str) -> object:
+        raise NotImplementedError

@@ -1,0 +1,146 @@
+"""Message listeners: threads that call a program's function for each message of a consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from queue import SimpleQueue
+
+from magnetar.client.consumer import Consumer
+from magnetar.client.exceptions import PulsarException
+from magnetar.client.gathered import GatheredConsumer
+from magnetar.client.message import Message
+from magnetar.io.tasks import TaskScope
+
+log = logging.getLogger("magnetar.client.pulsar")
+_AT_ONCE = 100
+"""Messages that a thread gets at once."""
+
+
+class ListenerThread:
+    """A daemon thread that makes calls in their order; it starts with the first one."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def call(self, call: Callable[[], object]) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+        self._calls.put(call)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except Exception:
+                log.exception("a message listener failed; it gets the next message")
+
+    def end(self) -> None:
+        """Ends the thread after the calls that it has; does not wait."""
+        self._calls.put(None)
+
+
+class ListenerThreads:
+    """The threads of a client; each consumer has one of them."""
+
+    def __init__(self, count: int) -> None:
+        """:param count: number of threads, at least 1"""
+        self._threads = [ListenerThread(f"magnetar-listener-{index}") for index in range(max(count, 1))]
+        self._turns = cycle(self._threads)
+
+    def next(self) -> ListenerThread:
+        return next(self._turns)
+
+    def end(self) -> None:
+        for thread in self._threads:
+            thread.end()
+
+
+class ListenerFeed:
+    """Passes the messages of one consumer to its listener, one after another."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        consumer: Consumer | GatheredConsumer,
+        thread: ListenerThread,
+        listener: Callable[[Message], object],
+        *,
+        one_at_a_time: bool,
+    ) -> None:
+        """Called in the loop.
+
+        :param one_at_a_time: takes the next message when the listener has returned; for a receiver queue of 0
+        """
+        self._loop = loop
+        self._consumer = consumer
+        self._thread = thread
+        self._listener = listener
+        self._limit = 1 if one_at_a_time else _AT_ONCE
+        self._waiting: deque[Message] = deque()
+        self._goes_on = threading.Event()
+        self._goes_on.set()
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._tasks = TaskScope(loop, f"listener of {consumer.topic()}")
+
+    def begin(self) -> None:
+        """Starts to pass messages; called in the loop."""
+        self._tasks.start(self._pass_on(), "passing on messages", may_fail=True)
+
+    async def _pass_on(self) -> None:
+        try:
+            while True:
+                await self._resumed.wait()
+                if not self._waiting:
+                    self._waiting.append(await self._consumer.receive())
+                while len(self._waiting) < self._limit:
+                    message = self._consumer.take()
+                    if message is None:
+                        break
+                    self._waiting.append(message)
+                done = self._loop.create_future()
+                self._thread.call(partial(self._deliver, done))
+                await done
+        except PulsarException as error:
+            log.debug("%s: no more messages for the listener: %s", self._consumer.topic(), error)
+
+    def _deliver(self, done: asyncio.Future[None]) -> None:
+        """Called in the listener's thread."""
+        try:
+            while self._waiting and self._goes_on.is_set():
+                message = self._waiting.popleft()
+                try:
+                    self._listener(message)
+                except Exception:
+                    log.exception("the listener failed for message %s", message.message_id())
+        finally:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(_settle, done)
+
+    def pause(self) -> None:
+        """Passes no further message until :meth:`resume`; called in the loop."""
+        self._goes_on.clear()
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Continues after :meth:`pause`; called in the loop."""
+        self._goes_on.set()
+        self._resumed.set()
+
+    def end(self) -> None:
+        """Passes no further message; called in the loop."""
+        self._goes_on.clear()
+        self._waiting.clear()
+        self._tasks.cancel()
+
+
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

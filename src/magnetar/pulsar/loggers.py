@@ -1,0 +1,92 @@
+"""Where a client logs, as a program chooses it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from magnetar.pulsar.boundary import check_type
+from magnetar.pulsar.enums import LoggerLevel
+
+__all__ = ["ConsoleLogger", "FileLogger", "Logging"]
+_LEVELS = {
+    LoggerLevel.Debug: logging.DEBUG,
+    LoggerLevel.Info: logging.INFO,
+    LoggerLevel.Warn: logging.WARNING,
+    LoggerLevel.Error: logging.ERROR,
+}
+_FORM = "%(asctime)s.%(msecs)03d %(levelname)-5s [%(thread)d] %(name)s:%(lineno)d | %(message)s"
+
+
+class ConsoleLogger:
+    """Logs on standard output."""
+
+    def __init__(self, log_level: LoggerLevel = LoggerLevel.Info) -> None:
+        self.log_level = check_type(LoggerLevel, log_level, "log_level")
+
+
+class FileLogger:
+    """Logs into a file."""
+
+    def __init__(self, log_level: LoggerLevel, log_file: str) -> None:
+        self.log_level = check_type(LoggerLevel, log_level, "log_level")
+        self.log_file = check_type(str, log_file, "log_file")
+
+
+class _Forwarding(logging.Handler):
+    """Passes records on to a program's logger, which has its own level."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._logger.isEnabledFor(record.levelno):
+            self._logger.log(record.levelno, record.getMessage())
+
+
+class Logging:
+    """Passes what ``magnetar.client`` logs to the chosen place, until :meth:`end`.
+
+    The logger is one for all clients of the process, so each client's choice gets the lines of all.
+    """
+
+    def __init__(self, chosen: object) -> None:
+        """:param chosen: a :class:`logging.Logger`, ConsoleLogger or FileLogger; None: the program configures
+            the loggers itself
+
+        :raises ValueError: it is something else
+        :raises OSError: the file cannot be written
+        """
+        self._source = logging.getLogger("magnetar.client")
+        self._level = self._source.level
+        self._handler: logging.Handler | None = None
+        if chosen is None:
+            return
+        if isinstance(chosen, logging.Logger):
+            self._handler = _Forwarding(chosen)
+            level = chosen.getEffectiveLevel()
+        elif isinstance(chosen, ConsoleLogger | FileLogger):
+            self._handler = (
+                logging.FileHandler(chosen.log_file)
+                if isinstance(chosen, FileLogger)
+                else logging.StreamHandler(sys.stdout)
+            )
+            level = _LEVELS[chosen.log_level]
+            self._handler.setFormatter(logging.Formatter(_FORM, "%Y-%m-%d %H:%M:%S"))
+        else:
+            raise ValueError(
+                "Logger is expected to be either None, logger.Logger, pulsar.ConsoleLogger or "
+                "pulsar.FileLogger"
+            )
+        self._handler.setLevel(level)
+        self._source.addHandler(self._handler)
+        self._source.setLevel(level)
+
+    def end(self) -> None:
+        """Ends the logging to the chosen place. Idempotent."""
+        if self._handler is not None:
+            self._source.removeHandler(self._handler)
+            self._source.setLevel(self._level)
+            self._handler.close()
+            self._handler = None

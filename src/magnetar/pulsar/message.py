@@ -1,0 +1,274 @@
+"""Messages and their ids, as the official client has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from magnetar.client.enums import CompressionType
+from magnetar.client.exceptions import InvalidMessage
+from magnetar.client.message import Acknowledged, Message, MessageReference
+from magnetar.client.message_id import MessageId
+from magnetar.client.outgoing_message import MessageOptions
+from magnetar.protocol.hot_client_decode import split_places
+from magnetar.protocol.metadata import Entry
+from magnetar.protocol.pulsar_api_pb2 import EncryptionKeys, MessageMetadata
+from magnetar.pulsar.schema.schema import BytesSchema, Schema
+
+MessageRouter = Callable[["PulsarMessage", int], int]
+"""Returns the partition of a message, from the message and the number of partitions."""
+
+
+class TopicMessageId(MessageId):
+    """The id of a message, which may know its topic."""
+
+    __slots__ = ("_topic",)
+
+    earliest: ClassVar[MessageId]
+    latest: ClassVar[MessageId]
+
+    def __init__(
+        self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1
+    ) -> None:
+        super().__init__(partition, ledger_id, entry_id, batch_index)
+        self._topic = ""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def of_topic(self) -> str:
+        """The topic, for consumers of several topics; empty: unknown."""
+        return self._topic
+
+    @staticmethod
+    def deserialize(message_id_bytes: bytes, topic: str | None = None) -> TopicMessageId:
+        """Returns the id of :meth:`serialize`.
+
+        :param topic: necessary to acknowledge the message on a consumer of several topics
+        :raises ValueError: the bytes are not an id
+        """
+        try:
+            found = MessageId.deserialize(message_id_bytes)
+        except InvalidMessage as error:
+            raise ValueError("Failed to parse serialized message id") from error
+        return known(found, topic or "")
+
+    @classmethod
+    def wrap(cls, msg_id: MessageId) -> TopicMessageId:
+        """Returns an equal id; for programs that convert ids of the C++ part."""
+        return known(msg_id, msg_id.of_topic() if isinstance(msg_id, TopicMessageId) else "")
+
+
+def known(message_id: MessageId, topic: str) -> TopicMessageId:
+    """Returns an id with its topic.
+
+    :param topic: empty: unknown
+    """
+    made = TopicMessageId(
+        message_id.partition(), message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+    )
+    made._batch_size = message_id.batch_size()
+    made._topic = topic
+    return made
+
+
+TopicMessageId.earliest = known(MessageId.earliest, "")
+TopicMessageId.latest = known(MessageId.latest, "")
+
+
+class EncryptionKey:
+    """A key for which a message is encrypted."""
+
+    def __init__(self, key: EncryptionKeys) -> None:
+        self._key = key
+
+    @property
+    def key(self) -> str:
+        """The name of the key."""
+        return self._key.key
+
+    @property
+    def value(self) -> bytes:
+        """The encrypted data key."""
+        return self._key.value
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {pair.key: pair.value for pair in self._key.metadata}
+
+    def __str__(self) -> str:
+        return f"EncryptionKey(key={self.key}, value_len={len(self.value)}, metadata={self.metadata})"
+
+    __repr__ = __str__
+
+
+class EncryptionContext:
+    """How a message is encrypted and compressed."""
+
+    def __init__(self, metadata: MessageMetadata, size: int, is_failed: bool) -> None:
+        self._metadata = metadata
+        self._batch_size = size
+        self._is_failed = is_failed
+
+    def keys(self) -> list[EncryptionKey]:
+        return [EncryptionKey(key) for key in self._metadata.encryption_keys]
+
+    def param(self) -> bytes:
+        return self._metadata.encryption_param
+
+    def algorithm(self) -> str:
+        return self._metadata.encryption_algo
+
+    def compression_type(self) -> CompressionType:
+        return CompressionType(self._metadata.compression)
+
+    def uncompressed_message_size(self) -> int:
+        """In bytes; 0: the message is not compressed."""
+        return self._metadata.uncompressed_size
+
+    def batch_size(self) -> int:
+        """Number of messages in the batch; -1: the message is not in a batch."""
+        return self._batch_size
+
+    def is_decryption_failed(self) -> bool:
+        return self._is_failed
+
+    def __str__(self) -> str:
+        return (
+            f"EncryptionContext(algorithm={self.algorithm()}, "
+            f"compression_type={self.compression_type().name}, "
+            f"uncompressed_message_size={self.uncompressed_message_size()}, "
+            f"is_decryption_failed={self.is_decryption_failed()}, "
+            f"keys=[{', '.join(str(key) for key in self.keys())}])"
+        )
+
+    __repr__ = __str__
+
+
+class PulsarMessage:
+    """A message that a consumer or reader received."""
+
+    _message: Message
+    _schema: Schema
+
+    def data(self) -> bytes:
+        return self._message.data()
+
+    def value(self) -> object:
+        """The content as decoded by the schema."""
+        return self._schema.decode_message(self)
+
+    def properties(self) -> dict[str, str]:
+        return self._message.properties()
+
+    def partition_key(self) -> str:
+        return self._message.partition_key()
+
+    def ordering_key(self) -> str:
+        return self._message.ordering_key()
+
+    def publish_timestamp(self) -> int:
+        """In ms since 1970."""
+        return self._message.publish_timestamp()
+
+    def event_timestamp(self) -> int:
+        """In ms since 1970; 0 if not set."""
+        return self._message.event_timestamp()
+
+    def message_id(self) -> TopicMessageId:
+        return known(self._message.message_id(), self._message.topic_name())
+
+    def topic_name(self) -> str:
+        return self._message.topic_name()
+
+    def redelivery_count(self) -> int:
+        return self._message.redelivery_count()
+
+    def schema_version(self) -> str:
+        """The version of the producer's schema, one character per byte; empty without a schema."""
+        return self._message.schema_version().decode("latin-1")
+
+    def int_schema_version(self) -> int:
+        """The version of the producer's schema as a number; -1 without a schema."""
+        version = self._message.schema_version()
+        return int.from_bytes(version, "big", signed=True) if version else -1
+
+    def producer_name(self) -> str:
+        return self._message.producer_name()
+
+    def has_null_value(self) -> bool:
+        return self._message.has_null_value()
+
+    def encryption_context(self) -> EncryptionContext | None:
+        """How the message is encrypted; None: it is not."""
+        opened = self._message.decrypted_from()
+        sealed = opened or self._message.encryption()
+        if sealed is None:
+            return None
+        size = self._message.message_id().batch_size() or -1
+        return EncryptionContext(sealed, size, opened is None)
+
+    @staticmethod
+    def _wrap(_message: Message, schema: Schema | None = None) -> PulsarMessage:
+        made = PulsarMessage()
+        made._message = _message
+        made._schema = schema if schema is not None else BytesSchema()
+        return made
+
+
+def outgoing(content: bytes, options: MessageOptions | None) -> PulsarMessage:
+    """Returns a message that is about to be sent, for a router."""
+    metadata = MessageMetadata()
+    if options is not None:
+        options.fill(metadata)
+    return PulsarMessage._wrap(Message("", MessageId(), Entry(None, metadata, content), b"", content, 0))
+
+
+def acknowledged(said: object, *, by_topic: bool) -> Acknowledged:
+    """Returns what a program acknowledges, for magnetar.client.
+
+    :param by_topic: the consumer has several topics, so that the topic of an id matters
+    :raises ValueError: it is neither a message nor an id
+    """
+    if isinstance(said, PulsarMessage):
+        return said._message
+    if isinstance(said, TopicMessageId) and by_topic and said.of_topic():
+        return MessageReference(said.of_topic(), said)
+    if isinstance(said, MessageId | Message):
+        return said
+    raise ValueError(f"a Message or a MessageId is expected, not {type(said).__name__}")
+
+
+class MessageBatch:
+    """Splits the payload of a batch, for programs that read entries from elsewhere."""
+
+    def __init__(self) -> None:
+        self._id = MessageId()
+
+    def with_message_id(self, msg_id: object) -> MessageBatch:
+        """Sets the id of the entry.
+
+        :raises TypeError: it is not an id
+        """
+        if not isinstance(msg_id, MessageId):
+            raise TypeError("unknown message id type")
+        self._id = msg_id
+        return self
+
+    def parse_from(self, data: bytes, size: int) -> list[PulsarMessage]:
+        """Returns the messages of an uncompressed payload.
+
+        :param size: number of messages
+        :raises InvalidMessage: the payload holds fewer
+        """
+        places = split_places(data, size)
+        if places is None:
+            raise InvalidMessage(f"the batch holds fewer than {size} messages")
+        entry = Entry(None, MessageMetadata(), data)
+        ids = (self._id.partition(), self._id.ledger_id(), self._id.entry_id())
+        return [
+            PulsarMessage._wrap(
+                Message("", MessageId(*ids, index, size), entry, data[start:middle], data[middle:end], 0)
+            )
+            for index, (start, middle, end) in enumerate(places)
+        ]

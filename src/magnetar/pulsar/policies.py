@@ -1,0 +1,205 @@
+"""Objects that programs pass to a client: addresses, policies and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from magnetar.client.encryption import key_readers
+from magnetar.pulsar.authentication import PulsarAuthentication
+from magnetar.pulsar.boundary import check_type, check_type_or_none
+from magnetar.pulsar.enums import (
+    BatchLimits,
+    DeadLetterPolicyBuilder,
+    DeadLetterSettings,
+    KeySharing,
+    KeySharingPolicy,
+)
+
+__all__ = [
+    "AutoClusterFailover",
+    "ConsumerBatchReceivePolicy",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerKeySharedPolicy",
+    "PemKeyReader",
+    "ServiceInfo",
+    "ServiceInfoProvider",
+]
+
+
+class ServiceInfo:
+    """The address of a cluster, and how to authenticate there."""
+
+    def __init__(
+        self,
+        service_url: str,
+        authentication: PulsarAuthentication | None = None,
+        tls_trust_certs_file_path: str | None = None,
+    ) -> None:
+        """:raises ValueError: an argument has the wrong type"""
+        self._service_url = check_type(str, service_url, "service_url")
+        self._authentication = check_type_or_none(PulsarAuthentication, authentication, "authentication")
+        self._tls_trust_certs_file_path = check_type_or_none(
+            str, tls_trust_certs_file_path, "tls_trust_certs_file_path"
+        )
+
+    @property
+    def service_url(self) -> str:
+        return self._service_url
+
+    @property
+    def tls_trust_certs_file_path(self) -> str | None:
+        return self._tls_trust_certs_file_path
+
+    @property
+    def use_tls(self) -> bool:
+        return self.service_url.startswith("pulsar+ssl://")
+
+    def __repr__(self) -> str:
+        return (
+            f"ServiceInfo(service_url={self.service_url!r}, use_tls={self.use_tls!r}, "
+            f"tls_trust_certs_file_path={self.tls_trust_certs_file_path!r})"
+        )
+
+
+class ServiceInfoProvider:
+    """Refused by clients: a program's own source of addresses."""
+
+    def initial_service_info(self) -> ServiceInfo:
+        raise NotImplementedError
+
+    def initialize(self, on_service_info_update: Callable[[ServiceInfo], None]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        return None
+
+
+class AutoClusterFailover:
+    """Refused by clients: several clusters, one of which is used at a time."""
+
+    def __init__(
+        self,
+        primary: ServiceInfo,
+        secondary: list[ServiceInfo],
+        check_interval_ms: int = 5000,
+        failover_threshold: int = 1,
+        switch_back_threshold: int = 1,
+    ) -> None:
+        """:raises ValueError: an argument has the wrong type, or a number is not above 0"""
+        self.primary = check_type(ServiceInfo, primary, "primary")
+        self.secondary = list(check_type(list, secondary, "secondary"))
+        self.check_interval_ms = check_type(int, check_interval_ms, "check_interval_ms")
+        self.failover_threshold = check_type(int, failover_threshold, "failover_threshold")
+        self.switch_back_threshold = check_type(int, switch_back_threshold, "switch_back_threshold")
+        if not self.secondary:
+            raise ValueError("Argument secondary is expected to contain at least one ServiceInfo")
+        for index, info in enumerate(self.secondary):
+            check_type(ServiceInfo, info, f"secondary[{index}]")
+        for name in ("check_interval_ms", "failover_threshold", "switch_back_threshold"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"Argument {name} is expected to be greater than 0")
+
+    def __repr__(self) -> str:
+        return (
+            f"AutoClusterFailover(primary={self.primary!r}, secondary={self.secondary!r}, "
+            f"check_interval_ms={self.check_interval_ms!r}, failover_threshold={self.failover_threshold!r}, "
+            f"switch_back_threshold={self.switch_back_threshold!r})"
+        )
+
+
+class ConsumerDeadLetterPolicy:
+    """When a message goes to a dead letter topic, and to which."""
+
+    def __init__(
+        self,
+        max_redeliver_count: int,
+        dead_letter_topic: str | None = None,
+        initial_subscription_name: str | None = None,
+    ) -> None:
+        """:param dead_letter_topic: None: ``<topic>-<subscription>-DLQ``
+
+        :param initial_subscription_name: a subscription that is created with the dead letter topic
+        :raises ValueError: ``max_redeliver_count`` is below 1
+        """
+        if max_redeliver_count is None or max_redeliver_count < 1:
+            raise ValueError("max_redeliver_count must be greater than 0")
+        builder = DeadLetterPolicyBuilder().maxRedeliverCount(max_redeliver_count)
+        if dead_letter_topic is not None:
+            builder.deadLetterTopic(dead_letter_topic)
+        if initial_subscription_name is not None:
+            builder.initialSubscriptionName(initial_subscription_name)
+        self._policy = builder.build()
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self._policy.getDeadLetterTopic()
+
+    @property
+    def max_redeliver_count(self) -> int:
+        return self._policy.getMaxRedeliverCount()
+
+    @property
+    def initial_subscription_name(self) -> str:
+        return self._policy.getInitialSubscriptionName()
+
+    def policy(self) -> DeadLetterSettings:
+        return self._policy
+
+
+class ConsumerBatchReceivePolicy:
+    """When ``batch_receive`` returns; a value of 0 or less is no limit."""
+
+    def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
+        """:raises ValueError: there is no limit"""
+        self._policy = BatchLimits(max_num_message, max_num_bytes, timeout_ms)
+
+    def policy(self) -> BatchLimits:
+        return self._policy
+
+
+class ConsumerKeySharedPolicy:
+    """How a KeyShared subscription assigns keys."""
+
+    def __init__(
+        self,
+        key_shared_mode: KeySharing = KeySharing.AutoSplit,
+        allow_out_of_order_delivery: bool = False,
+        sticky_ranges: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        """:param sticky_ranges: hashes of this consumer, from 0 to 65535, both ends included
+
+        :raises ValueError: there are no ranges for Sticky, or they are out of range
+        """
+        if key_shared_mode == KeySharing.Sticky and sticky_ranges is None:
+            raise ValueError(
+                "When using key_shared_mode = KeySharedMode.Sticky you must also provide sticky_ranges"
+            )
+        self._policy = KeySharingPolicy().set_key_shared_mode(key_shared_mode)
+        self._policy.set_allow_out_of_order_delivery(allow_out_of_order_delivery)
+        if sticky_ranges is not None:
+            self._policy.set_sticky_ranges(sticky_ranges)
+
+    @property
+    def key_shared_mode(self) -> KeySharing:
+        return self._policy.get_key_shared_mode()
+
+    @property
+    def allow_out_of_order_delivery(self) -> bool:
+        return self._policy.is_allow_out_of_order_delivery()
+
+    @property
+    def sticky_ranges(self) -> list[tuple[int, int]]:
+        return self._policy.get_sticky_ranges()
+
+    def policy(self) -> KeySharingPolicy:
+        return self._policy
+
+
+class PemKeyReader(key_readers.CryptoKeyReader):
+    """The keys of encryption, in PEM files."""
+
+    def __init__(self, public_key_path: str, private_key_path: str) -> None:
+        """:raises ValueError: an argument is not a string"""
+        check_type(str, public_key_path, "public_key_path")
+        check_type(str, private_key_path, "private_key_path")
+        super().__init__(public_key_path, private_key_path)

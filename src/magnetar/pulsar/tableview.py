@@ -1,0 +1,77 @@
+"""Table views, as the official client has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magnetar.client import table_view
+from magnetar.pulsar.boundary import Calls
+from magnetar.pulsar.listening import ListenerThread
+from magnetar.pulsar.schema.schema import Schema
+
+KeyListener = Callable[[str, object], object]
+
+
+class KeyTable:
+    """The latest value of each key of a topic, kept up to date; see ``Client.create_table_view``."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        view: table_view.TableView,
+        thread: ListenerThread,
+        topic: str,
+        subscription: str | None,
+        schema: Schema,
+    ) -> None:
+        """:param thread: calls the listeners"""
+        self._calls = calls
+        self._view = view
+        self._thread = thread
+        self._topic = topic
+        self._subscription = subscription
+        self._schema = schema
+
+    def get(self, key: str) -> object:
+        """Returns the value of a key; None: the topic has no message with it."""
+        content = self._view.get(key)
+        return None if content is None else self._schema.decode(content)
+
+    def for_each(self, callback: KeyListener) -> None:
+        """Calls ``callback(key, value)`` for each key that there is now."""
+        for key, content in self._calls.run(self._contents()).items():
+            callback(key, self._schema.decode(content))
+
+    async def _contents(self) -> dict[str, bytes]:
+        return self._view.contents()
+
+    def for_each_and_listen(self, callback: KeyListener) -> None:
+        """Calls ``callback(key, value)`` for each key, and in another thread for each later change."""
+
+        def changed(key: str, content: bytes) -> None:
+            self._thread.call(lambda: callback(key, self._schema.decode(content)))
+
+        for key, content in self._calls.run(self._listen(changed)).items():
+            callback(key, self._schema.decode(content))
+
+    async def _listen(self, changed: table_view.Listener) -> dict[str, bytes]:
+        return self._view.listen(changed)
+
+    def close(self) -> None:
+        """Closes the view. Idempotent."""
+        if not self._calls.closed:
+            self._calls.run(self._view.close())
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __str__(self) -> str:
+        if self._subscription is None:
+            return f"TableView(topic={self._topic})"
+        return f"TableView(topic={self._topic}, subscription={self._subscription})"
+
+    __repr__ = __str__
+
+
+TableView = KeyTable
+"""Its name in the official client."""
