@@ -131,16 +131,35 @@ def is_older(product: Path, sources: list[Path]) -> bool:
 scenarios = pytest.mark.parametrize("scenario", SCENARIOS)
 
 
+AS_PULSAR = """
+import runpy, sys
+import magnetar.pulsar
+magnetar.pulsar.install()
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+PYTHON = {
+    "pulsar": [sys.executable, str(CLIENTS / "python" / "client.py")],
+    "magnetar.pulsar": [sys.executable, "-c", AS_PULSAR, str(CLIENTS / "python" / "client.py")],
+}
+"""The same program with the official package, and with the one that has its interface."""
+
+
 @scenarios
 def test_python(server: Server, scenario: str) -> None:
     pytest.importorskip("pulsar")
-    drive("python", [sys.executable, str(CLIENTS / "python" / "client.py")], server, scenario)
+    drive("python", PYTHON["pulsar"], server, scenario)
 
 
 def test_python_over_a_clean_restart(server: Server) -> None:
     pytest.importorskip("pulsar")
-    command = [sys.executable, str(CLIENTS / "python" / "client.py")]
-    drive("python", command, server, "restart", kill=False)
+    drive("python", PYTHON["pulsar"], server, "restart", kill=False)
+
+
+@pytest.mark.parametrize("scenario", [each for each in SCENARIOS if not each.startswith("sync")])
+def test_python_with_magnetars_package(server: Server, scenario: str) -> None:
+    """Without the scenarios whose time is that of commits."""
+    drive("magnetar", PYTHON["magnetar.pulsar"], server, scenario)
 
 
 @pytest.fixture(scope="session")
