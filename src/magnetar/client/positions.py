@@ -32,6 +32,7 @@ class Positions:
         self._loop = loop
         self._attachment = attachment
         self._durable = options.durable
+        self._compacted = options.is_read_compacted
         self._inclusive = options.start_message_id_inclusive
         self._commands = commands
         self._queue = queue
@@ -91,6 +92,9 @@ class Positions:
         behind = StartPosition(self._start, queue.start.inclusive).is_before(last)
         if behind is not None:
             return behind
+        if self._compacted and self._start == MessageId.earliest:
+            # The mark-delete position is behind messages that are left in the compacted topic only.
+            return True
         return mark is None or last.position > mark
 
     def subscribing(self) -> MessageId | None:
