@@ -460,4 +460,5 @@ class Client:
         try:
             await _run(self._calls, self._core.close())
         finally:
-            self._client.shutdown()
+            if not self._calls.closed:
+                self._client.shutdown()

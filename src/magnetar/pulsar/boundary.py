@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from magnetar.client.exceptions import AlreadyClosed, OperationNotSupported, PulsarException, Result
@@ -74,10 +75,21 @@ class Calls:
         if self.closed:
             work.close()
             raise official(AlreadyClosed("the client is closed"))
-        try:
+        with self.errors():
             return self.thread.run(work)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Gives errors of ``magnetar.client`` the official text; AlreadyClosed if the client was closed in
+        another thread meanwhile."""
+        try:
+            yield
         except PulsarException as error:
             raise official(error) from error
+        except RuntimeError as error:
+            if not self.closed:
+                raise
+            raise official(AlreadyClosed("the client was closed")) from error
 
     async def run_beside(self, work: Coroutine[object, object, T]) -> T:
         """As :meth:`run`, but for a caller in another event loop; raises errors of magnetar.client."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -551,8 +552,19 @@ class Client:
 
     def shutdown(self) -> None:
         """Ends all producers, consumers and readers at once, without telling the broker. Idempotent."""
-        self._threads.end()
-        self._end()
+        if self.calls.closed:
+            return
+        try:
+            self.calls.run(self._drop())
+        finally:
+            self._threads.end()
+            self._end()
+
+    async def _drop(self) -> None:
+        self.core.services.pool.close()
+        # Producers and consumers learn in the next turn of the loop that there is no connection.
+        await asyncio.sleep(0)
+        await self.core.close()
 
     def close(self) -> None:
         """Closes all producers, consumers and readers of the client.
@@ -564,4 +576,5 @@ class Client:
         try:
             self.calls.run(self.core.close())
         finally:
-            self.shutdown()
+            self._threads.end()
+            self._end()

@@ -12,7 +12,6 @@ from magnetar.client.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     InvalidConfiguration,
-    PulsarException,
     Result,
 )
 from magnetar.client.gathered import TopicsConsumer
@@ -29,6 +28,7 @@ from magnetar.pulsar.message import PulsarMessage, TopicMessageId, acknowledged,
 from magnetar.pulsar.schema.schema import Schema
 
 AnyConsumer = AsyncConsumer | PartitionedConsumer | TopicsConsumer
+_NOT_SET = (None, None, None, None, None, False, None, None, None)
 SendCallback = Callable[[Result, TopicMessageId], object]
 
 
@@ -47,6 +47,19 @@ def message_options(
 
     :raises ValueError: an option has the wrong type
     """
+    unchecked = (
+        properties,
+        partition_key,
+        ordering_key,
+        sequence_id,
+        replication_clusters,
+        disable_replication,
+        event_timestamp,
+        deliver_at,
+        deliver_after,
+    )
+    if unchecked == _NOT_SET:
+        return {}
     given = {
         "properties": check_type_or_none(dict, properties, "properties"),
         "partition_key": check_type_or_none(str, partition_key, "partition_key"),
@@ -260,18 +273,14 @@ class Consumer:
         self._check_receives()
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
-        try:
+        with self._calls.errors():
             return PulsarMessage._wrap(self._receiver.receive(timeout_millis), self._schema)
-        except PulsarException as error:
-            raise official(error) from error
 
     def batch_receive(self) -> list[PulsarMessage]:
         """Returns the next messages together, by the consumer's policy; none if none arrives in time."""
         self._check_receives()
-        try:
+        with self._calls.errors():
             messages = self._receiver.batch_receive(self._limits.limits)
-        except PulsarException as error:
-            raise official(error) from error
         return [PulsarMessage._wrap(message, self._schema) for message in messages]
 
     def _meant(self, message: object) -> Acknowledged:
@@ -288,10 +297,8 @@ class Consumer:
         if isinstance(self._consumer, TopicsConsumer):
             self._calls.run(self._consumer.acknowledge(meant))
             return
-        try:
+        with self._calls.errors():
             self._receiver.acknowledge(meant)
-        except PulsarException as error:
-            raise official(error) from error
 
     def acknowledge_cumulative(self, message: PulsarMessage | MessageId | Message) -> None:
         """Acknowledges all messages up to and including one.
@@ -332,17 +339,13 @@ class Consumer:
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Requests redelivery of all unacknowledged messages of this consumer."""
-        try:
+        with self._calls.errors():
             self._receiver.redeliver_unacknowledged_messages()
-        except PulsarException as error:
-            raise official(error) from error
 
     def seek(self, messageid: MessageId | int) -> None:
         """Moves the subscription to a message, or to a publish time in ms since 1970."""
-        try:
+        with self._calls.errors():
             self._receiver.seek(seek_target(messageid))
-        except PulsarException as error:
-            raise official(error) from error
 
     def close(self) -> None:
         """Sends collected acknowledgements, and closes. Idempotent."""
