@@ -19,13 +19,14 @@ from magnetar.client.enums import (
 )
 from magnetar.client.exceptions import CumulativeAcknowledgementNotAllowedError, Result
 from magnetar.client.exceptions import PulsarException as ClientError
-from magnetar.client.gathered import DISCOVERY_SECONDS, TopicsConsumer
+from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.message import Acknowledged, Message
 from magnetar.client.message_id import MessageId
+from magnetar.client.options import PatternOptions
 from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
-from magnetar.pulsar.boundary import Calls, check_type
+from magnetar.pulsar.boundary import Calls, check_type, checked
 from magnetar.pulsar.client import Subscribing, consumer_options, producer_options
 from magnetar.pulsar.faces import AnyConsumer, encoded, message_options
 from magnetar.pulsar.message import MessageRouter, PulsarMessage, TopicMessageId, acknowledged, known
@@ -328,7 +329,7 @@ class Client:
             options["initial_sequence_id"] = initial_sequence_id
         used.attach_client(self._client.versions)
         return Producer(
-            self._calls, await _run(self._calls, self._core.create_producer(topic, **options)), used
+            self._calls, await _run(self._calls, checked(self._core.create_producer)(topic, **options)), used
         )
 
     async def subscribe(
@@ -398,7 +399,7 @@ class Client:
         work = Subscribing(self._core, subscription_name, options)
         if isinstance(topic, str):
             subscribed = (
-                work.to_pattern(topic, regex_subscription_mode, DISCOVERY_SECONDS)
+                work.to_pattern(topic, regex_subscription_mode, PatternOptions.discovery_seconds)
                 if is_pattern_topic
                 else work.to_topic(topic)
             )
@@ -444,7 +445,7 @@ class Client:
         }
         start = check_type(MessageId, start_message_id, "start_message_id")
         used.attach_client(self._client.versions)
-        made = await _run(self._calls, self._core.create_reader(topic, start, **options))
+        made = await _run(self._calls, checked(self._core.create_reader)(topic, start, **options))
         return Reader(self._calls, made, used)
 
     def shutdown(self) -> None:

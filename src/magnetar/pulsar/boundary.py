@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -39,6 +39,11 @@ def check_type_or_none(kind: type[K], value: object, name: str) -> K | None:
     if value is not None and not isinstance(value, kind):
         raise ValueError(f"Argument {name} is expected to be either None or of type '{kind.__name__}'")
     return value
+
+
+def checked(method: Callable[..., T]) -> Callable[..., T]:
+    """Returns a method of the client for options whose types were checked when the program called."""
+    return method
 
 
 def refuse(option: str, reason: str) -> OperationNotSupported:

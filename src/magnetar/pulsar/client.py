@@ -27,7 +27,15 @@ from magnetar.client.outgoing_message import MessageOptions
 from magnetar.client.partitioned import Router
 from magnetar.io.real.loop_thread import Slots
 from magnetar.pulsar.authentication import PulsarAuthentication
-from magnetar.pulsar.boundary import Calls, check_type, check_type_or_none, official, refuse, without_effect
+from magnetar.pulsar.boundary import (
+    Calls,
+    check_type,
+    check_type_or_none,
+    checked,
+    official,
+    refuse,
+    without_effect,
+)
 from magnetar.pulsar.enums import (
     KeySharing,
     SchemaKind,
@@ -139,14 +147,14 @@ class Subscribing:
         self._options = options
 
     async def to_topic(self, topic: str) -> AnyConsumer:
-        return await self._client.subscribe(topic, self._name, **self._options)
+        return await checked(self._client.subscribe)(topic, self._name, **self._options)
 
     async def to_topics(self, topics: Sequence[str]) -> AnyConsumer:
         options = self._shared_queue(len(topics))
-        return await self._client.subscribe_to_topics(topics, self._name, **options)
+        return await checked(self._client.subscribe_to_topics)(topics, self._name, **options)
 
     async def to_pattern(self, pattern: str, mode: RegexSubscriptionMode, seconds: float) -> AnyConsumer:
-        return await self._client.subscribe_to_pattern(
+        return await checked(self._client.subscribe_to_pattern)(
             pattern,
             self._name,
             discovery_seconds=seconds,
@@ -340,7 +348,7 @@ class Client:
             },
         )
         slots = Slots(max_pending_messages) if block_if_queue_full and max_pending_messages > 0 else None
-        made = self.calls.run(self.core.create_producer(check_type(str, topic, "topic"), **options))
+        made = self.calls.run(checked(self.core.create_producer)(check_type(str, topic, "topic"), **options))
         return Producer(self.calls, made, schema, slots)
 
     def subscribe(
@@ -508,7 +516,9 @@ class Client:
             "schema": schema.schema_info().declared(),
         }
         start = check_type(MessageId, start_message_id, "start_message_id")
-        made = self.calls.run(self.core.create_reader(check_type(str, topic, "topic"), start, **options))
+        made = self.calls.run(
+            checked(self.core.create_reader)(check_type(str, topic, "topic"), start, **options)
+        )
         reader = Reader(self.calls, made, schema, self._forget)
         schema.attach_client(self.versions)
         self._consumers.append(reader)
