@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pulsar
 import pyarrow as pa
@@ -158,7 +158,7 @@ FIELDS = [
 ADDED = {"name": "added", "type": ["null", "long"], "default": None}
 
 
-def send(cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: int) -> None:
+def send(cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: int | str) -> None:
     """Sends AVRO records, with the official client."""
     definition = {"type": "record", "name": "Everything", "fields": fields}
     client = pulsar.Client(cluster.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -166,7 +166,7 @@ def send(cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: i
     for number in numbers:
         record = {
             "number": number,
-            "text": None if number % 2 else f"text {number}",
+            "text": None if number in (1, 3) else f"text {number}",
             "colour": "BLUE",
             "tags": ["a", "b"],
             "sizes": {"s": 0.5},
@@ -175,10 +175,22 @@ def send(cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: i
             "at": datetime(2024, 5, 1, 12, tzinfo=UTC),
             "price": Decimal("12.34"),
             "raw": b"\x00\xff",
-            "added": number << 40,
+            "added": 0 if isinstance(number, str) else number << 40,
         }
         producer.send({each["name"]: record[each["name"]] for each in fields}, partition_key=f"k{number}")
     client.close()
+
+
+def allow_all_changes(cluster: Cluster, topic: str) -> None:
+    path = f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/schemaCompatibilityStrategy"
+    request = Request(
+        f"{cluster.http_url}{path}",
+        b'"ALWAYS_COMPATIBLE"',
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    with urlopen(request) as answer:
+        assert answer.status == 204
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -207,3 +219,44 @@ def test_avro_fields_become_columns_also_later_ones(
             assert [sizes if each == "sizes" else row[each] for each in names[2:]] == values
             assert (row["__key"], row["__topic"]) == (f"k{row['number']}".encode(), topic)
             assert row["__publishTime"].utcoffset().total_seconds() == 0
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_messages_that_a_table_cannot_hold_are_put_aside(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, form: str
+) -> None:
+    """A type that changes, and payloads that do not fit the schema; the others become rows."""
+    number, text = FIELDS[0], FIELDS[1]
+    send(cluster, topic, [number], 1, 2)
+    allow_all_changes(cluster, topic)
+    send(cluster, topic, [{"name": "number", "type": "string"}], "three", "four")
+    send(cluster, topic, [number, text], 6)
+    producer = cluster.client.create_producer(topic)
+    producer.send(b"", partition_key="seven", properties={"a": "b"})
+    producer.close()
+    settings = {"topics": [topic], "path": str(tmp_path), "format": form}
+    assert run("table", **settings)[0] == 1
+    code, report = run("table", **settings, on_error="quarantine")
+    assert (code, report["figures"]["rows added"], report["figures"]["rows quarantined"]) == (0, 3, 3), report
+    for found in (libraries(tmp_path, topic, form), duck(reading(report, topic, "DuckDB"))):
+        rows = sorted(found.to_pylist(), key=lambda row: row["number"])
+        assert [(row["number"], row["text"]) for row in rows] == [(1, None), (2, None), (6, "text 6")]
+    for found in (
+        libraries(tmp_path, f"{topic}_quarantine", form),
+        duck(reading(report, f"{topic}, quarantine", "DuckDB")),
+    ):
+        rows = sorted(found.to_pylist(), key=lambda row: row["__publishTime"])
+        assert [(row["payload"], row["schemaVersion"]) for row in rows] == [
+            (b"\x0athree", 1),
+            (b"\x08four", 1),
+            (b"", None),
+        ]
+        assert "'number' was int32 and is now string" in rows[0]["reason"]
+        assert "does not fit the schema" in rows[2]["reason"]
+        assert [row["__key"] for row in rows] == [b"kthree", b"kfour", b"seven"]
+        assert dict(rows[2]["__messageProperties"]) == {"a": "b"}
+        assert {row["__topic"] for row in rows} == {topic}
+    code, report = run("table", **settings, on_error="quarantine")
+    assert (code, report["figures"]["rows added"], report["figures"]["rows quarantined"]) == (0, 0, 0)
+    code, upkeep = run("table-maintain", **settings)
+    assert (code, upkeep["figures"]["tables"]) == (0, 2)

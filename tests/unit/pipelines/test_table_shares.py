@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.spark.ledgers import Range
-from magnetar.spark.pipelines.table_files import shares_of
+from magnetar.spark.pipelines.table_batch import shares_of
 from magnetar.spark.reading.planning import TaskPart
 
 

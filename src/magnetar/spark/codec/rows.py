@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from magnetar.client.message_id import MessageId
 from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.protocol.compression import decompress
-from magnetar.protocol.errors import CompressionError
+from magnetar.protocol.errors import CompressionError, EntryError
 from magnetar.protocol.metadata import metadata_of
 from magnetar.spark.codec.columns import ORIGIN_NAMES, VALUE
 from magnetar.spark.codec.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
@@ -28,6 +29,7 @@ __all__ = [
     "Malformed",
     "OriginColumns",
     "RowSelection",
+    "malformed_row",
     "record_batches",
 ]
 BATCH_ROWS = 8192
@@ -58,6 +60,75 @@ class Malformed:
     """-1: the entry as a whole."""
     reason: str
     data: bytes
+    message_id: bytes = b""
+    """In the serialized form of clients."""
+    key: bytes | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    publish_time: int | None = None
+    """In ms since 1970; None: the entry does not tell it."""
+    schema_version: int | None = None
+    """None: the message has none."""
+
+    @property
+    def position(self) -> str:
+        """``ledger:entry``, and the index in the batch if there is one."""
+        return f"{self.ledger_id}:{self.entry_id}:{self.batch_index}".removesuffix(":-1")
+
+
+def malformed_row(topic: str, rows: RowBuilder, row: int, reason: str, data: bytes) -> Malformed:
+    """Returns the description of a message that was parsed and has a content that cannot be used."""
+    ids = rows.ids
+    serialized = bytes(ids.data[ids.offsets[row] : ids.offsets[row + 1]])
+    found = MessageId.deserialize(serialized)
+    properties = tuple(
+        (_text(rows.names, place), _text(rows.contents, place))
+        for place in range(rows.properties[row], rows.properties[row + 1])
+    )
+    return Malformed(
+        topic,
+        found.ledger_id(),
+        found.entry_id(),
+        found.batch_index(),
+        reason,
+        data,
+        serialized,
+        _value(rows.keys, row),
+        properties,
+        rows.publish_times[row] // 1000,
+        _version(rows.schema_versions[rows.versions[row]]),
+    )
+
+
+def _value(column: Bytes, row: int) -> bytes | None:
+    if not column.valid[row >> 3] >> (row & 7) & 1:
+        return None
+    return bytes(column.data[column.offsets[row] : column.offsets[row + 1]])
+
+
+def _text(column: Bytes, row: int) -> str:
+    return (_value(column, row) or b"").decode("utf-8", "replace")
+
+
+def _version(text: bytes) -> int | None:
+    return int.from_bytes(text, "big", signed=True) if len(text) == 8 else None
+
+
+def _malformed_entry(topic: str, partition: int, part: EntryPart, reason: str) -> Malformed:
+    serialized = MessageId(partition, part.ledger_id, part.entry_id, -1).serialize()
+    whole = Malformed(topic, part.ledger_id, part.entry_id, -1, reason, part.data, serialized)
+    try:
+        metadata = metadata_of(part.data, 0, len(part.data))
+    except EntryError:
+        return whole
+    # The messages of a batch have keys and properties of their own, in the part that cannot be read.
+    is_key = metadata.HasField("partition_key") and not metadata.partition_key_b64_encoded
+    return replace(
+        whole,
+        key=metadata.partition_key.encode() if is_key else None,
+        properties=tuple((each.key, each.value) for each in metadata.properties),
+        publish_time=metadata.publish_time,
+        schema_version=_version(metadata.schema_version),
+    )
 
 
 @dataclass(frozen=True)
@@ -114,7 +185,7 @@ def record_batches(
             reason = str(error)
         origins.add(part.data, rows.count - before)
         if reason:
-            malformed(Malformed(topic, part.ledger_id, part.entry_id, -1, reason, part.data))
+            malformed(_malformed_entry(topic, partition, part, reason))
         if rows.count >= BATCH_ROWS or rows.values.end >= BATCH_BYTES:
             yield _batch(topic, rows, arrow, content, malformed, origins)
             # Slightly larger than the last one, so that it need not grow.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +43,7 @@ __all__ = [
     "columns_of",
     "definition_of",
     "definition_of_all_versions",
+    "definition_of_fitting_versions",
     "shared_definition",
 ]
 
@@ -81,6 +82,8 @@ class Definition:
     """For KEY_VALUE: whether the key is that of the message, and not part of the content."""
     newest: str = ""
     """The definition of messages without a version, if ``text`` has fields of several; empty: ``text``."""
+    refused: tuple[tuple[int, str], ...] = ()
+    """Versions whose messages count as malformed, with the reasons."""
 
 
 NOTHING = Definition("BYTES")
@@ -123,6 +126,65 @@ def definition_of_all_versions(
     if record == json.loads(newest.text):
         return newest
     return replace(newest, text=text, newest=newest.text)
+
+
+def definition_of_fitting_versions(
+    admin: AdminClient,
+    topic: str,
+    known: MutableMapping[int, Definition],
+    refusal: Callable[[StructType], str],
+) -> Definition:
+    """As :func:`definition_of_all_versions`, of those versions alone whose columns can be used.
+
+    :param refusal: called with the columns of each version, from the oldest one, if the versions before it do
+        not suffice to refuse it; returns why they cannot be used, or an empty text
+    :raises SparkSourceError: no version can be used
+    """
+    base = str(TopicName.parse(topic).base)
+    try:
+        newest = int(admin.schema(base)["version"])
+    except NotFound:
+        return NOTHING
+    accepted: list[Definition] = []
+    refused: list[tuple[int, str]] = []
+    for version in range(newest + 1):
+        if version not in known:
+            try:
+                known[version] = definition_of(admin, topic, version)
+            except NotFound:
+                # Deleted, so no message has it.
+                continue
+        definition = known[version]
+        reason = _other_form(accepted, definition) or _unusable(definition, refusal)
+        if reason:
+            refused.append((version, f"the table cannot have its schema version {version}: {reason}"))
+        else:
+            accepted.append(definition)
+    if not accepted:
+        raise SparkSourceError(refused[-1][1] if refused else f"{topic} has no schema")
+    last = accepted.pop()
+    if last.kind not in RECORDS:
+        return replace(last, refused=tuple(refused))
+    record = json.loads(last.text)
+    for each in reversed(accepted):
+        _add_fields(record, json.loads(each.text))
+    if record != json.loads(last.text):
+        last = replace(last, text=json.dumps(record), newest=last.text)
+    return replace(last, refused=tuple(refused))
+
+
+def _other_form(accepted: Sequence[Definition], definition: Definition) -> str:
+    before = accepted[-1] if accepted else definition
+    if (before.kind, before.separated) == (definition.kind, definition.separated):
+        return ""
+    return f"the schema was {before.kind} and is now {definition.kind}"
+
+
+def _unusable(definition: Definition, refusal: Callable[[StructType], str]) -> str:
+    try:
+        return refusal(columns_of(definition))
+    except SparkSourceError as error:
+        return str(error)
 
 
 def _add_fields(record: object, earlier: object) -> None:

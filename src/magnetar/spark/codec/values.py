@@ -15,14 +15,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from magnetar.admin_client import AdminClient, NotFound
-from magnetar.client.message_id import MessageId
 from magnetar.protocol.key_values import join, split
 from magnetar.spark.codec.avro_types import plain
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.codec.decoders import BAD_VALUES, Decoder, decoder_of
 from magnetar.spark.codec.hot_avro import KINDS, Column, FlatReader
 from magnetar.spark.codec.hot_rows import Bytes, RowBuilder
-from magnetar.spark.codec.rows import Malformed
+from magnetar.spark.codec.rows import Malformed, malformed_row
 from magnetar.spark.codec.schemas import KEY, RECORDS, Definition, columns_of, definition_of
 
 __all__ = [
@@ -52,6 +51,7 @@ class ColumnBuilder:
         schema = to_arrow_schema(StructType(columns_of(wanted).fields), timezone="UTC")
         self._types: dict[str, object] = {each.name: each.type for each in schema}
         self._decoders: dict[bytes, Decoder | str] = {}
+        self._refused = {struct.pack(">q", version): reason for version, reason in wanted.refused}
         self._wholes: dict[bytes, Whole | None] = {}
 
     def columns(
@@ -81,7 +81,7 @@ class ColumnBuilder:
                 bad[row] = f"the content does not fit the schema: {error}"
         columns = self._arrays(found, bad)
         for row, reason in sorted(bad.items()):
-            malformed(_told(topic, rows, row, reason, raw[row] or b""))
+            malformed(malformed_row(topic, rows, row, reason, raw[row] or b""))
         return columns, [row not in bad for row in range(len(raw))] if bad else None
 
     def _whole(self, values: pa.Array, rows: RowBuilder) -> dict[str, pa.Array] | None:
@@ -94,6 +94,8 @@ class ColumnBuilder:
         if len(versions) != 1:
             return None
         version = rows.schema_versions[versions[0].as_py()]
+        if version in self._refused:
+            return None
         if version not in self._wholes:
             written = self._written(version)
             types = {name: kind for name, kind in self._types.items() if not name.startswith("__")}
@@ -136,6 +138,8 @@ class ColumnBuilder:
         return known
 
     def _made(self, version: bytes) -> Decoder | str:
+        if version in self._refused:
+            return self._refused[version]
         wanted, written = self._wanted, self._written(version)
         if written is None:
             return f"the topic has no schema version {struct.unpack('>q', version)[0]}"
@@ -168,12 +172,6 @@ def _pair(written: Definition, wanted: Definition) -> Decoder:
         return {KEY: parts[0], VALUE: parts[1]}
 
     return decode
-
-
-def _told(topic: str, rows: RowBuilder, row: int, reason: str, data: bytes) -> Malformed:
-    ids = rows.ids
-    found = MessageId.deserialize(bytes(ids.data[ids.offsets[row] : ids.offsets[row + 1]]))
-    return Malformed(topic, found.ledger_id(), found.entry_id(), found.batch_index(), reason, data)
 
 
 def whole_of(written: Definition, wanted: Definition, types: dict[str, pa.DataType]) -> Whole | None:

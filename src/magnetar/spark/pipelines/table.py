@@ -2,202 +2,69 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from importlib import import_module
-from pathlib import Path
-from typing import Literal
+from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from magnetar.admin_client import AdminError, NotFound
-from magnetar.build_info import install_extra
 from magnetar.http.metrics.exposition import family, labels_text
-from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 from magnetar.spark.codec.columns import BYTES
-from magnetar.spark.codec.schemas import NOTHING, Definition, columns_of, definition_of_all_versions
+from magnetar.spark.codec.schemas import (
+    NOTHING,
+    Definition,
+    columns_of,
+    definition_of_all_versions,
+    definition_of_fitting_versions,
+)
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import SparkSourceError
 from magnetar.spark.options import QueryOptions
-from magnetar.spark.pipelines.configuration import Location, PipelineError, init_value
+from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.report import Table
+from magnetar.spark.pipelines.table_batch import BatchPlan, shares_of, write_batch
+from magnetar.spark.pipelines.table_columns import ColumnError
 from magnetar.spark.pipelines.table_commits import (
     BatchTaken,
-    OpenTable,
     TableError,
     TableIdentity,
+    TableMarker,
     TableState,
     commit_once,
 )
-from magnetar.spark.pipelines.table_files import (
-    ACCESS_OPTIONS,
-    S3,
-    BatchPlan,
-    TableFolder,
-    shares_of,
-    write_batch,
-)
 from magnetar.spark.pipelines.table_metrics import serving
-from magnetar.spark.pipelines.table_partitions import parse_partitions
-from magnetar.spark.pipelines.table_upkeep import TableUpkeep, maintain
+from magnetar.spark.pipelines.table_quarantine import PlannedBatch, QuarantineTable
+from magnetar.spark.pipelines.table_section import (
+    TableConfig,
+    TablesSection,
+    check_library,
+    folder_of,
+    is_namespace,
+    opened,
+)
+from magnetar.spark.pipelines.table_upkeep import TableUpkeep
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.positions import Offset
 from magnetar.spark.reading.planning import TaskPart, parts_of
 from magnetar.spark.reading.streaming import StreamReader
 
-_CATALOG_FILE = "catalog.db"
-_LEAST_ORPHAN_DAYS = 0.05
-"""A file is younger while its commit may be under way."""
 log = logging.getLogger(__name__)
 _PARTITION = re.compile(r"-partition-\d+$")
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_SECONDS = {"s": 1, "min": 60, "h": 3600}
 _FEWEST_ENTRIES = 50
 """A file of fewer entries would cost readers more than a task saves."""
 
 
-@dataclass(frozen=True)
-class TablesSection:
-    """Which tables, and where they are."""
-
-    topics: tuple[str, ...] = field(metadata=init_value(["persistent://public/default/orders"]))
-    """Topics, and namespaces such as public/default; a topic with its partitions is one table."""
-    path: Location = field(metadata=init_value("tables"))
-    """The folder of the tables, or s3://BUCKET/PATH. A table lies at TENANT/NAMESPACE/TOPIC in it."""
-    pattern: str = ""
-    """A regular expression for full names of topics: persistent://public/default/orders-.*; empty: none."""
-    format: Literal["delta", "iceberg"] = "delta"
-    catalog: Location | None = None
-    """The SQLite file that is the catalog of Iceberg tables; empty: catalog.db in path."""
-    storage: dict[str, str] = field(default_factory=dict)
-    """Access to s3://: endpoint, region, access_key_id, secret_access_key and session_token.
-    Without them, the variables of the environment count (AWS_ACCESS_KEY_ID and others)."""
-    file_mb: int = 128
-    """Upkeep merges smaller files of a partition up to this size; 0: never."""
-    keep_days: float = 7.0
-    """Upkeep lets states of a table be read that are not older than this."""
-    orphan_days: float = 3.0
-    """Upkeep deletes files that no such state names, if they are older than this; at least 0.05."""
-
-    def __post_init__(self) -> None:
-        if not self.topics and not self.pattern:
-            raise ValueError("one of topics and pattern is required")
-        try:
-            re.compile(self.pattern)
-        except re.error as error:
-            raise ValueError(f"pattern is not a regular expression: {error}") from error
-        for each in self.topics:
-            _check_name(each)
-        self._check_storage()
-        if self.file_mb < 0 or self.keep_days < 0 or self.orphan_days < _LEAST_ORPHAN_DAYS:
-            raise ValueError(
-                f"file_mb and keep_days must not be negative, and orphan_days at least {_LEAST_ORPHAN_DAYS}, "
-                f"not {self.file_mb}, {self.keep_days} and {self.orphan_days}"
-            )
-
-    def _check_storage(self) -> None:
-        unknown = sorted(set(self.storage) - set(ACCESS_OPTIONS))
-        if unknown:
-            raise ValueError(f"storage has no option {unknown[0]!r}; use {', '.join(ACCESS_OPTIONS)}")
-        if self.storage and not self.path.startswith(S3):
-            raise ValueError(f"storage is for tables at s3://, not for path {self.path}")
-        if self.catalog and self.catalog.startswith(S3):
-            raise ValueError(f"catalog must be a file that the driver can access, not {self.catalog}")
-        if self.catalog and self.format != "iceberg":
-            raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
-        if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
-            raise ValueError("catalog is required for Iceberg tables at s3://, because it is a file")
-
-    @property
-    def catalog_file(self) -> str:
-        """The file of the catalog of Iceberg tables."""
-        return self.catalog or f"{self.path}/{_CATALOG_FILE}"
-
-    @property
-    def may_have_tables(self) -> bool:
-        """Whether looking for tables creates nothing."""
-        return self.format == "delta" or Path(self.catalog_file).exists()
-
-    def keep_up(self, spark: SparkSession, table: OpenTable) -> TableUpkeep:
-        """Maintains a table as this section says.
-
-        :raises TableError: the table cannot be used
-        """
-        keep, orphans = timedelta(days=self.keep_days), timedelta(days=self.orphan_days)
-        return maintain(spark, table, self.file_mb << 20, keep, orphans)
-
-
-@dataclass(frozen=True)
-class TableConfig(TablesSection):
-    mode: Literal["append"] = "append"
-    """append: each message is a row."""
-    partition_by: tuple[str, ...] = ()
-    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key) or the name of a column."""
-    trigger: str = ""
-    """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
-    maintain_every: int = 0
-    """After this many batches of a table, its upkeep runs, as by table-maintain; 0: never."""
-    metrics_port: int = 0
-    """The port on which the driver answers GET /metrics while the pipeline runs; 0: none."""
-    max_rows_per_batch: int = 1_000_000
-    """The most messages that are committed together."""
-    options: dict[str, str] = field(default_factory=dict)
-    """Additional options of ``format("pulsar")``."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.metrics_port < 1 << 16:
-            raise ValueError(f"metrics_port must be 0 to 65535, not {self.metrics_port}")
-        if self.max_rows_per_batch < 1 or self.maintain_every < 0:
-            raise ValueError(
-                "max_rows_per_batch must be at least 1 and maintain_every at least 0, not "
-                f"{self.max_rows_per_batch} and {self.maintain_every}"
-            )
-        _ = self.pause_seconds, self.partitions
-
-    @property
-    def partitions(self) -> str:
-        """The normal form of ``partition_by``."""
-        return "; ".join(str(each) for each in parse_partitions(self.partition_by)) or "none"
-
-    @property
-    def pause_seconds(self) -> float:
-        """The value of ``trigger`` in seconds; 0: one round."""
-        if not self.trigger:
-            return 0.0
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)", self.trigger)
-        if found is None or not float(found[1]):
-            raise ValueError(f'trigger must be a time such as "30 s", "5 min" or "1 h", not {self.trigger!r}')
-        return float(found[1]) * _SECONDS[found[2]]
-
-
 CONFIG = TableConfig
 NEEDS_SPARK = True
-
-
-def _is_namespace(name: str) -> bool:
-    return "://" not in name and name.count("/") == 1
-
-
-def _check_name(name: str) -> None:
-    """:raises ValueError: it is not the name of a topic or a namespace"""
-    if _is_namespace(name):
-        return
-    try:
-        topic = TopicName.parse(name)
-    except InvalidName as error:
-        raise ValueError(f"topics: {error}") from error
-    if topic.domain.value != "persistent":
-        raise ValueError(f"topics: {name!r} is not persistent: its messages are not stored")
 
 
 def check(work: Work) -> None:
@@ -205,7 +72,7 @@ def check(work: Work) -> None:
     config: TablesSection = work.config
     check_library(config)
     for each in config.topics:
-        if _is_namespace(each):
+        if is_namespace(each):
             work.check_namespace(each)
         else:
             work.check_cluster(each)
@@ -261,6 +128,7 @@ def _metrics(tables: Sequence[TopicTable]) -> Iterator[str]:
         ("magnetar_table_rows_total", "counter", lambda table: table.rows),
         ("magnetar_table_files_total", "counter", lambda table: table.files),
         ("magnetar_table_bytes_total", "counter", lambda table: table.bytes),
+        ("magnetar_table_quarantined_rows_total", "counter", lambda table: table.quarantined),
         ("magnetar_table_batches_total", "counter", lambda table: table.batches),
         ("magnetar_table_lag_entries", "gauge", lambda table: table.lag),
     )
@@ -274,9 +142,9 @@ def topics_of(work: Work) -> list[str]:
     :raises PipelineError: a namespace cannot be listed
     """
     config: TablesSection = work.config
-    found = {str(TopicName.parse(each)) for each in config.topics if not _is_namespace(each)}
+    found = {str(TopicName.parse(each)) for each in config.topics if not is_namespace(each)}
     for each in config.topics:
-        if _is_namespace(each):
+        if is_namespace(each):
             found.update(_listed(work, each))
     if config.pattern:
         parts = re.match(r"(?:persistent://)?([^/]+)/([^/]+)/", config.pattern)
@@ -303,19 +171,6 @@ def _listed(work: Work, namespace: str) -> Iterator[str]:
             yield name
 
 
-def place_of(topic: str) -> tuple[str, ...]:
-    """Returns tenant, namespace and topic as names of folders and tables."""
-    name = TopicName.parse(topic)
-    return tuple(_plain(each) for each in (name.tenant, name.namespace, name.local))
-
-
-def _plain(name: str) -> str:
-    if _PLAIN.fullmatch(name):
-        return name
-    # Different names stay different.
-    return f"{re.sub('[^A-Za-z0-9_-]', '_', name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
 class TopicTable:
     """A topic and its table."""
 
@@ -329,6 +184,9 @@ class TopicTable:
         self.bytes = 0
         self.batches = 0
         self.upkeep = TableUpkeep()
+        self.quarantine: QuarantineTable | None = None
+        if config.on_error == "quarantine":
+            self.quarantine = QuarantineTable(opened(config, topic, is_quarantine=True))
         self.lag = 0
         """Entries that the table does not have yet."""
         self._config = config
@@ -345,6 +203,11 @@ class TopicTable:
         self._moved = ""
         """The positions to which this run has moved the subscription."""
 
+    @property
+    def quarantined(self) -> int:
+        """Messages that this run has put into the quarantine table."""
+        return 0 if self.quarantine is None else self.quarantine.rows
+
     def add_all(self, spark: SparkSession) -> None:
         """Adds the messages that the topic has now, in batches.
 
@@ -353,6 +216,8 @@ class TopicTable:
         """
         state = self.table.find() or self._created()
         self._check(state.identity)
+        if self.quarantine is not None:
+            self.quarantine.prepare(state.identity)
         options = QueryOptions.parse({**self._given, "predefinedSubscription": state.identity.subscription})
         reader = StreamReader(options, BYTES)
         try:
@@ -372,7 +237,7 @@ class TopicTable:
         identity = TableIdentity(
             query, self.topic, f"table-{query}", self._config.mode, self._config.partitions
         )
-        definition = self._definition(QueryOptions.parse(self._given))
+        definition = self._definition(QueryOptions.parse(self._given), pa.schema([]))
         columns = to_arrow_schema(columns_of(definition), timezone="UTC")
         for each in identity.partitions:
             try:
@@ -382,12 +247,26 @@ class TopicTable:
         self.table.create(identity, columns)
         return self.table.load()
 
-    def _definition(self, options: QueryOptions) -> Definition:
-        """Returns the schema of the messages: messages of all versions have their fields in it."""
+    def _definition(self, options: QueryOptions, columns: pa.Schema) -> Definition:
+        """Returns the schema of the messages: messages of all versions have their fields in it.
+
+        :param columns: those of the table, which decide what versions fit if there is a quarantine table
+        """
         if options.value_format == "bytes":
             return NOTHING
+
+        def refusal(wanted: StructType) -> str:
+            nonlocal columns
+            try:
+                columns = self.table.merged(columns, to_arrow_schema(wanted, timezone="UTC"))
+            except ColumnError as error:
+                return str(error)
+            return ""
+
         with Connection(options) as connection:
-            return definition_of_all_versions(connection.admin, self.topic, self._versions)
+            if self.quarantine is None:
+                return definition_of_all_versions(connection.admin, self.topic, self._versions)
+            return definition_of_fitting_versions(connection.admin, self.topic, self._versions, refusal)
 
     def _check(self, identity: TableIdentity) -> None:
         """:raises TableError: the table is for something else"""
@@ -407,13 +286,18 @@ class TopicTable:
             # The last run may have ended between its commit and this.
             reader.commit(Offset.from_json(marker.positions).to_json())
             self._moved = marker.positions
+        try:
+            planned = None if self.quarantine is None else self.quarantine.planned(marker)
+        except TableError:
+            if self.table.load().marker == marker:
+                raise
+            return True
         start = Offset.from_json(marker.positions).to_json() if marker.positions else reader.initialOffset()
-        end = reader.latestOffset(start, reader.getDefaultReadLimit())
-        if end == start:
+        batch = planned or self._planned(reader, options, start, marker)
+        if batch is None:
             return False
-        # The batch has been planned: the schemas of its messages are registered by now.
-        definition = self._definition(options)
-        columns = columns_of(definition)
+        end = dict(batch.end)
+        columns = columns_of(batch.definition)
         self.table.widen(to_arrow_schema(columns, timezone="UTC"))
         parts = [each for each in reader.partitions(start, end) if isinstance(each, TaskPart)]
         tasks = tasks_of(spark)
@@ -422,15 +306,20 @@ class TopicTable:
         plan = BatchPlan(
             options,
             columns,
-            definition,
+            batch.definition,
             shares,
             widened.schema,
             self.table.folder,
             marker.query,
             widened.identity.partitions,
+            None if self.quarantine is None else self.quarantine.target,
         )
         files = write_batch(spark, plan)
         try:
+            if self.quarantine is not None and plan.quarantine is not None:
+                files, aside = self.quarantine.split(files, plan.quarantine)
+                if planned is None:
+                    self.quarantine.add(batch, marker, aside)
             committed = commit_once(self.table, marker, _compact(Offset.from_json(end)), files)
         except BatchTaken as taken:
             log.warning("%s: another driver has added %s", self.topic, taken)
@@ -444,8 +333,21 @@ class TopicTable:
         self._look(reader)
         if self._config.maintain_every and self.batches % self._config.maintain_every == 0:
             self.upkeep += self._config.keep_up(spark, self.table)
+            if self.quarantine is not None:
+                self.upkeep += self._config.keep_up(spark, self.quarantine.table)
         self._progress.update(self.rows)
         return True
+
+    def _planned(
+        self, reader: StreamReader, options: QueryOptions, start: dict[str, object], marker: TableMarker
+    ) -> PlannedBatch | None:
+        """Plans the next batch; returns None if there is nothing to add."""
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        if end == start:
+            return None
+        # The positions are known: the schemas of these messages are registered by now.
+        has = self.table.load().columns if self.quarantine is not None else pa.schema([])
+        return PlannedBatch(marker.commit, end, self._definition(options, has))
 
 
 def _cut(parts: Sequence[TaskPart], tasks: int) -> list[TaskPart]:
@@ -469,36 +371,6 @@ def tasks_of(spark: SparkSession) -> int:
     return max(1, int(str(spark.conf.get("spark.default.parallelism", "8"))))
 
 
-def check_library(config: TablesSection) -> None:
-    """Checks that the library of the format is installed.
-
-    :raises PipelineError: the library of the format is missing
-    """
-    try:
-        import_module(f"magnetar.spark.pipelines.table_{config.format}")
-    except ImportError as error:
-        raise PipelineError(
-            f"format = {config.format!r} needs a library ({error}): {install_extra('lake')}"
-        ) from error
-
-
-def folder_of(config: TablesSection, topic: str) -> TableFolder:
-    """Returns the folder of a topic's table."""
-    return TableFolder("/".join((config.path, *place_of(topic))), config.storage)
-
-
-def opened(config: TablesSection, topic: str) -> OpenTable:
-    """Returns the table of a topic, whether it exists or not; creates the catalog of Iceberg tables."""
-    folder = folder_of(config, topic)
-    if config.format == "delta":
-        from magnetar.spark.pipelines.table_delta import DeltaFormat
-
-        return DeltaFormat(folder)
-    from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
-
-    return IcebergFormat(catalog_in(config.catalog_file, folder.iceberg_options()), place_of(topic), folder)
-
-
 def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
     """Writes the figures so far."""
     added = list(tables.values())
@@ -506,6 +378,7 @@ def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
         {
             "tables": len(added),
             "rows added": sum(each.rows for each in added),
+            "rows quarantined": sum(each.quarantined for each in added),
             "files added": sum(each.files for each in added),
             "bytes added": sum(each.bytes for each in added),
             "batches": sum(each.batches for each in added),
@@ -515,10 +388,27 @@ def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
             "orphans removed": sum(each.upkeep.removed for each in added),
         }
     )
-    lines = [(each.topic, str(each.table), each.rows, each.files, each.bytes, each.lag) for each in added]
-    names = ("topic", "table", "rows added", "files added", "bytes added", "lag in entries")
+    lines = [
+        (each.topic, str(each.table), each.rows, each.quarantined, each.files, each.bytes, each.lag)
+        for each in added
+    ]
+    names = (
+        "topic",
+        "table",
+        "rows added",
+        "rows quarantined",
+        "files added",
+        "bytes added",
+        "lag in entries",
+    )
     reading = [
         (each.topic, program, line) for each in added for program, line in each.table.reading().items()
+    ]
+    reading += [
+        (f"{each.topic}, quarantine", program, line)
+        for each in added
+        if each.quarantine is not None
+        for program, line in each.quarantine.table.reading().items()
     ]
     work.report.tables[:] = [
         Table("Tables", names, lines),

@@ -174,6 +174,11 @@ class TableState(ABC):
     def schema(self) -> pa.Schema:
         """The columns of new files."""
 
+    @property
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """All columns, as :meth:`OpenTable.merged` compares them."""
+
     @abstractmethod
     def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
         """Adds files together with the marker, unless the table has changed since it was loaded.
@@ -228,6 +233,13 @@ class OpenTable(ABC):
         """Creates the table without rows; does nothing if another driver has just done so."""
 
     @abstractmethod
+    def merged(self, has: pa.Schema, columns: pa.Schema) -> pa.Schema:
+        """Returns the columns of a table that has ``has`` after a change to ``columns``.
+
+        :raises ColumnError: the format cannot express the change; the text names the field
+        """
+
+    @abstractmethod
     def widen(self, columns: pa.Schema) -> None:
         """Adds the columns that the table lacks.
 
@@ -253,7 +265,8 @@ def cannot_follow(table: OpenTable, error: Exception, form: str) -> TableError:
     :param form: the name of the format
     """
     return TableError(
-        f"{table}: {error}, which {form} cannot express; write the topic to a table at another path"
+        f"{table}: {error}, which {form} cannot express; write the topic to a table at another path, or "
+        'put such messages aside with on_error = "quarantine"'
     )
 
 
@@ -263,15 +276,22 @@ def is_same_batch(found: TableMarker, before: TableMarker) -> bool:
 
 
 def commit_once(
-    table: OpenTable, before: TableMarker, positions: str, files: Sequence[WrittenFile]
+    table: OpenTable,
+    before: TableMarker,
+    positions: str,
+    files: Sequence[WrittenFile],
+    *,
+    batch: int | None = None,
 ) -> TableMarker:
     """Adds the files of the batch after ``before``; returns the new marker.
 
     :param positions: see :attr:`TableMarker.positions`
+    :param batch: the number of the batch, higher than that of ``before``; None: the next one
     :raises BatchTaken: another driver has committed this batch, or later ones; the files belong to no table
     :raises TableError: the table is gone, was rolled back, or the outcome stayed unknown
     """
-    wanted = TableMarker(before.query, before.batch + 1, positions, uuid.uuid4().hex)
+    number = before.batch + 1 if batch is None else batch
+    wanted = TableMarker(before.query, number, positions, uuid.uuid4().hex)
     reason = ""
     for attempt in range(_ATTEMPTS + 1):
         try:

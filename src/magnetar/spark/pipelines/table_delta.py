@@ -63,7 +63,7 @@ class DeltaFormat(OpenTable):
         for each in partitions:
             if each.transform != "identity":
                 columns = columns.append(pa.field(each.name, each.delta_type(columns)))
-        _check_names(columns, self.folder)
+        self._check_names(columns)
         configuration = {**identity.properties(), "delta.enableExpiredLogCleanup": "false"}
         try:
             DeltaTable.create(
@@ -79,6 +79,11 @@ class DeltaFormat(OpenTable):
             if self.find() is None:
                 raise
 
+    def merged(self, has: pa.Schema, columns: pa.Schema) -> pa.Schema:
+        merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(columns)), ())
+        _check_names(merged)
+        return merged
+
     def widen(self, columns: pa.Schema) -> None:
         table = DeltaTable(str(self.folder), storage_options=self.folder.delta_options())
         has = _columns_of(table.schema())
@@ -86,12 +91,19 @@ class DeltaFormat(OpenTable):
             merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(columns)), ())
         except ColumnError as error:
             raise cannot_follow(self, error, "Delta") from error
-        _check_names(merged, self.folder)
+        self._check_names(merged)
         changed = [
             each for each in merged if has.get_field_index(each.name) < 0 or each != has.field(each.name)
         ]
         if changed:
             table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(changed)).fields))
+
+    def _check_names(self, columns: pa.Schema) -> None:
+        """:raises TableError: two columns have the same name; Delta ignores case"""
+        try:
+            _check_names(columns)
+        except ColumnError as error:
+            raise TableError(f"{self}: {error}") from error
 
     def expire(self, before: datetime) -> int:
         # Versions are kept by their files; the log is kept for ever.
@@ -133,6 +145,10 @@ class DeltaState(TableState):
         by_partition = {each.name for each in self.identity.partitions}
         columns = _columns_of(self.table.schema())
         return pa.schema([each for each in columns if each.name not in by_partition])
+
+    @property
+    def columns(self) -> pa.Schema:
+        return _columns_of(self.table.schema())
 
     @property
     def marker(self) -> TableMarker:
@@ -251,13 +267,13 @@ def _columns_of(schema: DeltaSchema) -> pa.Schema:
     return pa.schema(schema.to_arrow())
 
 
-def _check_names(columns: pa.Schema, folder: TableFolder) -> None:
-    """:raises TableError: two columns have the same name; Delta ignores case"""
+def _check_names(columns: pa.Schema) -> None:
+    """:raises ColumnError: two columns have the same name; Delta ignores case"""
     names: dict[str, str] = {}
     for name in columns.names:
         other = names.setdefault(name.lower(), name)
         if other != name:
-            raise TableError(f"{folder}: Delta cannot have the fields {other!r} and {name!r} in one table")
+            raise ColumnError(f"Delta cannot have the fields {other!r} and {name!r} in one table")
 
 
 def statistics_of(metadata: pq.FileMetaData) -> dict[str, object]:

@@ -1,7 +1,4 @@
-"""Writes a batch of a topic as Parquet files of a table: each task of Spark reads parts of the topic.
-
-Descriptions of the files return to the driver, never rows.
-"""
+"""Writes Parquet files of a table in tasks of Spark; their descriptions return to the driver, never rows."""
 
 from __future__ import annotations
 
@@ -17,28 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
-from magnetar.spark.codec.rows import RowSelection
-from magnetar.spark.codec.schemas import Definition
 from magnetar.spark.durable import sync
-from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.table_columns import conformed
 from magnetar.spark.pipelines.table_partitions import PartitionColumn, PartitionValue, split_by_partition
-from magnetar.spark.reading.batch import read_part
-from magnetar.spark.reading.planning import TaskPart
 
 __all__ = [
     "ACCESS_OPTIONS",
     "S3",
-    "BatchPlan",
     "TableFileWriter",
     "TableFolder",
     "WrittenFile",
     "prefix_of",
     "run_tasks",
-    "shares_of",
-    "write_batch",
     "write_files",
 ]
 
@@ -218,64 +206,6 @@ class TableFileWriter:
         table = pa.Table.from_batches(self._held, self._schema)
         self._held, self.held_bytes = [], 0
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """What the tasks of a batch read, and where they write it; it is sent to them."""
-
-    options: QueryOptions
-    columns: StructType
-    """The columns to read."""
-    definition: Definition
-    """The schema of the messages."""
-    shares: tuple[tuple[TaskPart, ...], ...]
-    """The parts of each task."""
-    schema: pa.Schema
-    """The columns of files."""
-    folder: TableFolder
-    query: str
-    partitions: tuple[PartitionColumn, ...] = ()
-
-    def rows_of(self, share: int) -> Iterator[pa.RecordBatch]:
-        """Yields the messages of a task."""
-        for part in self.shares[share]:
-            yield from read_part(self.options, self.columns, self.definition, RowSelection(), part)
-
-
-def shares_of(parts: Sequence[TaskPart], tasks: int) -> tuple[tuple[TaskPart, ...], ...]:
-    """Distributes parts to at most ``tasks`` tasks, which get about the same number of entries."""
-    sizes = [0] * max(1, min(tasks, len(parts)))
-    shares: list[list[TaskPart]] = [[] for _ in sizes]
-    for part in sorted(parts, key=_entries, reverse=True):
-        least = sizes.index(min(sizes))
-        shares[least].append(part)
-        sizes[least] += _entries(part)
-    return tuple(tuple(sorted(share, key=_place)) for share in shares if share)
-
-
-def _place(part: TaskPart) -> tuple[str, int, int, int]:
-    first = part.ranges[0]
-    return part.topic, first.ledger, first.first, first.first_index
-
-
-def _entries(part: TaskPart) -> int:
-    return sum(each.entries for each in part.ranges)
-
-
-def write_batch(spark: SparkSession, plan: BatchPlan) -> list[WrittenFile]:
-    """Writes the files of a batch; returns their descriptions.
-
-    A task that runs again writes another file; the first one then belongs to no table.
-
-    :raises PySparkException: a task failed
-    """
-
-    return run_tasks(
-        spark,
-        len(plan.shares),
-        lambda share: write_files(plan.rows_of(share), plan.folder, plan.schema, plan.query, plan.partitions),
-    )
 
 
 def run_tasks(spark: SparkSession, count: int, task: Callable[[int], list[WrittenFile]]) -> list[WrittenFile]:

@@ -101,11 +101,14 @@ class IcebergFormat(OpenTable):
         except TableAlreadyExistsError:
             return
 
+    def merged(self, has: pa.Schema, columns: pa.Schema) -> pa.Schema:
+        return merged_columns(has, _writable(columns), _PROMOTIONS)
+
     def widen(self, columns: pa.Schema) -> None:
         table = self._catalog.load_table(self._name)
         has = _narrow(schema_to_pyarrow(table.schema(), include_field_ids=False))
         try:
-            merged = merged_columns(has, _writable(columns), _PROMOTIONS)
+            merged = self.merged(has, columns)
         except ColumnError as error:
             raise cannot_follow(self, error, "Iceberg") from error
         if merged == has:
@@ -201,6 +204,10 @@ class IcebergState(TableState):
     @property
     def schema(self) -> pa.Schema:
         return schema_to_pyarrow(self.table.schema(), include_field_ids=True)
+
+    @property
+    def columns(self) -> pa.Schema:
+        return _narrow(schema_to_pyarrow(self.table.schema(), include_field_ids=False))
 
     @property
     def marker(self) -> TableMarker:

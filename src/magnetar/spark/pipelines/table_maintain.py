@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.report import Table
-from magnetar.spark.pipelines.table import TablesSection, check, opened, topics_of
-from magnetar.spark.pipelines.table_commits import TableError
+from magnetar.spark.pipelines.table import check, topics_of
+from magnetar.spark.pipelines.table_commits import OpenTable, TableError
+from magnetar.spark.pipelines.table_section import TablesSection, opened
 from magnetar.spark.pipelines.table_upkeep import TableUpkeep
 from magnetar.spark.pipelines.work import Work
 
@@ -28,7 +29,7 @@ def dry_run(work: Work) -> Sequence[str]:
     config: TableMaintainConfig = work.config
     if not config.may_have_tables:
         return ["no topic has a table"]
-    tables = [opened(config, topic) for topic in topics_of(work)]
+    tables = [table for topic in topics_of(work) for table in _tables_of(config, topic)]
     lines = [
         f"would maintain {table}, which has {len(state.files):,} files"
         for table in tables
@@ -42,17 +43,21 @@ def run(work: Work) -> None:
     lines = []
     whole = TableUpkeep()
     for topic in topics_of(work):
-        table = opened(config, topic)
-        if table.find() is None:
-            continue
-        work.progress.step(f"maintaining {table}")
-        try:
-            done = config.keep_up(work.spark, table)
-        except TableError as error:
-            raise PipelineError(f"{topic}: {error}") from error
-        whole += done
-        lines.append((topic, str(table), done.merged, done.expired, done.removed))
+        for table in _tables_of(config, topic):
+            work.progress.step(f"maintaining {table}")
+            try:
+                done = config.keep_up(work.spark, table)
+            except TableError as error:
+                raise PipelineError(f"{topic}: {error}") from error
+            whole += done
+            lines.append((topic, str(table), done.merged, done.expired, done.removed))
     names = ("small files merged", "states expired", "orphans removed")
     figures = (len(lines), whole.merged, whole.expired, whole.removed)
     work.report.figures.update(zip(("tables", *names), figures, strict=True))
     work.report.tables.append(Table("Tables", ("topic", "table", *names), lines))
+
+
+def _tables_of(config: TableMaintainConfig, topic: str) -> list[OpenTable]:
+    """Returns the table of a topic and its quarantine table, if they exist."""
+    both = [opened(config, topic, is_quarantine=is_quarantine) for is_quarantine in (False, True)]
+    return [each for each in both if each.find() is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StructType
 
 from magnetar.spark.codec.columns import METADATA_NAMES, ORIGIN_NAMES, VALUE
-from magnetar.spark.codec.rows import RowSelection, record_batches
+from magnetar.spark.codec.rows import Malformed, RowSelection, record_batches
 from magnetar.spark.codec.schemas import NOTHING, Definition, columns_of, shared_definition
 from magnetar.spark.codec.values import ColumnBuilder
 from magnetar.spark.connection import Connection
@@ -180,11 +180,17 @@ class Pushed:
 
 
 def read_part(
-    options: QueryOptions, schema: StructType, definition: Definition, wanted: RowSelection, part: TaskPart
+    options: QueryOptions,
+    schema: StructType,
+    definition: Definition,
+    wanted: RowSelection,
+    part: TaskPart,
+    malformed: Callable[[Malformed], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the messages of a part.
 
     :param definition: the schema of the topic's messages; bytes: contents are not decoded
+    :param malformed: called with each message that cannot be decoded; None: the options say what to do
 
     :raises DataLoss: messages no longer exist, and ``failOnDataLoss`` is set
     :raises MalformedMessage: a message cannot be decoded, and there is no quarantine
@@ -202,7 +208,7 @@ def read_part(
         number, chunks = partition_of(part.topic), TopicChunks(connection, part.topic)
         with closing(read(connection, part.topic, part.ranges)) as entries:
             yield from record_batches(
-                part.topic, number, entries, schema, wanted, content, quarantine.add, chunks
+                part.topic, number, entries, schema, wanted, content, malformed or quarantine.add, chunks
             )
 
 

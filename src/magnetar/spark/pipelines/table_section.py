@@ -1,0 +1,224 @@
+"""The sections of the pipelines ``table`` and ``table-maintain``, and where their tables are."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from magnetar.build_info import install_extra
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.spark.pipelines.configuration import Location, PipelineError, init_value
+from magnetar.spark.pipelines.table_commits import OpenTable
+from magnetar.spark.pipelines.table_files import ACCESS_OPTIONS, S3, TableFolder
+from magnetar.spark.pipelines.table_partitions import parse_partitions
+from magnetar.spark.pipelines.table_upkeep import TableUpkeep, maintain
+
+__all__ = ["TableConfig", "TablesSection", "check_library", "folder_of", "is_namespace", "opened", "place_of"]
+
+_CATALOG_FILE = "catalog.db"
+_LEAST_ORPHAN_DAYS = 0.05
+"""A file is younger while its commit may be under way."""
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SECONDS = {"s": 1, "min": 60, "h": 3600}
+
+
+@dataclass(frozen=True)
+class TablesSection:
+    """Which tables, and where they are."""
+
+    topics: tuple[str, ...] = field(metadata=init_value(["persistent://public/default/orders"]))
+    """Topics, and namespaces such as public/default; a topic with its partitions is one table."""
+    path: Location = field(metadata=init_value("tables"))
+    """The folder of the tables, or s3://BUCKET/PATH. A table lies at TENANT/NAMESPACE/TOPIC in it."""
+    pattern: str = ""
+    """A regular expression for full names of topics: persistent://public/default/orders-.*; empty: none."""
+    format: Literal["delta", "iceberg"] = "delta"
+    catalog: Location | None = None
+    """The SQLite file that is the catalog of Iceberg tables; empty: catalog.db in path."""
+    storage: dict[str, str] = field(default_factory=dict)
+    """Access to s3://: endpoint, region, access_key_id, secret_access_key and session_token.
+    Without them, the variables of the environment count (AWS_ACCESS_KEY_ID and others)."""
+    quarantine_name: str = "{topic}_quarantine"
+    """The name of the table with the messages that the table of a topic cannot hold, beside that table."""
+    file_mb: int = 128
+    """Upkeep merges smaller files of a partition up to this size; 0: never."""
+    keep_days: float = 7.0
+    """Upkeep lets states of a table be read that are not older than this."""
+    orphan_days: float = 3.0
+    """Upkeep deletes files that no such state names, if they are older than this; at least 0.05."""
+
+    def __post_init__(self) -> None:
+        if not self.topics and not self.pattern:
+            raise ValueError("one of topics and pattern is required")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(f"pattern is not a regular expression: {error}") from error
+        for each in self.topics:
+            _check_name(each)
+        self._check_storage()
+        if not re.fullmatch(r"[A-Za-z0-9_-]*(\{topic\})?[A-Za-z0-9_-]*", self.quarantine_name) or (
+            self.quarantine_name in ("", "{topic}")
+        ):
+            raise ValueError(
+                f"quarantine_name = {self.quarantine_name!r} must have letters, digits, _, - and {{topic}}, "
+                "and differ from {topic}"
+            )
+        if self.file_mb < 0 or self.keep_days < 0 or self.orphan_days < _LEAST_ORPHAN_DAYS:
+            raise ValueError(
+                f"file_mb and keep_days must not be negative, and orphan_days at least {_LEAST_ORPHAN_DAYS}, "
+                f"not {self.file_mb}, {self.keep_days} and {self.orphan_days}"
+            )
+
+    def _check_storage(self) -> None:
+        unknown = sorted(set(self.storage) - set(ACCESS_OPTIONS))
+        if unknown:
+            raise ValueError(f"storage has no option {unknown[0]!r}; use {', '.join(ACCESS_OPTIONS)}")
+        if self.storage and not self.path.startswith(S3):
+            raise ValueError(f"storage is for tables at s3://, not for path {self.path}")
+        if self.catalog and self.catalog.startswith(S3):
+            raise ValueError(f"catalog must be a file that the driver can access, not {self.catalog}")
+        if self.catalog and self.format != "iceberg":
+            raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
+        if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
+            raise ValueError("catalog is required for Iceberg tables at s3://, because it is a file")
+
+    @property
+    def catalog_file(self) -> str:
+        """The file of the catalog of Iceberg tables."""
+        return self.catalog or f"{self.path}/{_CATALOG_FILE}"
+
+    @property
+    def may_have_tables(self) -> bool:
+        """Whether looking for tables creates nothing."""
+        return self.format == "delta" or Path(self.catalog_file).exists()
+
+    def keep_up(self, spark: SparkSession, table: OpenTable) -> TableUpkeep:
+        """Maintains a table as this section says.
+
+        :raises TableError: the table cannot be used
+        """
+        keep, orphans = timedelta(days=self.keep_days), timedelta(days=self.orphan_days)
+        return maintain(spark, table, self.file_mb << 20, keep, orphans)
+
+
+@dataclass(frozen=True)
+class TableConfig(TablesSection):
+    mode: Literal["append"] = "append"
+    """append: each message is a row."""
+    on_error: Literal["stop", "quarantine"] = "stop"
+    """stop: a message that the table cannot hold ends the run; quarantine: it goes to another table."""
+    partition_by: tuple[str, ...] = ()
+    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key) or the name of a column."""
+    trigger: str = ""
+    """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
+    maintain_every: int = 0
+    """After this many batches of a table, its upkeep runs, as by table-maintain; 0: never."""
+    metrics_port: int = 0
+    """The port on which the driver answers GET /metrics while the pipeline runs; 0: none."""
+    max_rows_per_batch: int = 1_000_000
+    """The most messages that are committed together."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Additional options of ``format("pulsar")``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.metrics_port < 1 << 16:
+            raise ValueError(f"metrics_port must be 0 to 65535, not {self.metrics_port}")
+        if self.max_rows_per_batch < 1 or self.maintain_every < 0:
+            raise ValueError(
+                "max_rows_per_batch must be at least 1 and maintain_every at least 0, not "
+                f"{self.max_rows_per_batch} and {self.maintain_every}"
+            )
+        both = {each.lower() for each in self.options} & {"mode", "quarantine.path"}
+        if both and self.on_error == "quarantine":
+            raise ValueError(f"options: {min(both)} has no effect with on_error = 'quarantine'; remove it")
+        _ = self.pause_seconds, self.partitions
+
+    @property
+    def partitions(self) -> str:
+        """The normal form of ``partition_by``."""
+        return "; ".join(str(each) for each in parse_partitions(self.partition_by)) or "none"
+
+    @property
+    def pause_seconds(self) -> float:
+        """The value of ``trigger`` in seconds; 0: one round."""
+        if not self.trigger:
+            return 0.0
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)", self.trigger)
+        if found is None or not float(found[1]):
+            raise ValueError(f'trigger must be a time such as "30 s", "5 min" or "1 h", not {self.trigger!r}')
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+def is_namespace(name: str) -> bool:
+    return "://" not in name and name.count("/") == 1
+
+
+def _check_name(name: str) -> None:
+    """:raises ValueError: it is not the name of a topic or a namespace"""
+    if is_namespace(name):
+        return
+    try:
+        topic = TopicName.parse(name)
+    except InvalidName as error:
+        raise ValueError(f"topics: {error}") from error
+    if topic.domain.value != "persistent":
+        raise ValueError(f"topics: {name!r} is not persistent: its messages are not stored")
+
+
+def place_of(topic: str) -> tuple[str, ...]:
+    """Returns tenant, namespace and topic as names of folders and tables."""
+    name = TopicName.parse(topic)
+    return tuple(_plain(each) for each in (name.tenant, name.namespace, name.local))
+
+
+def _plain(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    # Different names stay different.
+    return f"{re.sub('[^A-Za-z0-9_-]', '_', name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def check_library(config: TablesSection) -> None:
+    """Checks that the library of the format is installed.
+
+    :raises PipelineError: the library of the format is missing
+    """
+    try:
+        import_module(f"magnetar.spark.pipelines.table_{config.format}")
+    except ImportError as error:
+        raise PipelineError(
+            f"format = {config.format!r} needs a library ({error}): {install_extra('lake')}"
+        ) from error
+
+
+def folder_of(config: TablesSection, topic: str) -> TableFolder:
+    """Returns the folder of a topic's table."""
+    return TableFolder("/".join((config.path, *place_of(topic))), config.storage)
+
+
+def opened(config: TablesSection, topic: str, *, is_quarantine: bool = False) -> OpenTable:
+    """Returns the table of a topic, whether it exists or not; creates the catalog of Iceberg tables.
+
+    :param is_quarantine: the quarantine table of the topic instead
+    """
+    place = place_of(topic)
+    if is_quarantine:
+        place = (*place[:2], config.quarantine_name.replace("{topic}", place[2]))
+    folder = TableFolder("/".join((config.path, *place)), config.storage)
+    if config.format == "delta":
+        from magnetar.spark.pipelines.table_delta import DeltaFormat
+
+        return DeltaFormat(folder)
+    from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
+
+    return IcebergFormat(catalog_in(config.catalog_file, folder.iceberg_options()), place, folder)
