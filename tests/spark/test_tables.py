@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -24,6 +25,8 @@ from magnetar.spark.pipelines.table_iceberg import catalog_in
 
 COUNT = 4000
 FORMATS = ("delta", "iceberg")
+SOAK = "MAGNETAR_PIPELINE_MESSAGES" in os.environ
+"""Set by ``make soak``; otherwise some tests have one format, because unit tests have both."""
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -158,7 +161,9 @@ FIELDS = [
 ADDED = {"name": "added", "type": ["null", "long"], "default": None}
 
 
-def send(cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: int | str) -> None:
+def send(
+    cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: int | str, keys: str = ""
+) -> None:
     """Sends AVRO records, with the official client."""
     definition = {"type": "record", "name": "Everything", "fields": fields}
     client = pulsar.Client(cluster.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -177,20 +182,21 @@ def send(cluster: Cluster, topic: str, fields: list[dict[str, Any]], *numbers: i
             "raw": b"\x00\xff",
             "added": 0 if isinstance(number, str) else number << 40,
         }
-        producer.send({each["name"]: record[each["name"]] for each in fields}, partition_key=f"k{number}")
+        producer.send(
+            {each["name"]: record[each["name"]] for each in fields}, partition_key=keys or f"k{number}"
+        )
     client.close()
+
+
+def ask(cluster: Cluster, method: str, path: str, body: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    with urlopen(Request(f"{cluster.http_url}{path}", body.encode(), headers, method=method)) as answer:
+        assert answer.status in (200, 204)
 
 
 def allow_all_changes(cluster: Cluster, topic: str) -> None:
     path = f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/schemaCompatibilityStrategy"
-    request = Request(
-        f"{cluster.http_url}{path}",
-        b'"ALWAYS_COMPATIBLE"',
-        {"Content-Type": "application/json"},
-        method="PUT",
-    )
-    with urlopen(request) as answer:
-        assert answer.status == 204
+    ask(cluster, "PUT", path, '"ALWAYS_COMPATIBLE"')
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -221,12 +227,76 @@ def test_avro_fields_become_columns_also_later_ones(
             assert row["__publishTime"].utcoffset().total_seconds() == 0
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMATS if SOAK else ("iceberg",))
+def test_an_upserted_table_has_the_last_message_of_each_key(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, form: str
+) -> None:
+    """Empty messages delete, messages without a key are put aside."""
+    settings = {"topics": [topic], "path": str(tmp_path), "format": form, "mode": "upsert", "buckets": 2}
+    cluster.client.subscribe(topic, "keep").close()
+    send(cluster, topic, FIELDS[:2], 1, 2, 3, 4)
+    assert run("table", **settings)[0] == 0
+    send(cluster, topic, FIELDS[:2], 2, 5, keys="k1")
+    producer = cluster.client.create_producer(topic)
+    producer.send(b"", partition_key="k3")
+    producer.send(b"", partition_key="k9")
+    producer.close()
+    code, report = run("table", **settings)
+    assert code == 0, report
+    names = ("rows changed by upserts", "rows rewritten by upserts", "rows added")
+    changed, rewritten, applied = (report["figures"][each] for each in names)
+    assert (changed, applied) == (2, 4)
+    assert 1 <= rewritten <= 3
+    assert report["figures"]["rows rewritten per row changed"] == round(rewritten / 2, 1)
+    for found in (libraries(tmp_path, topic, form), duck(reading(report, topic, "DuckDB"))):
+        assert sorted(zip(found["__key"].to_pylist(), found["number"].to_pylist(), strict=True)) == [
+            (b"k1", 5),
+            (b"k2", 2),
+            (b"k4", 4),
+        ]
+    producer = cluster.client.create_producer(topic)
+    producer.send(b"\x02\x00")
+    producer.send(b"\x0c\x00", partition_key="k4")
+    producer.close()
+    assert "the message has no key" in run("table", **settings)[1]["error"]
+    code, report = run("table", **settings, on_error="quarantine")
+    assert (code, report["figures"]["rows quarantined"], report["figures"]["rows changed by upserts"]) == (
+        0,
+        1,
+        1,
+    )
+    [aside] = libraries(tmp_path, f"{topic}_quarantine", form).to_pylist()
+    assert (aside["payload"], aside["reason"], aside["__key"]) == (
+        b"\x02\x00",
+        "the message has no key",
+        None,
+    )
+
+
+def test_a_separate_key_is_the_key_of_a_row(run: Run, cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    cluster.admin.create_topic(topic)
+    cluster.client.subscribe(topic, "keep").close()
+    properties = {"kv.encoding.type": "SEPARATED", "key.schema.type": "STRING", "value.schema.type": "INT32"}
+    schema = {"type": "KEY_VALUE", "schema": '{"key": "", "value": ""}', "properties": properties}
+    path = f"/admin/v2/schemas/{topic.removeprefix('persistent://')}/schema"
+    ask(cluster, "POST", path, json.dumps(schema))
+    producer = cluster.client.create_producer(topic)
+    for key, value in (("a", 1), ("b", 2), ("a", 3), ("b", None)):
+        producer.send(b"" if value is None else value.to_bytes(4, "big"), partition_key=key)
+    producer.close()
+    code, report = run("table", topics=[topic], path=str(tmp_path), mode="upsert")
+    assert code == 0, report
+    [row] = libraries(tmp_path, topic, "delta").to_pylist()
+    assert (row["key"], row["value"]) == ("a", 3)
+
+
+@pytest.mark.parametrize("form", FORMATS if SOAK else ("delta",))
 def test_messages_that_a_table_cannot_hold_are_put_aside(
     run: Run, cluster: Cluster, topic: str, tmp_path: Path, form: str
 ) -> None:
     """A type that changes, and payloads that do not fit the schema; the others become rows."""
     number, text = FIELDS[0], FIELDS[1]
+    cluster.client.subscribe(topic, "keep").close()
     send(cluster, topic, [number], 1, 2)
     allow_all_changes(cluster, topic)
     send(cluster, topic, [{"name": "number", "type": "string"}], "three", "four")

@@ -12,7 +12,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["BYTES", "METADATA", "METADATA_NAMES", "ORIGIN", "ORIGIN_NAMES", "VALUE"]
+__all__ = ["BYTES", "IS_EMPTY", "METADATA", "METADATA_NAMES", "ORIGIN", "ORIGIN_NAMES", "VALUE"]
 
 VALUE = "value"
 
@@ -39,6 +39,9 @@ The producer; ``replicate_to``, empty: all clusters of the topic; ``replicated_f
 """
 
 ORIGIN_NAMES = tuple(each.name for each in ORIGIN)
+
+IS_EMPTY = "__isEmpty"
+"""A column of the tasks of pipelines: whether the message has no content."""
 
 BYTES = StructType([StructField(VALUE, BinaryType()), *METADATA])
 """All columns, with unconverted content."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -16,7 +17,7 @@ from magnetar.io.real.memory import keep_freed_buffers
 from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import CompressionError, EntryError
 from magnetar.protocol.metadata import metadata_of
-from magnetar.spark.codec.columns import ORIGIN_NAMES, VALUE
+from magnetar.spark.codec.columns import IS_EMPTY, ORIGIN_NAMES, VALUE
 from magnetar.spark.codec.hot_rows import CHUNK, REASONS, Bytes, RowBuilder
 
 if TYPE_CHECKING:
@@ -141,6 +142,9 @@ class RowSelection:
     """Exclusive."""
     keys: tuple[bytes, ...] | None = None
     """None: all."""
+    are_keyed: bool = False
+    """Whether messages are changes of the row of their key: a message without a key is malformed, and the
+    content columns of one without content are null."""
 
 
 class ColumnsOf(Protocol):
@@ -187,11 +191,11 @@ def record_batches(
         if reason:
             malformed(_malformed_entry(topic, partition, part, reason))
         if rows.count >= BATCH_ROWS or rows.values.end >= BATCH_BYTES:
-            yield _batch(topic, rows, arrow, content, malformed, origins)
+            yield _batch(topic, rows, arrow, wanted, content, malformed, origins)
             # Slightly larger than the last one, so that it need not grow.
             rows = _builder(partition, wanted, rows.values.end + rows.values.end // 8)
     if rows.count:
-        yield _batch(topic, rows, arrow, content, malformed, origins)
+        yield _batch(topic, rows, arrow, wanted, content, malformed, origins)
 
 
 def _builder(partition: int, wanted: RowSelection, size: int = 1 << 18) -> RowBuilder:
@@ -206,6 +210,7 @@ def _batch(
     topic: str,
     rows: RowBuilder,
     schema: pa.Schema,
+    wanted: RowSelection,
     content: ColumnsOf | None,
     malformed: Callable[[Malformed], object],
     origins: OriginColumns,
@@ -215,6 +220,10 @@ def _batch(
     found: dict[str, pa.Array] = {VALUE: values}
     if content is not None:
         found, intact = content.columns(values, rows, topic, malformed)
+    if wanted.are_keyed and (keyless := _keyless(rows, intact)):
+        for row in keyless:
+            malformed(malformed_row(topic, rows, row, "the message has no key", values[row].as_py() or b""))
+        intact = [row not in keyless and (intact is None or bool(intact[row])) for row in range(rows.count)]
     found.update(origins.taken(schema))
     arrays = [
         found[each.name] if each.name in found else _METADATA[each.name](rows, topic, each.type)
@@ -222,6 +231,21 @@ def _batch(
     ]
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     return batch if intact is None else batch.filter(pa.array(intact))
+
+
+def _keyless(rows: RowBuilder, intact: Sequence[bool] | None) -> set[int]:
+    """Returns the rows without a key, among those that can be used otherwise."""
+    valid = rows.keys.valid
+    return {
+        row
+        for row in range(rows.count)
+        if not valid[row >> 3] >> (row & 7) & 1 and (intact is None or intact[row])
+    }
+
+
+def _empty(rows: RowBuilder, topic: str, kind: object) -> pa.Array:
+    offsets = pa.Array.from_buffers(pa.int32(), rows.count + 1, [None, pa.py_buffer(rows.values.offsets)])
+    return pc.equal(offsets[1:], offsets[:-1])
 
 
 def _bytes(column: Bytes, count: int, kind: object = None) -> pa.Array:
@@ -232,8 +256,6 @@ def _bytes(column: Bytes, count: int, kind: object = None) -> pa.Array:
 def _times(numbers: array[int], count: int, kind: object, *, zero_is_null: bool) -> pa.Array:
     times = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
     if zero_is_null:
-        import pyarrow.compute as pc
-
         times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)
     return times.cast(kind)
 
@@ -254,6 +276,7 @@ _METADATA: dict[str, Callable[[RowBuilder, str, object], pa.Array]] = {
         rows.publish_times, rows.count, kind, zero_is_null=False
     ),
     "__eventTime": lambda rows, topic, kind: _times(rows.event_times, rows.count, kind, zero_is_null=True),
+    IS_EMPTY: _empty,
     "__messageProperties": lambda rows, topic, kind: _properties(rows, kind),
 }
 

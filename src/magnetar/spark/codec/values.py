@@ -44,7 +44,11 @@ _NUMBERS = {"INT8": ">i1", "INT16": ">i2", "INT32": ">i4", "INT64": ">i8", "FLOA
 class ColumnBuilder:
     """Builds columns; one for each task and topic."""
 
-    def __init__(self, admin: AdminClient, topic: str, wanted: Definition) -> None:
+    def __init__(
+        self, admin: AdminClient, topic: str, wanted: Definition, *, empty_is_null: bool = False
+    ) -> None:
+        """:param empty_is_null: whether the columns of a message without content are null"""
+        self._empty_is_null = empty_is_null
         self._admin = admin
         self._topic = topic
         self._wanted = wanted
@@ -68,6 +72,8 @@ class ColumnBuilder:
         decoders = [self._decoder(version) for version in rows.schema_versions]
         versions = rows.versions
         for row, data in enumerate(raw):
+            if self._empty_is_null and not data:
+                continue
             decode = decoders[versions[row]]
             if isinstance(decode, str):
                 bad[row] = decode

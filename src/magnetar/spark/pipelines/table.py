@@ -41,6 +41,7 @@ from magnetar.spark.pipelines.table_commits import (
     TableState,
     commit_once,
 )
+from magnetar.spark.pipelines.table_files import WrittenFile
 from magnetar.spark.pipelines.table_metrics import serving
 from magnetar.spark.pipelines.table_quarantine import PlannedBatch, QuarantineTable
 from magnetar.spark.pipelines.table_section import (
@@ -52,6 +53,7 @@ from magnetar.spark.pipelines.table_section import (
     opened,
 )
 from magnetar.spark.pipelines.table_upkeep import TableUpkeep
+from magnetar.spark.pipelines.table_upsert import merge, remove_changes
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.positions import Offset
 from magnetar.spark.reading.planning import TaskPart, parts_of
@@ -128,6 +130,8 @@ def _metrics(tables: Sequence[TopicTable]) -> Iterator[str]:
         ("magnetar_table_rows_total", "counter", lambda table: table.rows),
         ("magnetar_table_files_total", "counter", lambda table: table.files),
         ("magnetar_table_bytes_total", "counter", lambda table: table.bytes),
+        ("magnetar_table_changed_rows_total", "counter", lambda table: table.changed),
+        ("magnetar_table_rewritten_rows_total", "counter", lambda table: table.rewritten),
         ("magnetar_table_quarantined_rows_total", "counter", lambda table: table.quarantined),
         ("magnetar_table_batches_total", "counter", lambda table: table.batches),
         ("magnetar_table_lag_entries", "gauge", lambda table: table.lag),
@@ -183,6 +187,10 @@ class TopicTable:
         self.files = 0
         self.bytes = 0
         self.batches = 0
+        self.changed = 0
+        """Rows that upserts have changed."""
+        self.rewritten = 0
+        """Rows of the files that upserts have written."""
         self.upkeep = TableUpkeep()
         self.quarantine: QuarantineTable | None = None
         if config.on_error == "quarantine":
@@ -312,6 +320,7 @@ class TopicTable:
             self.table.folder,
             marker.query,
             widened.identity.partitions,
+            self._is_upsert,
             None if self.quarantine is None else self.quarantine.target,
         )
         files = write_batch(spark, plan)
@@ -320,13 +329,19 @@ class TopicTable:
                 files, aside = self.quarantine.split(files, plan.quarantine)
                 if planned is None:
                     self.quarantine.add(batch, marker, aside)
-            committed = commit_once(self.table, marker, _compact(Offset.from_json(end)), files)
+            positions = _compact(Offset.from_json(end))
+            if self._is_upsert:
+                rows = sum(each.rows for each in files)
+                committed, files = self._upserted(spark, marker, positions, files)
+            else:
+                committed = commit_once(self.table, marker, positions, files)
+                rows = sum(each.rows for each in files)
         except BatchTaken as taken:
             log.warning("%s: another driver has added %s", self.topic, taken)
             return True
         reader.commit(end)
         self._moved = committed.positions
-        self.rows += sum(each.rows for each in files)
+        self.rows += rows
         self.files += len(files)
         self.bytes += sum(each.size for each in files)
         self.batches += 1
@@ -337,6 +352,25 @@ class TopicTable:
                 self.upkeep += self._config.keep_up(spark, self.quarantine.table)
         self._progress.update(self.rows)
         return True
+
+    @property
+    def _is_upsert(self) -> bool:
+        return self._config.mode == "upsert"
+
+    def _upserted(
+        self, spark: SparkSession, marker: TableMarker, positions: str, changes: Sequence[WrittenFile]
+    ) -> tuple[TableMarker, list[WrittenFile]]:
+        """Merges and commits a batch; returns the new marker and the new files."""
+        try:
+            merged = merge(spark, self.table, marker, changes)
+            files, exchange = merged.files, merged.exchange
+            committed = commit_once(self.table, marker, positions, files, exchange=exchange)
+        finally:
+            # No commit names these files, whatever its outcome is.
+            remove_changes(self.table.folder, changes)
+        self.changed += merged.changed
+        self.rewritten += merged.rewritten
+        return committed, list(files)
 
     def _planned(
         self, reader: StreamReader, options: QueryOptions, start: dict[str, object], marker: TableMarker
@@ -379,6 +413,11 @@ def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
             "tables": len(added),
             "rows added": sum(each.rows for each in added),
             "rows quarantined": sum(each.quarantined for each in added),
+            "rows changed by upserts": sum(each.changed for each in added),
+            "rows rewritten by upserts": sum(each.rewritten for each in added),
+            "rows rewritten per row changed": round(
+                sum(each.rewritten for each in added) / max(1, sum(each.changed for each in added)), 1
+            ),
             "files added": sum(each.files for each in added),
             "bytes added": sum(each.bytes for each in added),
             "batches": sum(each.batches for each in added),

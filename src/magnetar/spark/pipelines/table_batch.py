@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, StructField, StructType
 
+from magnetar.spark.codec.columns import IS_EMPTY
 from magnetar.spark.codec.rows import Malformed, RowSelection
 from magnetar.spark.codec.schemas import Definition
 from magnetar.spark.options import QueryOptions
@@ -37,6 +38,8 @@ class BatchPlan:
     folder: TableFolder
     query: str
     partitions: tuple[PartitionColumn, ...] = ()
+    are_changes: bool = False
+    """Whether messages are changes of the row of their key; files have the column ``IS_EMPTY`` then."""
     quarantine: QuarantineTarget | None = None
     """The table for malformed messages; None: the options of the source determine what happens."""
 
@@ -47,8 +50,11 @@ class BatchPlan:
 
         :param malformed: see :func:`magnetar.spark.reading.batch.read_part`
         """
+        columns, wanted = self.columns, RowSelection(are_keyed=self.are_changes)
+        if self.are_changes:
+            columns = StructType([*columns.fields, StructField(IS_EMPTY, BooleanType())])
         for part in self.shares[share]:
-            yield from read_part(self.options, self.columns, self.definition, RowSelection(), part, malformed)
+            yield from read_part(self.options, columns, self.definition, wanted, part, malformed)
 
     def write(self, share: int) -> list[WrittenFile]:
         """Writes the files of a task, in each table."""
@@ -59,7 +65,12 @@ class BatchPlan:
 
     def _rows_written(self, share: int, malformed: Callable[[Malformed], object] | None) -> list[WrittenFile]:
         rows = self.rows_of(share, malformed)
-        return write_files(rows, self.folder, self.schema, self.query, self.partitions)
+        return write_files(rows, self.folder, self.file_schema, self.query, self.partitions)
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns of the files of this batch."""
+        return self.schema.append(pa.field(IS_EMPTY, pa.bool_())) if self.are_changes else self.schema
 
 
 def shares_of(parts: Sequence[TaskPart], tasks: int) -> tuple[tuple[TaskPart, ...], ...]:

@@ -26,6 +26,7 @@ __all__ = [
     "MARKER",
     "BatchTaken",
     "CommitRefused",
+    "FileExchange",
     "LiveFile",
     "OpenTable",
     "TableError",
@@ -156,6 +157,19 @@ class LiveFile:
     partition: tuple[PartitionValue, ...]
 
 
+@dataclass(frozen=True)
+class FileExchange:
+    """The files that a commit takes away: all of some partitions."""
+
+    partitions: frozenset[tuple[PartitionValue, ...]]
+    old: tuple[LiveFile, ...]
+
+    def fits(self, state: TableState) -> bool:
+        """Whether these partitions still have exactly these files."""
+        present = {each.path for each in state.files if each.partition in self.partitions}
+        return present == {each.path for each in self.old}
+
+
 class TableState(ABC):
     """A table as it was when it was loaded."""
 
@@ -192,6 +206,12 @@ class TableState(ABC):
     @abstractmethod
     def files(self) -> list[LiveFile]:
         """The files in the table's folder that have the rows."""
+
+    @abstractmethod
+    def exchange(
+        self, old: Sequence[LiveFile], new: Sequence[WrittenFile], marker: TableMarker
+    ) -> TableMarker:
+        """As :meth:`commit`, and takes files away."""
 
     @abstractmethod
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
@@ -282,12 +302,15 @@ def commit_once(
     files: Sequence[WrittenFile],
     *,
     batch: int | None = None,
+    exchange: FileExchange | None = None,
 ) -> TableMarker:
     """Adds the files of the batch after ``before``; returns the new marker.
 
     :param positions: see :attr:`TableMarker.positions`
     :param batch: the number of the batch, higher than that of ``before``; None: the next one
-    :raises BatchTaken: another driver has committed this batch, or later ones; the files belong to no table
+    :param exchange: files of the table that the new ones replace
+    :raises BatchTaken: another driver has committed this batch, or later ones, or another program has changed
+        the files to replace; the files belong to no table
     :raises TableError: the table is gone, was rolled back, or the outcome stayed unknown
     """
     number = before.batch + 1 if batch is None else batch
@@ -303,7 +326,11 @@ def commit_once(
                 raise BatchTaken(str(found))
             if attempt == _ATTEMPTS:
                 break
-            return state.commit(files, wanted)
+            if exchange is None:
+                return state.commit(files, wanted)
+            if not exchange.fits(state):
+                raise BatchTaken(f"other files of the same buckets, after {found}")
+            return state.exchange(exchange.old, files, wanted)
         except (BatchTaken, TableError):
             raise
         except CommitRefused as refused:

@@ -192,20 +192,31 @@ class DeltaState(TableState):
         ]
 
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
-        now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = list(self._additions(new, data_change=False))
-        for file in old:
-            values = self._partition_texts(file.partition)
-            actions.append(RemoveAction(file.path, False, now, file.size, values))
+        actions = self._replacement(old, new, data_change=False)
         self._commit(actions, CommitProperties(max_commit_retries=0))
 
+    def _replacement(
+        self, old: Sequence[LiveFile], new: Sequence[WrittenFile], *, data_change: bool
+    ) -> list[AddAction | RemoveAction]:
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = list(self._additions(new, data_change=data_change))
+        for file in old:
+            values = self._partition_texts(file.partition)
+            actions.append(RemoveAction(file.path, data_change, now, file.size, values))
+        return actions
+
     def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
+        return self.exchange((), files, marker)
+
+    def exchange(
+        self, old: Sequence[LiveFile], new: Sequence[WrittenFile], marker: TableMarker
+    ) -> TableMarker:
         properties = CommitProperties(
             custom_metadata={MARKER: marker.to_json()},
             max_commit_retries=0,
             app_transactions=[Transaction(marker.query, marker.batch)],
         )
-        self._commit(list(self._additions(files, data_change=True)), properties)
+        self._commit(self._replacement(old, new, data_change=True), properties)
         return marker
 
     def _partition_texts(self, values: Sequence[PartitionValue]) -> dict[str, str | None]:

@@ -30,7 +30,7 @@ __all__ = [
     "write_files",
 ]
 
-_DESCRIPTIONS = "path string, size long, footer binary, partition string"
+_DESCRIPTIONS = "path string, size long, footer binary, partition string, changed long"
 """Columns of the rows that describe files, for Spark."""
 _GROUP_BYTES = 48 << 20
 """Size of a row group in memory, and therefore about what a task holds."""
@@ -55,7 +55,13 @@ ACCESS_OPTIONS = {
 }
 """The options of an object store, as the section of the pipeline has them."""
 _DESCRIPTION = pa.schema(
-    [("path", pa.string()), ("size", pa.int64()), ("footer", pa.binary()), ("partition", pa.string())]
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("footer", pa.binary()),
+        ("partition", pa.string()),
+        ("changed", pa.int64()),
+    ]
 )
 
 
@@ -110,6 +116,8 @@ class WrittenFile:
     """The file's metadata, itself as a Parquet file without rows."""
     partition: tuple[PartitionValue, ...] = ()
     """The values of the table's partition."""
+    changed: int = 0
+    """Rows by which a merge has changed the partition."""
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -223,7 +231,13 @@ def run_tasks(spark: SparkSession, count: int, task: Callable[[int], list[Writte
         return []
     described = spark.range(0, count, 1, count).mapInArrow(write, _DESCRIPTIONS).collect()
     return [
-        WrittenFile(row["path"], row["size"], bytes(row["footer"]), tuple(json.loads(row["partition"])))
+        WrittenFile(
+            row["path"],
+            row["size"],
+            bytes(row["footer"]),
+            tuple(json.loads(row["partition"])),
+            row["changed"],
+        )
         for row in described
     ]
 
@@ -235,6 +249,7 @@ def _described(files: list[WrittenFile]) -> pa.RecordBatch:
         [each.size for each in files],
         [each.footer for each in files],
         [json.dumps(each.partition) for each in files],
+        [each.changed for each in files],
     )
     arrays = [pa.array(each, field.type) for each, field in zip(columns, _DESCRIPTION, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_DESCRIPTION)

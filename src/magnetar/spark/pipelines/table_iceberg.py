@@ -251,14 +251,23 @@ class IcebergState(TableState):
         return None
 
     def commit(self, files: Sequence[WrittenFile], marker: TableMarker) -> TableMarker:
+        return self.exchange((), files, marker)
+
+    def exchange(
+        self, old: Sequence[LiveFile], new: Sequence[WrittenFile], marker: TableMarker
+    ) -> TableMarker:
         transaction = self.table.transaction()
-        append = transaction.update_snapshot(snapshot_properties={MARKER: marker.to_json()}).fast_append()
+        update = transaction.update_snapshot(snapshot_properties={MARKER: marker.to_json()})
+        producer = update.overwrite() if old else update.fast_append()
         sequence = self.table.metadata.next_sequence_number()
-        marker = replace(marker, snapshot=append.snapshot_id, sequence=sequence)
+        marker = replace(marker, snapshot=producer.snapshot_id, sequence=sequence)
         transaction.set_properties({MARKER: marker.to_json()})
-        for file in files:
-            append.append_data_file(self._data_file(file))
-        append.commit()
+        known = self._data_files() if old else {}
+        for each in old:
+            producer.delete_data_file(known[self._folder.at(each.path)])
+        for file in new:
+            producer.append_data_file(self._data_file(file))
+        producer.commit()
         self._commit(transaction)
         return marker
 

@@ -112,8 +112,10 @@ class TablesSection:
 
 @dataclass(frozen=True)
 class TableConfig(TablesSection):
-    mode: Literal["append"] = "append"
-    """append: each message is a row."""
+    mode: Literal["append", "upsert"] = "append"
+    """append: each message is a row; upsert: the last message of each key is a row, none if it is empty."""
+    buckets: int = 16
+    """Parts of a table with mode = "upsert", by a hash of the key; a batch rewrites those with its keys."""
     on_error: Literal["stop", "quarantine"] = "stop"
     """stop: a message that the table cannot hold ends the run; quarantine: it goes to another table."""
     partition_by: tuple[str, ...] = ()
@@ -141,12 +143,15 @@ class TableConfig(TablesSection):
         both = {each.lower() for each in self.options} & {"mode", "quarantine.path"}
         if both and self.on_error == "quarantine":
             raise ValueError(f"options: {min(both)} has no effect with on_error = 'quarantine'; remove it")
+        if self.mode == "upsert" and self.partition_by:
+            raise ValueError("partition_by is for mode = 'append'; tables with mode = 'upsert' have buckets")
         _ = self.pause_seconds, self.partitions
 
     @property
     def partitions(self) -> str:
         """The normal form of ``partition_by``."""
-        return "; ".join(str(each) for each in parse_partitions(self.partition_by)) or "none"
+        by = (f"bucket({self.buckets}, __key)",) if self.mode == "upsert" else self.partition_by
+        return "; ".join(str(each) for each in parse_partitions(by)) or "none"
 
     @property
     def pause_seconds(self) -> float:

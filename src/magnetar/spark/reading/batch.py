@@ -201,7 +201,7 @@ def read_part(
     with Connection(options) as connection, Quarantine(options, part) as quarantine:
         content = None
         if definition.kind not in ("NONE", "BYTES"):
-            content = ColumnBuilder(connection.admin, part.topic, definition)
+            content = ColumnBuilder(connection.admin, part.topic, definition, empty_is_null=wanted.are_keyed)
         read: EntriesOf = segments.entries_of if options.read_mode == "segments" else entries_of
         if options.offload:
             read = partial(offloaded.entries_of, rest=read)

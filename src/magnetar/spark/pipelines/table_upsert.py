@@ -1,0 +1,233 @@
+"""``mode = "upsert"``: merges the messages of a batch into the rows of the buckets that have their keys.
+
+A table is partitioned by a bucket of the key. The messages of a batch are first written to files of their
+own, by bucket; then a task for each of these buckets writes the bucket's rows anew. Rows never pass through
+the driver, which replaces the files of all these buckets in one commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from magnetar.client.message_id import MessageId
+from magnetar.spark.codec.columns import IS_EMPTY
+from magnetar.spark.pipelines.table_commits import (
+    BatchTaken,
+    FileExchange,
+    OpenTable,
+    TableMarker,
+)
+from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder, WrittenFile, run_tasks
+from magnetar.spark.pipelines.table_partitions import PartitionValue
+
+__all__ = ["BucketMerge", "Merged", "merge", "remove_changes"]
+
+log = logging.getLogger(__name__)
+_KEY, _ID, _TIME = "__key", "__messageId", "__publishTime"
+
+
+class _Rank(NamedTuple):
+    """The place of a message among those with the same key."""
+
+    partition: int
+    position: tuple[int, int, int]
+    publish_time: int
+    """In microseconds since 1970."""
+
+    def is_after(self, other: _Rank) -> bool:
+        if self.partition == other.partition:
+            return self.position > other.position
+        return (self.publish_time, self.partition) > (other.publish_time, other.partition)
+
+
+_OF_ANOTHER_PROGRAM = _Rank(-2, (-1, -1, -1), -(1 << 63))
+"""The rank of a row that no message wrote: any message is after it."""
+
+
+class _Change(NamedTuple):
+    """The last message of a key in a batch."""
+
+    rank: _Rank
+    file: int
+    row: int
+    is_empty: bool
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A merge that is not committed yet."""
+
+    files: tuple[WrittenFile, ...]
+    exchange: FileExchange
+    changed: int
+    """Rows that are new, different or gone."""
+
+    @property
+    def rewritten(self) -> int:
+        """Rows of the new files."""
+        return sum(each.rows for each in self.files)
+
+
+@dataclass(frozen=True)
+class BucketMerge:
+    """The merge of one bucket; it is sent to a task."""
+
+    folder: TableFolder
+    schema: pa.Schema
+    """The columns of the table's files."""
+    query: str
+    bucket: tuple[PartitionValue, ...]
+    changes: tuple[str, ...]
+    """Files with messages of the batch."""
+    present: tuple[str, ...]
+    """Files of the table."""
+
+    def run(self) -> list[WrittenFile]:
+        """Writes the new file of the bucket.
+
+        :returns: nothing if no row changes; a file without a path if no row is left
+        """
+        changes = self._changes()
+        had: set[bytes] = set()
+        for batch in self._batches(self.present, [_KEY, _ID, _TIME]):
+            for _, key, rank in _ranks(batch, set(changes)):
+                had.add(key)
+                if key in changes and not changes[key].rank.is_after(rank):
+                    del changes[key]
+        for key in [key for key, each in changes.items() if each.is_empty and key not in had]:
+            del changes[key]
+        if not changes:
+            return []
+        writer = TableFileWriter(self.folder, self.schema, self.query, self.bucket, (IS_EMPTY,))
+        self._keep(writer, changes)
+        self._put(writer, changes)
+        file = writer.finish()
+        if file is None:
+            return [WrittenFile("", 0, b"", self.bucket, len(changes))]
+        return [WrittenFile(file.path, file.size, file.footer, self.bucket, len(changes))]
+
+    def _changes(self) -> dict[bytes, _Change]:
+        """Returns the last message of each key: the last one of each partition, then the latest of these."""
+        by_partition: dict[tuple[bytes, int], _Change] = {}
+        for number, path in enumerate(self.changes):
+            before = 0
+            for batch in self._batches([path], [_KEY, _ID, _TIME, IS_EMPTY]):
+                empty = batch.column(IS_EMPTY).to_pylist()
+                for row, key, rank in _ranks(batch):
+                    known = by_partition.get((key, rank.partition))
+                    if known is None or rank.is_after(known.rank):
+                        change = _Change(rank, number, before + row, empty[row])
+                        by_partition[key, rank.partition] = change
+                before += batch.num_rows
+        found: dict[bytes, _Change] = {}
+        for (key, _), change in by_partition.items():
+            if key not in found or change.rank.is_after(found[key].rank):
+                found[key] = change
+        return found
+
+    def _keep(self, writer: TableFileWriter, changes: dict[bytes, _Change]) -> None:
+        """Writes the rows of the table that do not change."""
+        for batch in self._batches(self.present):
+            place = batch.schema.get_field_index(_KEY)
+            # Files of other programs may have another type of bytes.
+            keys = pa.array(changes, batch.schema.field(place).type)
+            is_changed = pc.is_in(batch.column(place), value_set=keys)
+            writer.add(batch.filter(pc.invert(is_changed)))
+            writer.write_full_group()
+
+    def _put(self, writer: TableFileWriter, changes: dict[bytes, _Change]) -> None:
+        """Writes the rows that are new or different."""
+        for number, path in enumerate(self.changes):
+            rows = sorted(each.row for each in changes.values() if each.file == number and not each.is_empty)
+            before = place = 0
+            for batch in self._batches([path]):
+                after = before + batch.num_rows
+                taken = []
+                while place < len(rows) and rows[place] < after:
+                    taken.append(rows[place] - before)
+                    place += 1
+                if taken:
+                    writer.add(batch.take(pa.array(taken, pa.int64())))
+                    writer.write_full_group()
+                before = after
+
+    def _batches(
+        self, paths: Sequence[str], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        system, base = self.folder.file_system()
+        for path in paths:
+            with system.open_input_file(f"{base}/{path}") as source:
+                file = pq.ParquetFile(source)
+                # One group at a time, because each row may have megabytes.
+                for group in range(file.num_row_groups):
+                    yield from file.iter_batches(row_groups=[group], columns=columns)
+
+
+def _ranks(batch: pa.RecordBatch, wanted: set[bytes] | None = None) -> Iterator[tuple[int, bytes, _Rank]]:
+    """Yields row, key and rank of each row with a key.
+
+    :param wanted: keys that matter; None: all
+    """
+    keys, ids = batch.column(_KEY).to_pylist(), batch.column(_ID)
+    times = batch.column(_TIME).view(pa.int64())
+    for row, key in enumerate(keys):
+        if key is None or (wanted is not None and key not in wanted):
+            continue
+        message_id, time = ids[row].as_py(), times[row].as_py()
+        if message_id is None or time is None:
+            yield row, key, _OF_ANOTHER_PROGRAM
+            continue
+        found = MessageId.deserialize(message_id)
+        position = (found.ledger_id(), found.entry_id(), found.batch_index())
+        yield row, key, _Rank(found.partition(), position, time)
+
+
+def merge(
+    spark: SparkSession, table: OpenTable, before: TableMarker, changes: Sequence[WrittenFile]
+) -> Merged:
+    """Writes the new files of the buckets that a batch touches.
+
+    :param before: the marker of the table before the batch
+    :param changes: the messages of the batch, with the column ``IS_EMPTY``
+    :raises BatchTaken: another driver has committed a batch
+    :raises PySparkException: a task failed
+    """
+    state = table.load()
+    if state.marker != before:
+        raise BatchTaken(str(state.marker))
+    buckets = sorted({each.partition for each in changes}, key=str)
+    present = [each for each in state.files if each.partition in buckets]
+    merges = [
+        BucketMerge(
+            table.folder,
+            state.schema,
+            before.query,
+            bucket,
+            tuple(each.path for each in changes if each.partition == bucket),
+            tuple(each.path for each in present if each.partition == bucket),
+        )
+        for bucket in buckets
+    ]
+    found = run_tasks(spark, len(merges), lambda number: merges[number].run())
+    touched = frozenset(each.partition for each in found)
+    old = tuple(each for each in present if each.partition in touched)
+    files = tuple(each for each in found if each.path)
+    return Merged(files, FileExchange(touched, old), sum(each.changed for each in found))
+
+
+def remove_changes(folder: TableFolder, changes: Sequence[WrittenFile]) -> None:
+    """Deletes the messages of a batch, which no commit names. Upkeep removes what is left."""
+    system, base = folder.file_system()
+    for each in changes:
+        try:
+            system.delete_file(f"{base}/{each.path}")
+        except OSError as error:
+            log.warning("%s cannot be deleted: %s", folder.at(each.path), error)
