@@ -307,6 +307,9 @@ def test_a_store_that_hangs_delays_only_readers_of_offloaded_ledgers(
                 producer.send(content(each, 1000))
                 assert with_it.receive(20_000).data() == content(each, 1000)
         assert side_of(server, topic)["reason"] == "reading"
+        # Neither does the end of a topic wait for the store.
+        admin(server, "topics", "unload", topic)
+        until(lambda: side_of(server, topic), lambda found: found["reason"] == "reading")
         store.released.set()
         for number in range(120):
             assert consumer.receive(60_000).data() == content(number, 1000)
