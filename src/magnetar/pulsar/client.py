@@ -457,26 +457,22 @@ class Client:
         schema.attach_client(self.versions)
         self._consumers.append(consumer)
         if message_listener is not None:
-            consumer._listening = self._listen(
+            feed = self._feed(
                 made,
                 lambda message: message_listener(consumer, PulsarMessage._wrap(message, schema)),
                 receiver_queue_size,
             )
+            consumer._listening = self.calls.run(feed)
+            self.calls.thread.post(consumer._listening.begin)
         return consumer
 
-    def _listen(
+    async def _feed(
         self, consumer: AnyConsumer, listener: Callable[[Message], object], queue_size: int
     ) -> ListenerFeed:
-        return self.calls.run(self._listening(consumer, listener, queue_size))
-
-    async def _listening(
-        self, consumer: AnyConsumer, listener: Callable[[Message], object], queue_size: int
-    ) -> ListenerFeed:
-        made = ListenerFeed(
+        """Returns what passes messages to a listener; begin it when its consumer knows it."""
+        return ListenerFeed(
             self.calls.thread.loop, consumer, self._threads.next(), listener, one_at_a_time=queue_size == 0
         )
-        made.begin()
-        return made
 
     def create_reader(
         self,
@@ -523,11 +519,13 @@ class Client:
         schema.attach_client(self.versions)
         self._consumers.append(reader)
         if reader_listener is not None:
-            reader._listening = self._listen(
+            feed = self._feed(
                 made.consumer,
                 lambda message: reader_listener(reader, PulsarMessage._wrap(message, schema)),
                 receiver_queue_size,
             )
+            reader._listening = self.calls.run(feed)
+            self.calls.thread.post(reader._listening.begin)
         return reader
 
     def create_table_view(

@@ -1,9 +1,8 @@
 """
 now
-later, at least 500 ms after it was published: True
+later
 """
 
-import time
 from datetime import timedelta
 
 import pulsar
@@ -11,11 +10,10 @@ import pulsar
 client = pulsar.Client(URL)
 consumer = client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared)
 producer = client.create_producer(TOPIC)
-producer.send(b"later", deliver_after=timedelta(milliseconds=500))
+producer.send(b"later", deliver_after=timedelta(milliseconds=1500))
 producer.send(b"now")
-print(consumer.receive(20000).data().decode())
-msg = consumer.receive(20000)
-# Clocks may differ by a few milliseconds.
-late = time.time() * 1000 - msg.publish_timestamp() > 450
-print(f"{msg.data().decode()}, at least 500 ms after it was published: {late}")
+for _ in range(2):
+    msg = consumer.receive(20000)
+    print(msg.data().decode())
+    consumer.acknowledge(msg)
 client.close()
