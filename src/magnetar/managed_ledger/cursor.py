@@ -368,6 +368,14 @@ class Cursor:
             self._advance()
             self._moved()
 
+    def return_to_end(self) -> None:
+        """Moves the mark-delete position back to the last entry, if :meth:`skip_trimmed` has moved it behind
+        ledgers that are listed again after all."""
+        last = self._owner.max_read_position
+        if self.state.mark_delete > last:
+            self.state.move_mark_delete(last)
+            self._moved()
+
     def left_a_ledger(self) -> bool:
         """Whether the mark-delete position has entered another ledger since the last call, or is at the end
         of one that is not the last."""

@@ -154,6 +154,8 @@ class Trimmer:
         except (ManagedLedgerError, MetadataError):
             # The record may still list them: the next trimming tries again.
             self._owner.ledgers.put_back(going)
+            for cursor in self._owner.cursors.values():
+                cursor.return_to_end()
             raise
         for summary in going:
             await self._record.let_go(summary)

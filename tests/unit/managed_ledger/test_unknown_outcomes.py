@@ -172,3 +172,30 @@ def test_a_schema_that_somebody_else_has_read_of_is_not_deleted() -> None:
         world.run(appending)
     [entry], _record = world.run(storage.index("t/n/x"))
     assert world.run(storage.read(entry)).data.type is SchemaType.STRING
+
+
+@BOTH
+def test_a_reader_stays_within_ledgers_whose_trimming_failed(fault: Fault) -> None:
+    """Simulation, seed 13010425: the reader was behind the end, in a ledger without entries."""
+    world = World(settings=SMALL)
+    ledger, listener = world.open()
+    cursor = world.run(world.managed.open_cursor(ledger, "s", EARLIEST, {}))
+    reader = world.managed.open_reader_cursor(ledger, "r", EARLIEST)
+    world.publish(ledger, listener, SMALL.max_entries_per_ledger)
+    ledger.start_over()
+    world.wait(5)
+    lose_answers(world, fault)
+    cursor.mark_delete_to(listener.stored[-1])
+    world.wait(60)
+    last = ledger.ledgers.last()
+    assert last is not None
+    assert (len(ledger.ledgers), last.entries) == (2, 0)
+    ledger.check()
+    reader.rewind()
+    answer(world)
+    ledger.trimmer.schedule()
+    world.wait(60)
+    assert len(ledger.ledgers) == 1
+    world.publish(ledger, listener, 1)
+    assert world.drain(reader) == listener.stored[-1:]
+    ledger.check()
