@@ -63,7 +63,7 @@ class Method(NamedTuple):
     returns: str
     """What the asyncio interface returns."""
     blocking: str
-    """What the blocking interface returns; empty: it does not have the method."""
+    """What the blocking interface returns."""
     sources: Sequence[tuple[str, str]]
     """The classes that declare its options: module and name."""
     dictionary: str = ""
@@ -135,8 +135,9 @@ METHODS = (
         (_TOPIC,),
         "Creates a view of the latest content of each key, and reads the present messages.",
         "TableView",
-        "",
+        "TableView",
         (("reader", "Reader"),),
+        "TableViewArguments",
     ),
 )
 _CLIENT = Method(
@@ -305,7 +306,7 @@ def _text(*, blocking: bool) -> str:
     kind, other = ("blocking", "blocking") if blocking else ("asyncio", "asyncio")
     name = "BlockingOpening" if blocking else "Opening"
     types = (
-        "from magnetar.client.blocking import Consumer, Producer, Reader\n"
+        "from magnetar.client.blocking import Consumer, Producer, Reader, TableView\n"
         if blocking
         else "from magnetar.client.consumer import Consumer\n"
         "    from magnetar.client.gathered import TopicsConsumer\n"
@@ -343,7 +344,7 @@ if TYPE_CHECKING:
 
     from magnetar.client.opening import (
         ClientArguments, ConsumerArguments, PatternArguments,
-        ProducerArguments, ReaderArguments, TopicsArguments,
+        ProducerArguments, ReaderArguments, TableViewArguments, TopicsArguments,
     )
 
 '''
@@ -356,9 +357,8 @@ class {name}(ABC):
     dictionaries = "" if blocking else "\n\n".join(map(_dictionary, (*METHODS, _CLIENT)))
     if not blocking:
         head = head.rpartition("    from magnetar.client.opening")[0]
-    wanted = [each for each in METHODS if each.blocking or not blocking]
     made += _constructor() if blocking else ""
-    return head + dictionaries + made + "\n".join(_method(each, blocking=blocking) for each in wanted)
+    return head + dictionaries + made + "\n".join(_method(each, blocking=blocking) for each in METHODS)
 
 
 def texts() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -139,6 +140,20 @@ def test_reader(client: Client, topic: str) -> None:
     assert reader.read_next_entry(WAIT).payload == b"0"
     reader.close()
     keeps.close()
+
+
+def test_table_view(client: Client, topic: str) -> None:
+    producer = client.create_producer(topic)
+    for key, content in (("a", b"1"), ("b", b"2"), ("a", b"3")):
+        producer.send(content, partition_key=key)
+    changes: queue.Queue[tuple[str, bytes]] = queue.Queue()
+    with client.create_table_view(topic) as view:
+        assert (view.contents(), len(view), view.get("a")) == ({"a": b"3", "b": b"2"}, 2, b"3")
+        assert view.listen(lambda key, content: changes.put((key, content))) == view.contents()
+        producer.send(b"4", partition_key="c")
+        assert changes.get(timeout=30) == ("c", b"4")
+        assert view.get("c") == b"4"
+    view.close()
 
 
 def test_what_is_closed_says_so_and_threads_end(server: Server, topic: str) -> None:

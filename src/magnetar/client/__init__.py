@@ -27,7 +27,7 @@ from magnetar.client.exceptions import *  # noqa: F403
 
 if TYPE_CHECKING:
     from magnetar.client.batch_receiving import BatchReceivePolicy
-    from magnetar.client.blocking import Client, Consumer, Producer, Reader
+    from magnetar.client.blocking import Client, Consumer, Producer, Reader, TableView
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
@@ -46,7 +46,7 @@ _AUTHENTICATION = {
     "AuthenticationTLS": "authentication",
     "AuthenticationToken": "authentication",
 }
-_BLOCKING = ("Client", "Consumer", "Producer", "Reader")
+_BLOCKING = ("Client", "Consumer", "Producer", "Reader", "TableView")
 _MESSAGES = {
     "BatchReceivePolicy": "batch_receiving",
     "Message": "message",
@@ -68,6 +68,7 @@ __all__ = [
     "Producer",
     "RawEntry",
     "Reader",
+    "TableView",
     "BatchReceivePolicy",
     "BatchingType",
     "CompressionType",

@@ -21,6 +21,8 @@ from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
+from magnetar.client.table_view import Listener
+from magnetar.client.table_view import TableView as AsyncTableView
 from magnetar.io.real.loop_thread import LoopThread, Slots
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         PatternArguments,
         ProducerArguments,
         ReaderArguments,
+        TableViewArguments,
         TopicsArguments,
     )
 
@@ -76,6 +79,9 @@ class Client(BlockingOpening):
         self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
     ) -> Reader:
         return Reader(self._run(self._core.create_reader(topic, start_message_id, **options)), self._thread)
+
+    def _create_table_view(self, topic: str, **options: Unpack[TableViewArguments]) -> TableView:
+        return TableView(self._run(self._core.create_table_view(topic, **options)), self._thread)
 
     def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """As the asyncio interface.
@@ -363,3 +369,46 @@ class Reader:
 
     def close(self) -> None:
         self._thread.run(self._reader.close())
+
+
+class TableView:
+    """The contents of a topic by key; see :meth:`Client.create_table_view`."""
+
+    def __init__(self, view: AsyncTableView, thread: LoopThread) -> None:
+        self._view = view
+        self._thread = thread
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the content of a key; None: the topic has no message with it."""
+        return self._view.get(key)
+
+    def contents(self) -> dict[str, bytes]:
+        """Returns a copy of all contents by key."""
+        return self._view.contents()
+
+    def listen(self, listener: Listener) -> dict[str, bytes]:
+        """Calls ``listener`` for each later change, and returns a copy of the contents before them.
+
+        :param listener: called with a key and its new content, empty if the key was deleted, in the client's
+            loop, which it must not block
+        """
+        return self._thread.run(self._listen(listener))
+
+    async def _listen(self, listener: Listener) -> dict[str, bytes]:
+        return self._view.listen(listener)
+
+    def close(self) -> None:
+        """Closes the view. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
+        self._thread.run(self._view.close())
+
+    def __enter__(self) -> TableView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

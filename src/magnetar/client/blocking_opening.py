@@ -22,7 +22,7 @@ from magnetar.client.enums import (
 )
 
 if TYPE_CHECKING:
-    from magnetar.client.blocking import Consumer, Producer, Reader
+    from magnetar.client.blocking import Consumer, Producer, Reader, TableView
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.message_id import MessageId
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PatternArguments,
         ProducerArguments,
         ReaderArguments,
+        TableViewArguments,
         TopicsArguments,
     )
     from magnetar.client.partitioned import Router
@@ -644,3 +645,54 @@ class BlockingOpening(ABC):
     def _create_reader(
         self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
     ) -> Reader: ...
+
+    def create_table_view(
+        self,
+        topic: str,
+        *,
+        receiver_queue_size: int = 1000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60000,
+        subscription_name: str | None = None,
+        schema: ProducerSchema | None = None,
+    ) -> TableView:
+        """Creates a view of the latest content of each key, and reads the present messages.
+
+        :param topic: the name of a topic; a short one is in the namespace ``public/default``
+        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
+        :param reader_name: the name that statistics show; None: the broker chooses one
+        :param subscription_role_prefix: the beginning of the name of a random subscription
+        :param crypto_failure_action: what happens to messages that cannot be decrypted
+        :param crypto_key_reader: source of private keys; None: without decryption
+        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
+            discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
+            acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
+            last; after it the message is discarded and acknowledged. 0: never
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
+        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
+            None: any
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return self._create_table_view(
+            topic,
+            receiver_queue_size=receiver_queue_size,
+            reader_name=reader_name,
+            subscription_role_prefix=subscription_role_prefix,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            subscription_name=subscription_name,
+            schema=schema,
+        )
+
+    @abstractmethod
+    def _create_table_view(self, topic: str, **options: Unpack[TableViewArguments]) -> TableView: ...

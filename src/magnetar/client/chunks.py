@@ -21,7 +21,8 @@ from magnetar.protocol.metadata import Entry, build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 MAX_BYTES = 256 << 20
-"""The largest message that is assembled, as stored."""
+"""The largest chunked message, in bytes after compression and before encryption: larger ones are neither sent
+nor assembled."""
 MARGIN_BYTES = 1024
 """Bytes of an entry for metadata that only chunks have."""
 _FIELDS = ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id")

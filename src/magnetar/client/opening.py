@@ -187,6 +187,21 @@ class ReaderArguments(TypedDict, total=False):
     schema: ProducerSchema | None
 
 
+class TableViewArguments(TypedDict, total=False):
+    """The options of :meth:`Opening.create_table_view`."""
+
+    receiver_queue_size: int
+    reader_name: str | None
+    subscription_role_prefix: str | None
+    crypto_failure_action: CryptoFailureAction
+    crypto_key_reader: KeyReader | None
+    max_pending_chunked_message: int
+    auto_ack_oldest_chunked_message_on_queue_full: bool
+    expire_time_of_incomplete_chunked_message_ms: float
+    subscription_name: str | None
+    schema: ProducerSchema | None
+
+
 class ClientArguments(TypedDict, total=False):
     """The options of a client."""
 

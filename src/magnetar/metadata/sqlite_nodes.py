@@ -138,7 +138,7 @@ class SqliteNodes:
         numbers = (generation, nodes, checksum, next_ledger_id)
         whole = all(isinstance(number, int) for number in numbers) and isinstance(ledger_store, bytes)
         if not whole or not isinstance(metadata_id, bytes) or len(metadata_id) != IDENTITY_BYTES:
-            raise NodeDamaged("the table progress has values of other types")
+            raise NodeDamaged("a column of the table progress has the wrong type")
         return Progress(metadata_id, generation, Tally(nodes, checksum % _WORD), ledger_store, next_ledger_id)
 
     def count_all(self) -> Tally:
@@ -177,7 +177,7 @@ class SqliteNodes:
             numbers = (version, created_ms, modified_ms)
             texts = isinstance(path, str) and path.startswith("/") and parent == parent_of(path)
             if not texts or not isinstance(value, bytes) or not all(isinstance(n, int) for n in numbers):
-                raise NodeDamaged(f"{path!r}: its row has values of other types, or another parent")
+                raise NodeDamaged(f"{path!r}: a column of its row has the wrong type, or its parent is wrong")
             nodes.append(Node(path, value, version, created_ms, modified_ms, False))
         return nodes
 
@@ -207,7 +207,7 @@ class SqliteNodes:
             return None
         value, *numbers = rows[0]
         if not isinstance(value, bytes) or not all(isinstance(number, int) for number in numbers):
-            raise NodeDamaged(f"{path}: its row has values of other types")
+            raise NodeDamaged(f"{path}: a column of its row has the wrong type")
         version, created_ms, modified_ms, ephemeral = numbers
         # Nodes of earlier sessions were removed when the store was opened: what is left is this one's.
         return Node(path, value, version, created_ms, modified_ms, bool(ephemeral), bool(ephemeral))

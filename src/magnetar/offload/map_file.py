@@ -302,7 +302,12 @@ def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
                 )
             place = key, int(_I64.unpack(value)[0])
             if found and not (found[-1][0] < place[0] and found[-1][1] < place[1]):
-                raise OffloadedLedgerDamaged(name, group.position, f"more than {found[-1]}", str(place))
+                raise OffloadedLedgerDamaged(
+                    name,
+                    group.position,
+                    f"a key above {found[-1][0]} and a position above {found[-1][1]}",
+                    f"key {place[0]} and position {place[1]}",
+                )
             found.append(place)
     if not found:
         raise OffloadedLedgerDamaged(name, reader.start, "the position of the first record", "no position")

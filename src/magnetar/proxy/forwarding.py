@@ -30,7 +30,8 @@ _PAGE_PATHS = ("/dashboard", "/openapi", "/openapi.json", "/admin/v2/magnetar")
 _PAGE_FILE = re.compile(r"/|/openapi(\.json)?|/(dashboard|openapi)/\w+\.(js|css|svg)", re.ASCII)
 """Files that brokers give to everybody: a browser asks for them before its user can authenticate."""
 BROKER_HEADER = "Magnetar-Broker"
-"""In requests of a page, ``host:port`` of the broker that it shows; in answers, of the one that was asked."""
+"""In a request: ``host:port`` of the broker that the page shows, or that ``magnetar top`` names. In an answer
+to a page: ``host:port`` of the broker that the proxy asked first."""
 _FUNCTIONS = ("function", "source", "sink", "worker", "worker-stats", "functions", "sources", "sinks")
 _REDIRECTS = (301, 302, 307, 308, 421)
 """421 is what a page gets if another broker serves a topic, with its address."""

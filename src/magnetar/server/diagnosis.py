@@ -154,7 +154,7 @@ def _syncs(folder: str) -> list[float]:
 
 
 class FindingState(Enum):
-    """Checks the machine for a broker, independent of its settings."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARN = "warn"
@@ -165,7 +165,7 @@ class FindingState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line."""
+    """One line of the report: what was checked, and how it is."""
 
     subject: str
     state: FindingState

@@ -11,7 +11,14 @@ from tools import generate_client
 import magnetar.client
 from magnetar.client import aio, blocking
 
-_METHODS = ("create_producer", "subscribe", "subscribe_to_topics", "subscribe_to_pattern", "create_reader")
+_METHODS = (
+    "create_producer",
+    "subscribe",
+    "subscribe_to_topics",
+    "subscribe_to_pattern",
+    "create_reader",
+    "create_table_view",
+)
 
 
 def _options(function: Callable[..., object]) -> dict[str, object]:

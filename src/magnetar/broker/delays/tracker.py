@@ -114,7 +114,8 @@ class DelayTracker:
         return self.waiting.count
 
     def use(self, settings: DelaySettings) -> None:
-        """Applies other settings; entries that wait already go on waiting."""
+        """Applies other settings. Entries that are already waiting keep waiting, even if delayed delivery is
+        turned off."""
         self._settings = settings
         self._arm()
 

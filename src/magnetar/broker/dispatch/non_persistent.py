@@ -129,7 +129,8 @@ class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
 
 
 class NonPersistentFailover(NonPersistentExclusive):
-    """Sends everything to the active consumer, immediately after a change, as nothing is unacknowledged."""
+    """Sends everything to the active consumer. A new active consumer is served at once: there are no
+    acknowledgements of another one to wait for."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)

@@ -65,7 +65,8 @@ class UnsentBytes:
         violated(fail, "unsent bytes of all connections", "at least 0", found)
 
     def over(self) -> bool:
-        """Whether the budget is exceeded."""
+        """Whether the budget is exceeded. Above it, counts again at most every 0.1 s; above four times the
+        budget, closes the connections with the most unsent bytes."""
         if self.used <= self._budget:
             return False
         now = self._clock.monotonic()

@@ -87,9 +87,10 @@ class ReportSettings:
     min_seconds: float = 5.0
     max_seconds: float = 900.0
     host_seconds: float = 60.0
-    """Interval of measuring the host (loadBalancerHostUsageCheckIntervalMinutes)."""
+    """Time between two measurements of the host (loadBalancerHostUsageCheckIntervalMinutes)."""
     quota_seconds: float = 900.0
-    """Interval of writing averages by the leader (loadBalancerResourceQuotaUpdateIntervalMinutes)."""
+    """Time between two writes of the averages by the leader
+    (loadBalancerResourceQuotaUpdateIntervalMinutes)."""
     nic_gbps: float | None = None
     """The speed of all network cards together, in Gbit/s; None: as reported by the host
     (loadBalancerOverrideBrokerNicSpeedGbps)."""

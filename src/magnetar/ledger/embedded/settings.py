@@ -28,7 +28,8 @@ class EmbeddedSettings:
     zero_fill_bytes: int = 1 << 20
     """The step in which a new segment is filled with zeros, so that commits get their turn at the device."""
     idle_seconds: float = 0.05
-    """The time after the last group when the log is idle and an empty group confirms it."""
+    """After this time without a commit the log counts as idle, and writes an empty group, which declares the
+    last one durable."""
     reader_workers: int = 2
     reads_in_flight_bytes: int = 32 << 20
     """The limit of requested and not yet returned bytes of all readers together."""

@@ -157,8 +157,9 @@ class QuarantineTable:
         found = state.identity
         if (found.topic, found.subscription, found.mode) != (main.topic, main.subscription, QUARANTINE):
             raise TableError(
-                f"{self.table} does not belong to the table of {main.topic}, but to that of {found.topic} "
-                f"with the subscription {found.subscription}; move it away, or choose another quarantine_name"
+                f"{self.table} exists, but is not the quarantine table of {main.topic} with the subscription "
+                f"{main.subscription}: it was created for {found.topic}, {found.subscription}, with the mode "
+                f"{found.mode}; move it away, or choose another quarantine_name"
             )
 
     def planned(self, marker: TableMarker) -> PlannedBatch | None:

@@ -49,7 +49,7 @@ class Quarantine:
         self._part = part
         self._found: list[Malformed] = []
         self._held = 0
-        self._file: _File | None = None
+        self._file: _QuarantineFile | None = None
 
     def add(self, found: Malformed) -> None:
         """Puts a malformed message into quarantine.
@@ -82,7 +82,7 @@ class Quarantine:
 
     def _write(self) -> None:
         if self._file is None:
-            self._file = _File(self._path, self._name())
+            self._file = _QuarantineFile(self._path, self._name())
         self._file.write(self._found)
         self._found, self._held = [], 0
 
@@ -92,7 +92,7 @@ class Quarantine:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class _File:
+class _QuarantineFile:
     """A file that gets its name when it is complete."""
 
     def __init__(self, path: str, name: str) -> None:
