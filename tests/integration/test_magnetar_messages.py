@@ -551,7 +551,7 @@ def test_replayed(client: Any, topic: str) -> None:
         ),
         (("tail", "TOPIC", "--until", "2999-01-01"), "", 1, "--until must be a time in the past"),
         (("tail", "a/b"), "", 1, "a/b"),
-        (("tail", "TOPIC", "-n", "1001"), "", 2, "1001 is above 1000"),
+        (("tail", "TOPIC", "-n", "1001"), "", 2, "1001 is more than the maximum of 1000"),
         (("tail", "TOPIC", "-n", "1", "--from", "1d"), "", 2, "not allowed with"),
     ],
 )

@@ -120,9 +120,11 @@ def test_topics_of_tables(
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"mode": "upsert"}, "table.mode: must be one of append, not 'upsert'"),
+        ({"mode": "overwrite"}, "table.mode: must be one of append, upsert, not 'overwrite'"),
         ({"format": "hudi"}, "table.format: must be one of delta, iceberg, not 'hudi'"),
-        ({"on_error": "quarantine"}, "table.on_error: unknown key"),
+        ({"on_error": "skip"}, "table.on_error: must be one of stop, quarantine, not 'skip'"),
+        ({"mode": "upsert", "partition_by": ["a"]}, "table: partition_by is for mode = 'append'"),
+        ({"on_error": "quarantine", "options": {"mode": "FAILFAST"}}, "table: options: mode has no effect"),
         ({"trigger": "soon"}, "table: trigger must be a time such as"),
         ({"partition_by": ["week(a)"]}, "table: partition_by must have elements like"),
         ({"path": "gs://bucket/tables"}, "table.path: must be s3://BUCKET/PATH, or a path"),

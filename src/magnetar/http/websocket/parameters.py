@@ -8,6 +8,7 @@ from typing import Any
 
 from magnetar.client.dead_letters import DeadLetterPolicy, default_dead_letter_topic
 from magnetar.client.enums import (
+    BatchingType,
     CompressionType,
     ConsumerType,
     CryptoFailureAction,
@@ -70,6 +71,8 @@ def producer_options(query: Query) -> dict[str, Any]:
         raise InvalidRequest("Invalid query params: initialSequenceId must be -1 or more")
     return {
         "batching_enabled": _truth(query, "batchingEnabled"),
+        # As in Pulsar: the messages of a WebSocket keep their order, also across keys.
+        "batching_type": BatchingType.Default,
         "message_routing_mode": _chosen(
             query, "messageRoutingMode", _ROUTING, PartitionsRoutingMode.UseSinglePartition
         ),
