@@ -89,7 +89,7 @@ METHODS = (
         "subscribe",
         (_TOPIC, _SUBSCRIPTION),
         "Creates a consumer of a topic.",
-        "Consumer | PartitionedConsumer",
+        "Consumer | PartitionedConsumer | TopicsConsumer",
         "Consumer",
         (_CONSUMER, ("partitioned", "PartitionedConsumer")),
         "ConsumerArguments",

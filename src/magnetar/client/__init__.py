@@ -28,9 +28,11 @@ from magnetar.client.exceptions import *  # noqa: F403
 if TYPE_CHECKING:
     from magnetar.client.batch_receiving import BatchReceivePolicy
     from magnetar.client.blocking import Client, Consumer, Producer, Reader, TableView
+    from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
+    from magnetar.client.schema import ProducerSchema, key_value_schema
     from magnetar.security.client_authentication.authentication import (
         Authentication,
         AuthenticationBasic,
@@ -49,9 +51,12 @@ _AUTHENTICATION = {
 _BLOCKING = ("Client", "Consumer", "Producer", "Reader", "TableView")
 _MESSAGES = {
     "BatchReceivePolicy": "batch_receiving",
+    "DeadLetterPolicy": "dead_letters",
     "Message": "message",
     "MessageId": "message_id",
+    "ProducerSchema": "schema",
     "RawEntry": "message",
+    "key_value_schema": "schema",
 }
 
 __all__ = [
@@ -66,6 +71,7 @@ __all__ = [
     "CryptoKeyReader",
     "Message",
     "Producer",
+    "ProducerSchema",
     "RawEntry",
     "Reader",
     "TableView",
@@ -74,12 +80,14 @@ __all__ = [
     "CompressionType",
     "ConsumerType",
     "CryptoFailureAction",
+    "DeadLetterPolicy",
     "InitialPosition",
     "MessageId",
     "HashingScheme",
     "PartitionsRoutingMode",
     "RegexSubscriptionMode",
     "ProducerAccessMode",
+    "key_value_schema",
 ]
 
 

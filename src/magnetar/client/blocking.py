@@ -6,7 +6,7 @@ All methods may be called from any thread except the loop's own; callbacks run t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from magnetar.client import client as core
@@ -280,6 +280,18 @@ class Consumer:
     def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """Acknowledges all messages up to and including one; as :meth:`acknowledge`."""
         self._thread.run(self._consumer.acknowledge_cumulative(message))
+
+    def reconsume_later(
+        self, message: Message, delay_ms: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
+
+        See :meth:`magnetar.client.consumer.Consumer.reconsume_later`.
+
+        :raises InvalidConfiguration: the consumer has no retry topic
+        :raises PulsarException: the message was not published, and is redelivered
+        """
+        self._thread.run(self._consumer.reconsume_later(message, delay_ms, properties))
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
         """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""

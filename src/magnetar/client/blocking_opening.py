@@ -241,6 +241,7 @@ class BlockingOpening(ABC):
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
+        retry_enabled: bool = False,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer:
         """Creates a consumer of a topic.
@@ -271,7 +272,8 @@ class BlockingOpening(ABC):
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
             requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
+            ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish there. None: only the broker
             checks
@@ -289,6 +291,8 @@ class BlockingOpening(ABC):
             None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
+        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            publishes
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -324,6 +328,7 @@ class BlockingOpening(ABC):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+            retry_enabled=retry_enabled,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -366,6 +371,7 @@ class BlockingOpening(ABC):
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
+        retry_enabled: bool = False,
     ) -> Consumer:
         """Creates a consumer of several topics.
 
@@ -395,7 +401,8 @@ class BlockingOpening(ABC):
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
             requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
+            ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish there. None: only the broker
             checks
@@ -413,6 +420,8 @@ class BlockingOpening(ABC):
             None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
+        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            publishes
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -447,6 +456,7 @@ class BlockingOpening(ABC):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+            retry_enabled=retry_enabled,
         )
 
     @abstractmethod
@@ -490,6 +500,7 @@ class BlockingOpening(ABC):
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
+        retry_enabled: bool = False,
     ) -> Consumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -522,7 +533,8 @@ class BlockingOpening(ABC):
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
             requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
+            ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish there. None: only the broker
             checks
@@ -540,6 +552,8 @@ class BlockingOpening(ABC):
             None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
+        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            publishes
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -577,6 +591,7 @@ class BlockingOpening(ABC):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+            retry_enabled=retry_enabled,
         )
 
     @abstractmethod

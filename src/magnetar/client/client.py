@@ -8,6 +8,7 @@ from typing import Any, Self
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
+from magnetar.client.dead_letters import retry_policy
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
 from magnetar.client.gathered import Find, TopicsConsumer
 from magnetar.client.lookup import Lookup
@@ -159,9 +160,11 @@ class Client(Opening):
 
     async def _subscribe(
         self, topic: str, subscription_name: str, **options: Any
-    ) -> Consumer | PartitionedConsumer:
+    ) -> Consumer | PartitionedConsumer | TopicsConsumer:
         name = self._name_of(topic)
         total = {key: options.pop(key) for key in _TOTALS if key in options}
+        if options.get("retry_enabled"):
+            return await self._subscribe_to_topics([name], subscription_name, **options)
         wanted = ConsumerOptions(**options)
         partitions = await self.partitions(topic)
         made = (
@@ -176,6 +179,10 @@ class Client(Opening):
         self, topics: Sequence[str], subscription_name: str, **options: Any
     ) -> TopicsConsumer:
         names = [self._name_of(topic) for topic in topics]
+        if options.get("retry_enabled"):
+            policy = retry_policy(options.get("dead_letter_policy"), names[0], subscription_name)
+            names.append(self._name_of(policy.retry_letter_topic or ""))
+            options["dead_letter_policy"] = policy
         counts: dict[str, int] = {}
 
         async def find(makes_topics: bool) -> set[str]:
@@ -193,6 +200,8 @@ class Client(Opening):
         subscription_name: str,
         **options: Any,
     ) -> TopicsConsumer:
+        if options.get("retry_enabled"):
+            raise InvalidConfiguration("retry_enabled needs the names of topics, not a pattern")
         checks = PatternOptions(options.pop("discovery_seconds"), options.pop("regex_subscription_mode"))
         matches = compile_pattern(pattern)
         if matches is None:

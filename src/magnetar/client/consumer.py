@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.attachment import Attached, Attachment, Services
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
-from magnetar.client.exceptions import InvalidConfiguration
+from magnetar.client.dead_letters import RetryLetters
+from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.message import Acknowledged, Message, RawEntry, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
@@ -78,6 +79,10 @@ class Consumer(Attached):
             acknowledge=self.acknowledge_soon,
             open_producer=services.open_producer,
         )
+        policy = options.dead_letter_policy
+        self._retry: RetryLetters | None = None
+        if options.retry_enabled and policy is not None:
+            self._retry = RetryLetters(policy, subscription, services.open_producer, loop)
         self._acks = acks = Acknowledgements(
             loop,
             attachment.id,
@@ -225,6 +230,29 @@ class Consumer(Attached):
 
     # Redelivery
 
+    async def reconsume_later(
+        self, message: Message, delay_ms: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
+
+        After ``max_redeliver_count`` times it goes to the dead letter topic instead. Only Shared and
+        Key_Shared subscriptions delay messages.
+
+        :param delay_ms: the time until the message is delivered again; 0: at once
+        :param properties: added to those of the message
+        :raises InvalidConfiguration: the consumer has no retry topic
+        :raises PulsarException: the message was not published, and is redelivered
+        """
+        self._attachment.check_open()
+        if self._retry is None:
+            raise InvalidConfiguration("reconsume_later requires the option retry_enabled")
+        try:
+            await self._retry.publish(message, max(delay_ms, 0), properties or {})
+        except PulsarException:
+            self.negative_acknowledge(message)
+            raise
+        await self.acknowledge(message)
+
     def negative_acknowledge(self, message: Acknowledged) -> None:
         """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
         self._attachment.check_open()
@@ -291,6 +319,8 @@ class Consumer(Attached):
         self._end()
         try:
             await self._taken.close()
+            if self._retry is not None:
+                await self._retry.close()
         finally:
             await self._attachment.say_goodbye(connection)
 

@@ -1,11 +1,13 @@
 """Dead letters: messages that were delivered too often go to another topic instead of the consumer (Pulsar's
-"Dead letter topic")."""
+"Dead letter topic"). Retry letters: messages that a consumer wants to receive later go to a retry topic, from
+which it consumes too (Pulsar's "Retry letter topic")."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Protocol
 
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidMessage, PulsarException
@@ -17,6 +19,7 @@ from magnetar.io.locks import Mutex
 log = logging.getLogger(__name__)
 
 Position = tuple[int, int]
+_TIMES = "RECONSUMETIMES"
 
 
 def default_dead_letter_topic(topic: str, subscription: str) -> str:
@@ -33,6 +36,8 @@ class DeadLetterPolicy:
     """None: ``<topic>-<subscription>-DLQ``."""
     initial_subscription_name: str | None = None
     """A subscription that is created with the dead letter topic, which keeps its messages. None: none."""
+    retry_letter_topic: str | None = None
+    """For ``retry_enabled``. None: ``<topic>-<subscription>-RETRY``."""
 
     def check(self) -> None:
         """Checks the policy.
@@ -43,11 +48,126 @@ class DeadLetterPolicy:
             raise InvalidConfiguration(f"max_redeliver_count must be above 0, not {self.max_redeliver_count}")
 
 
+MAX_RECONSUMPTIONS = 16
+"""How often a message goes to the retry topic if no policy sets the number, as in Java's client."""
+
+
+def retry_policy(policy: DeadLetterPolicy | None, topic: str, subscription: str) -> DeadLetterPolicy:
+    """Returns the policy of a consumer with ``retry_enabled``; its topics have names.
+
+    :param topic: the full name of the consumer's first topic
+    """
+    policy = policy or DeadLetterPolicy(MAX_RECONSUMPTIONS)
+    return replace(
+        policy,
+        dead_letter_topic=policy.dead_letter_topic or default_dead_letter_topic(topic, subscription),
+        retry_letter_topic=policy.retry_letter_topic or f"{topic}-{subscription}-RETRY",
+    )
+
+
 class Sending(Protocol):
     """The part of a producer that dead letters use."""
 
     async def send(self, content: bytes, **options: Any) -> MessageId: ...
     async def close(self) -> None: ...
+
+
+class LetterTopic:
+    """A topic to which a consumer publishes messages; its producer is opened when it is first needed."""
+
+    def __init__(
+        self, topic: str, open_producer: Callable[..., Awaitable[Sending]], loop: Loop, **options: object
+    ) -> None:
+        """:param options: of the producer"""
+        self.topic = topic
+        self._open_producer = open_producer
+        self._options = options
+        self._opening = Mutex(loop)
+        self._producer: Sending | None = None
+        self._closed = False
+
+    async def sending(self) -> Sending:
+        """Returns the producer, shared by all callers.
+
+        :raises PulsarException: the producer cannot be opened, or the consumer is closed
+        """
+        async with self._opening:
+            if self._producer is None:
+                if self._closed:
+                    raise AlreadyClosed(f"{self.topic}: closed")
+                opened = await self._open_producer(self.topic, **self._options)
+                if self._closed:
+                    await opened.close()
+                    raise AlreadyClosed(f"{self.topic}: closed")
+                self._producer = opened
+            return self._producer
+
+    async def close(self) -> None:
+        """Closes the producer, if it is open. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
+        self._closed = True
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close()
+
+
+class RetryLetters:
+    """The retry letters of one consumer."""
+
+    def __init__(
+        self,
+        policy: DeadLetterPolicy,
+        subscription: str,
+        open_producer: Callable[..., Awaitable[Sending]],
+        loop: Loop,
+    ) -> None:
+        """:param policy: as :func:`retry_policy` returns it"""
+        self._most = policy.max_redeliver_count
+        self._subscription = subscription
+        options: dict[str, object] = {"batching_enabled": False, "chunking_enabled": True}
+        self._retry = LetterTopic(policy.retry_letter_topic or "", open_producer, loop, **options)
+        if policy.initial_subscription_name:
+            options["initial_subscription_name"] = policy.initial_subscription_name
+        self._dead = LetterTopic(policy.dead_letter_topic or "", open_producer, loop, **options)
+
+    async def publish(self, message: Message, delay_ms: float, properties: Mapping[str, str]) -> None:
+        """Publishes a message to the retry topic, or to the dead letter topic if it was there too often.
+
+        :param delay_ms: the time before its delivery; 0: at once
+        :param properties: added to those of the message
+        :raises PulsarException: the message was not published
+        """
+        given = {
+            "REAL_TOPIC": message.topic_name(),
+            "REAL_SUBSCRIPTION": self._subscription,
+            "ORIGIN_MESSAGE_ID": _java_text(message.message_id()),
+            **message.properties(),
+            **properties,
+        }
+        before = message.properties().get(_TIMES, "")
+        times = int(before) + 1 if before.isdecimal() else 1
+        given |= {_TIMES: str(times), "DELAY_TIME": str(round(delay_ms))}
+        options = {"properties": given, **_keys_of(message)}
+        if message.event_timestamp():
+            options["event_timestamp"] = message.event_timestamp()
+        if times > self._most:
+            await (await self._dead.sending()).send(message.data(), **options)
+            return
+        if delay_ms > 0:
+            options["deliver_after"] = timedelta(milliseconds=delay_ms)
+        await (await self._retry.sending()).send(message.data(), **options)
+
+    async def close(self) -> None:
+        """Closes the producers.
+
+        :raises PulsarException: the broker refused
+        """
+        try:
+            await self._retry.close()
+        finally:
+            await self._dead.close()
 
 
 class DeadLetters:
@@ -65,12 +185,11 @@ class DeadLetters:
         """:param topic: the topic of the consumer"""
         self._policy = policy
         self._subscription = subscription
-        self._to = policy.dead_letter_topic or default_dead_letter_topic(topic, subscription)
-        self._open_producer = open_producer
+        named = policy.initial_subscription_name
+        options = {"initial_subscription_name": named} if named else {}
+        to = policy.dead_letter_topic or default_dead_letter_topic(topic, subscription)
+        self._to = LetterTopic(to, open_producer, loop, **options)
         self._acknowledge = acknowledge
-        self._opening = Mutex(loop)
-        self._producer: Sending | None = None
-        self._closed = False
         self._last_time: dict[Position, list[Message]] = {}
         """Messages in their last delivery, by entry."""
 
@@ -112,33 +231,18 @@ class DeadLetters:
         failed: dict[Position, None] = {}
         for message in messages:
             try:
-                producer = await self._sending()
+                producer = await self._to.sending()
                 await producer.send(message.data(), **self._options_of(message))
                 self._acknowledge(message.message_id())
             except PulsarException as error:
                 log.warning(
                     "%s: cannot publish message %s here; requesting its redelivery: %s",
-                    self._to,
+                    self._to.topic,
                     message.message_id(),
                     error,
                 )
                 failed[message.message_id().position] = None
         return list(failed)
-
-    async def _sending(self) -> Sending:
-        """Returns the producer of the dead letter topic, shared by all callers."""
-        async with self._opening:
-            if self._producer is None:
-                if self._closed:
-                    raise AlreadyClosed(f"{self._to}: closed")
-                named = self._policy.initial_subscription_name
-                options = {"initial_subscription_name": named} if named else {}
-                opened = await self._open_producer(self._to, **options)
-                if self._closed:
-                    await opened.close()
-                    raise AlreadyClosed(f"{self._to}: closed")
-                self._producer = opened
-            return self._producer
 
     def _options_of(self, message: Message) -> dict[str, object]:
         origin = {
@@ -153,10 +257,7 @@ class DeadLetters:
 
     async def close(self) -> None:
         self.forget()
-        self._closed = True
-        if self._producer is not None:
-            await self._producer.close()
-            self._producer = None
+        await self._to.close()
 
 
 def _keys_of(message: Message) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from magnetar.client.attachment import Services, close_all
@@ -137,6 +137,12 @@ class GatheredConsumer:
     async def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.acknowledge_cumulative`, for the topic of the message."""
         await self._of(message).acknowledge_cumulative(message)
+
+    async def reconsume_later(
+        self, message: Message, delay_ms: float, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """As :meth:`Consumer.reconsume_later`."""
+        await self._of(message).reconsume_later(message, delay_ms, properties)
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.negative_acknowledge`."""

@@ -97,6 +97,7 @@ class ConsumerArguments(TypedDict, total=False):
     expire_time_of_incomplete_chunked_message_ms: float
     schema: ProducerSchema | None
     key_shared_allow_out_of_order: bool
+    retry_enabled: bool
     max_total_receiver_queue_size_across_partitions: int
 
 
@@ -132,6 +133,7 @@ class TopicsArguments(TypedDict, total=False):
     expire_time_of_incomplete_chunked_message_ms: float
     schema: ProducerSchema | None
     key_shared_allow_out_of_order: bool
+    retry_enabled: bool
 
 
 class PatternArguments(TypedDict, total=False):
@@ -168,6 +170,7 @@ class PatternArguments(TypedDict, total=False):
     expire_time_of_incomplete_chunked_message_ms: float
     schema: ProducerSchema | None
     key_shared_allow_out_of_order: bool
+    retry_enabled: bool
 
 
 class ReaderArguments(TypedDict, total=False):
@@ -354,8 +357,9 @@ class Opening(ABC):
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
+        retry_enabled: bool = False,
         max_total_receiver_queue_size_across_partitions: int = 50000,
-    ) -> Consumer | PartitionedConsumer:
+    ) -> Consumer | PartitionedConsumer | TopicsConsumer:
         """Creates a consumer of a topic.
 
         :param topic: the name of a topic; a short one is in the namespace ``public/default``
@@ -384,7 +388,8 @@ class Opening(ABC):
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
             requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
+            ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish there. None: only the broker
             checks
@@ -402,6 +407,8 @@ class Opening(ABC):
             None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
+        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            publishes
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -437,13 +444,14 @@ class Opening(ABC):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+            retry_enabled=retry_enabled,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
     @abstractmethod
     async def _subscribe(
         self, topic: str, subscription_name: str, **options: object
-    ) -> Consumer | PartitionedConsumer: ...
+    ) -> Consumer | PartitionedConsumer | TopicsConsumer: ...
 
     async def subscribe_to_topics(
         self,
@@ -479,6 +487,7 @@ class Opening(ABC):
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
+        retry_enabled: bool = False,
     ) -> TopicsConsumer:
         """Creates a consumer of several topics.
 
@@ -508,7 +517,8 @@ class Opening(ABC):
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
             requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
+            ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish there. None: only the broker
             checks
@@ -526,6 +536,8 @@ class Opening(ABC):
             None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
+        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            publishes
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe_to_topics(
@@ -560,6 +572,7 @@ class Opening(ABC):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+            retry_enabled=retry_enabled,
         )
 
     @abstractmethod
@@ -603,6 +616,7 @@ class Opening(ABC):
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
+        retry_enabled: bool = False,
     ) -> TopicsConsumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -635,7 +649,8 @@ class Opening(ABC):
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
             requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions
+        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
+            ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish there. None: only the broker
             checks
@@ -653,6 +668,8 @@ class Opening(ABC):
             None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
+        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            publishes
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -690,6 +707,7 @@ class Opening(ABC):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
+            retry_enabled=retry_enabled,
         )
 
     @abstractmethod

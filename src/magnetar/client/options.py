@@ -141,7 +141,7 @@ class ConsumerOptions:
     unacked_messages_timeout_ms: float = 0
     """Time after which redelivery of unacknowledged messages is requested; 0: never."""
     dead_letter_policy: DeadLetterPolicy | None = None
-    """Has an effect on Shared and KeyShared subscriptions."""
+    """Has an effect on Shared and KeyShared subscriptions, and with ``retry_enabled``."""
     check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None
     """Awaited with the name of the dead letter topic before its producer is opened; raises PulsarException if
     the consumer must not publish there. None: only the broker checks."""
@@ -162,6 +162,8 @@ class ConsumerOptions:
     """A schema that must be compatible with the topic's; contents are received unchanged. None: any."""
     key_shared_allow_out_of_order: bool = False
     """Whether a KeyShared subscription may deliver messages of a key out of order when consumers change."""
+    retry_enabled: bool = False
+    """Whether the consumer consumes its retry topic too, to which ``reconsume_later`` publishes."""
 
     @property
     def is_shared(self) -> bool:

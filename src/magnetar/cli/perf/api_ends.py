@@ -14,6 +14,7 @@ from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import CompressionType, ConsumerType, InitialPosition, ProducerAccessMode
 from magnetar.client.exceptions import AlreadyClosed, PulsarException
+from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import MessageOptions
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
@@ -139,7 +140,7 @@ class ApiConsumer:
         self._start = start
         self.order = order
         self._receiver = RawReceiver(order, shared.window)
-        self._end: Consumer | PartitionedConsumer | Reader | None = None
+        self._end: Consumer | PartitionedConsumer | TopicsConsumer | Reader | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -183,7 +184,7 @@ class ApiConsumer:
             )
         self._task = asyncio.ensure_future(self._receive(self._end))
 
-    async def _receive(self, end: Consumer | PartitionedConsumer | Reader) -> None:
+    async def _receive(self, end: Consumer | PartitionedConsumer | TopicsConsumer | Reader) -> None:
         receive = end.read_next if isinstance(end, Reader) else end.receive
         receiver, clock = self._receiver, self._shared.clock
         cumulative = self._settings.cumulative

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import PulsarException
+from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.message import Message, MessageReference
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer
@@ -258,7 +259,7 @@ class Reading:
     Uses a consumer without a durable subscription.
     """
 
-    def __init__(self, consumer: Consumer | PartitionedConsumer) -> None:
+    def __init__(self, consumer: Consumer | PartitionedConsumer | TopicsConsumer) -> None:
         self._consumer = consumer
 
     def take(self) -> Message | None:
