@@ -145,8 +145,9 @@ _CLIENT = Method(
     (
         (
             "service_url",
-            "str",
-            "``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS ``pulsar+ssl://``",
+            "str | ClusterFailover",
+            "``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS ``pulsar+ssl://``; or several "
+            "clusters, of which one is used",
         ),
     ),
     "",
@@ -286,7 +287,9 @@ def _constructor() -> str:
     text = _docstring(
         "Starts the client's loop.", rows + [(each.name, each.meaning) for each in options], raises
     )
-    signature = ", ".join(["self", "service_url: str", "*", *(each.parameter() for each in options)])
+    signature = ", ".join(
+        ["self", "service_url: str | ClusterFailover", "*", *(each.parameter() for each in options)]
+    )
     passed = ", ".join(["service_url", *(each.passed() for each in options)])
     return "\n".join(
         [
@@ -295,7 +298,9 @@ def _constructor() -> str:
             f"        self._start({passed},)",
             "",
             "    @abstractmethod",
-            "    def _start(self, service_url: str, **options: Unpack[ClientArguments]) -> None: ...",
+            "    def _start(",
+            "        self, service_url: str | ClusterFailover, **options: Unpack[ClientArguments]",
+            "    ) -> None: ...",
             "",
             "",
         ]
@@ -335,6 +340,7 @@ if TYPE_CHECKING:
     {types}
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
+    from magnetar.client.failover import ClusterFailover
     from magnetar.client.message_id import MessageId
     from magnetar.client.partitioned import Router
     from magnetar.client.schema import ProducerSchema

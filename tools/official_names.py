@@ -27,8 +27,6 @@ REASONS = {
     "AuthenticationAthenz": "refused: brokers and clients here have no Athenz",
     "Authentication.dynamicLibPath": "refused: the client cannot load plugins of the C++ client",
     "Authentication.authParamsString": "refused: the client cannot load plugins of the C++ client",
-    "AutoClusterFailover": "refused as `service_url`: brokers move topics to another cluster instead",
-    "ServiceInfoProvider": "refused as `service_url`: give the address of one cluster",
     "Client.io_threads": "no effect, which is logged: one thread does all input and output",
     "Client.concurrent_lookup_requests": "no effect, which is logged: lookups are not limited",
     "Client.stats_interval_in_seconds": "no effect, which is logged: the client logs no statistics",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from magnetar.client.blocking import Client, Consumer, Producer, Reader, TableView
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import CryptoKeyReader
+    from magnetar.client.failover import ClusterAddress, ClusterFailover
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
     from magnetar.client.schema import ProducerSchema, key_value_schema
@@ -50,12 +51,14 @@ _AUTHENTICATION = {
 }
 _BLOCKING = ("Client", "Consumer", "Producer", "Reader", "TableView")
 _MESSAGES = {
+    "ClusterFailover": "failover",
     "BatchReceivePolicy": "batch_receiving",
     "DeadLetterPolicy": "dead_letters",
     "Message": "message",
     "MessageId": "message_id",
     "ProducerSchema": "schema",
     "RawEntry": "message",
+    "ClusterAddress": "failover",
     "key_value_schema": "schema",
 }
 
@@ -74,7 +77,9 @@ __all__ = [
     "ProducerSchema",
     "RawEntry",
     "Reader",
+    "ClusterAddress",
     "TableView",
+    "ClusterFailover",
     "BatchReceivePolicy",
     "BatchingType",
     "CompressionType",

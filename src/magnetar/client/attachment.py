@@ -320,6 +320,11 @@ class Attachment(Generic[E]):
             # The broker sends no other answer.
             self._asked.set_exception(NotConnected(f"{self.topic}: it has moved to another cluster"))
 
+    def cluster_changed(self) -> None:
+        """Uses the client's cluster from now on, which is another one; its connections are lost."""
+        self._lookup = self._services.lookup
+        self._assigned = self._last = None
+
     def closed_by_broker(self, assigned: Assigned | None) -> None:
         """Called when the broker has closed the producer or consumer.
 
@@ -430,6 +435,10 @@ class Attached:
     async def close(self) -> None:
         """Closes the producer or consumer in an orderly way."""
         raise NotImplementedError
+
+    def cluster_changed(self) -> None:
+        """Uses the client's cluster from now on, which is another one."""
+        self._attachment.cluster_changed()
 
     # Events of the connection
 

@@ -14,6 +14,7 @@ from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
 from magnetar.client.blocking_opening import BlockingOpening
 from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import AlreadyClosed, PulsarException, Result
+from magnetar.client.failover import ClusterAddress, ClusterFailover
 from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
@@ -43,7 +44,7 @@ _AHEAD = 200
 class Client(BlockingOpening):
     """Producers, consumers and readers of one cluster, with blocking methods."""
 
-    def _start(self, service_url: str, **options: Unpack[ClientArguments]) -> None:
+    def _start(self, service_url: str | ClusterFailover, **options: Unpack[ClientArguments]) -> None:
         self._thread = LoopThread("client")
         try:
             self._core = self._thread.run(_made(service_url, self._thread, options))
@@ -94,6 +95,22 @@ class Client(BlockingOpening):
         """Does the same as the method of the asyncio interface."""
         return self._run(self._core.get_topic_partitions(topic, create=create))
 
+    @property
+    def service(self) -> ClusterAddress:
+        """The cluster that the client uses."""
+        return self._core.service
+
+    def use_service(self, service: ClusterAddress) -> None:
+        """Does the same as the method of the asyncio interface.
+
+        :raises InvalidUrl: the service URL is malformed
+        :raises InvalidConfiguration: the credentials do not suit the service URL
+        """
+        self._run(self._use_service(service))
+
+    async def _use_service(self, service: ClusterAddress) -> None:
+        self._core.use_service(service)
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
             work.close()
@@ -117,7 +134,9 @@ class Client(BlockingOpening):
         self.close()
 
 
-async def _made(service_url: str, thread: LoopThread, options: ClientArguments) -> core.Client:
+async def _made(
+    service_url: str | ClusterFailover, thread: LoopThread, options: ClientArguments
+) -> core.Client:
     return core.Client(service_url, io=thread.io, **options)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from magnetar.client.blocking import Consumer, Producer, Reader, TableView
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
+    from magnetar.client.failover import ClusterFailover
     from magnetar.client.message_id import MessageId
     from magnetar.client.opening import (
         ClientArguments,
@@ -47,7 +48,7 @@ class BlockingOpening(ABC):
 
     def __init__(
         self,
-        service_url: str,
+        service_url: str | ClusterFailover,
         *,
         operation_timeout_seconds: float = 30,
         connection_timeout_ms: float = 10000,
@@ -68,7 +69,7 @@ class BlockingOpening(ABC):
         """Starts the client's loop.
 
         :param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
-            ``pulsar+ssl://``
+            ``pulsar+ssl://``; or several clusters, of which one is used
         :param operation_timeout_seconds: how long a request, such as one to open a producer, may take
         :param connection_timeout_ms: how long connecting to a broker may take
         :param connections_per_broker: connections to each broker, which producers and consumers share
@@ -110,7 +111,7 @@ class BlockingOpening(ABC):
         )
 
     @abstractmethod
-    def _start(self, service_url: str, **options: Unpack[ClientArguments]) -> None: ...
+    def _start(self, service_url: str | ClusterFailover, **options: Unpack[ClientArguments]) -> None: ...
 
     def create_producer(
         self,

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
 from magnetar.client.dead_letters import retry_policy
-from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, InvalidTopicName, PulsarException
+from magnetar.client.exceptions import (
+    AlreadyClosed,
+    AuthenticationError,
+    InvalidConfiguration,
+    InvalidTopicName,
+    PulsarException,
+)
+from magnetar.client.failover import ClusterAddress, ClusterFailover, FailoverProbes
 from magnetar.client.gathered import Find, TopicsConsumer
 from magnetar.client.lookup import Lookup
 from magnetar.client.message_id import MessageId
@@ -20,14 +29,23 @@ from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
 from magnetar.client.schema import TopicSchema, topic_schema
-from magnetar.client.security import TlsOptions, auth_data_source, is_secured, network_of, parse_service_url
+from magnetar.client.security import (
+    AuthData,
+    TlsOptions,
+    auth_data_source,
+    is_secured,
+    network_of,
+    parse_service_url,
+)
 from magnetar.client.table_view import TableView
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS
-from magnetar.io.interfaces import ClientIo
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork
 from magnetar.io.tls import TlsFiles
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName, compile_pattern
 from magnetar.security.client_authentication.authentication import Authentication
+
+log = logging.getLogger(__name__)
 
 _ROUTING = (
     "message_routing_mode",
@@ -47,7 +65,7 @@ class Client(Opening):
 
     def __init__(
         self,
-        service_url: str,
+        service_url: str | ClusterFailover,
         *,
         io: ClientIo | None = None,
         operation_timeout_seconds: float = 30,
@@ -67,7 +85,7 @@ class Client(Opening):
         tls_files: TlsFiles | None = None,
     ) -> None:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
-            ``pulsar+ssl://``
+            ``pulsar+ssl://``; or several clusters, of which one is used
 
         :param io: the event loop, network, clock and randomness; only ``magnetar.client.aio`` has a default
         :param operation_timeout_seconds: how long a request, such as one to open a producer, may take
@@ -106,27 +124,45 @@ class Client(Opening):
                 "partitions_update_interval_seconds must be 0 or more, not "
                 f"{partitions_update_interval_seconds}"
             )
-        io = io or self._default_io()
-        services = parse_service_url(service_url)
-        named = (tls_certificate_file_path, tls_private_key_file_path, tls_trust_certs_file_path)
-        tls = TlsOptions(
+        self._io = io = io or self._default_io()
+        clusters: ClusterFailover | None = None
+        if isinstance(service_url, ClusterFailover):
+            clusters = service_url
+            clusters.check()
+            if authentication is not None or tls_trust_certs_file_path is not None:
+                raise InvalidConfiguration(
+                    "with ClusterFailover, authentication and tls_trust_certs_file_path are those of "
+                    "each ClusterAddress"
+                )
+            self._service = clusters.primary
+            for each in clusters.secondary:
+                parse_service_url(each.service_url)
+        else:
+            self._service = ClusterAddress(
+                service_url, authentication, None if tls_files is not None else tls_trust_certs_file_path
+            )
+        services = parse_service_url(self._service.service_url)
+        named = (tls_certificate_file_path, tls_private_key_file_path)
+        self._tls = TlsOptions(
             tls_files or TlsFiles(*(name or "" for name in named)),
             allow_insecure=tls_allow_insecure_connection,
             validate_hostname=tls_validate_hostname,
         )
+        self._connection_timeout = connection_timeout_ms / 1000
+        network, get_auth_data = self._access_to(self._service)
         pool = ConnectionPool(
             io,
             per_broker=connections_per_broker,
-            connection_timeout=connection_timeout_ms / 1000,
+            connection_timeout=self._connection_timeout,
             keep_alive=keep_alive_interval_seconds,
-            network=network_of(io, service_url, tls, authentication),
-            get_auth_data=auth_data_source(io, authentication) if authentication is not None else None,
+            network=network,
+            get_auth_data=get_auth_data,
         )
         lookup = Lookup(
             pool,
             services,
             timeout=operation_timeout_seconds,
-            secured=is_secured(service_url),
+            secured=is_secured(self._service.service_url),
             listener_name=listener_name or "",
             first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
@@ -141,6 +177,71 @@ class Client(Opening):
             partitions_update_interval_seconds,
         )
         self._closed = False
+        self._failover: FailoverProbes | None = None
+        if clusters is not None:
+            self._failover = FailoverProbes(clusters, io.loop, self._answers, self.use_service)
+            self._failover.begin()
+
+    @property
+    def service(self) -> ClusterAddress:
+        """The cluster that the client uses."""
+        return self._service
+
+    def use_service(self, service: ClusterAddress) -> None:
+        """Uses another cluster, or other credentials, from now on.
+
+        All connections are closed. Producers and consumers attach again, and producers send their messages
+        without receipts there.
+
+        :raises InvalidUrl: the service URL is malformed
+        :raises InvalidConfiguration: the credentials do not suit the service URL
+        """
+        if self._closed:
+            raise AlreadyClosed("the client is closed")
+        addresses = parse_service_url(service.service_url)
+        network, get_auth_data = self._access_to(service)
+        self._service = service
+        self.services.lookup.change(addresses, secured=is_secured(service.service_url))
+        for each in self.services.attachments.values():
+            each.cluster_changed()
+        self.services.pool.change(network, get_auth_data)
+
+    def _access_to(
+        self, service: ClusterAddress
+    ) -> tuple[ConnectingNetwork, Callable[[], Awaitable[AuthData]] | None]:
+        """Returns the network to a cluster, and the source of credentials for it.
+
+        :raises InvalidConfiguration: a certificate would not be used, or its key is missing
+        """
+        tls, credentials = self._tls, service.authentication
+        if service.tls_trust_certs_file_path:
+            tls = replace(tls, files=replace(tls.files, trust=service.tls_trust_certs_file_path))
+        network = network_of(self._io, service.service_url, tls, credentials)
+        return network, auth_data_source(self._io, credentials) if credentials is not None else None
+
+    async def _answers(self, service: ClusterAddress) -> bool:
+        """Returns whether a cluster answers CONNECT, if only by refusing the credentials."""
+        network, get_auth_data = self._access_to(service)
+        pool = ConnectionPool(
+            self._io,
+            per_broker=1,
+            connection_timeout=self._connection_timeout,
+            network=network,
+            get_auth_data=get_auth_data,
+        )
+        try:
+            for address in parse_service_url(service.service_url):
+                try:
+                    await pool.get(address, address)
+                except AuthenticationError:
+                    return True
+                except PulsarException as error:
+                    log.debug("%s: %s", address, error)
+                    continue
+                return True
+            return False
+        finally:
+            pool.close()
 
     def _default_io(self) -> ClientIo:
         raise TypeError("the argument io is missing; use magnetar.client.aio on the running event loop")
@@ -300,6 +401,8 @@ class Client(Opening):
         if self._closed:
             return
         self._closed = True
+        if self._failover is not None:
+            self._failover.end()
         try:
             await close_all(self.services.attachments.values())
         finally:

@@ -68,6 +68,12 @@ class Lookup:
         self._listener_name = listener_name
         self._turn = first
 
+    def change(self, services: tuple[Address, ...], *, secured: bool) -> None:
+        """Uses the services of another cluster from now on; the parameters are those of the constructor."""
+        self._services = services
+        self._secured = secured
+        self._turn = 0
+
     async def owner(self, topic: str) -> TopicBroker:
         """Returns the broker of a topic without partitions, or of one partition.
 

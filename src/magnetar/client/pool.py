@@ -15,6 +15,7 @@ from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import finished, nobody_waits, outcome
 
 _Key = tuple[Address, Address, int]
+_CHANGED = "the client uses another cluster now"
 
 
 class ConnectionPool:
@@ -72,8 +73,24 @@ class ConnectionPool:
         opening.add_done_callback(nobody_waits)
         await finished(self._io.loop, opening)
         if opening.cancelled():
-            raise AlreadyClosed("the client is closed")
+            if self._closed:
+                raise AlreadyClosed("the client is closed")
+            raise ConnectError(_CHANGED)
         return opening.result()
+
+    def change(
+        self,
+        network: ConnectingNetwork,
+        get_auth_data: Callable[[], Awaitable[AuthData]] | None,
+    ) -> None:
+        """Gives up all connections, and opens later ones with another network and other credentials."""
+        self._network = network
+        self._get_auth_data = get_auth_data
+        self._tasks.cancel()
+        left, self._open = self._open, {}
+        self._turns.clear()
+        for connection in left.values():
+            connection.abort(ConnectError(_CHANGED))
 
     async def _connect(self, key: _Key) -> Connection:
         broker, through, _ = key

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from magnetar.client import client as core
+from magnetar.client import failover
 from magnetar.client.enums import (
     BatchingType,
     CompressionType,
@@ -33,7 +34,6 @@ from magnetar.pulsar.boundary import (
     check_type_or_none,
     checked,
     official,
-    refuse,
     without_effect,
 )
 from magnetar.pulsar.enums import (
@@ -52,6 +52,8 @@ from magnetar.pulsar.policies import (
     PemKeyReader,
     ServiceInfo,
     ServiceInfoProvider,
+    clusters_of,
+    used_info,
 )
 from magnetar.pulsar.schema.schema import BytesSchema, Schema, SchemaDetails, SchemaSource
 from magnetar.pulsar.tableview import KeyTable
@@ -201,7 +203,8 @@ class Client:
         tls_private_key_file_path: str | None = None,
         tls_certificate_file_path: str | None = None,
     ) -> None:
-        """:param service_url: ``pulsar://host[:port][,host[:port]...]``; with TLS ``pulsar+ssl://``
+        """:param service_url: ``pulsar://host[:port][,host[:port]...]``; with TLS ``pulsar+ssl://``; or
+            several clusters
 
         :param log_conf_file_path: no effect, as in the official client
         :param use_tls: no effect, as in the official client: the service URL decides
@@ -210,18 +213,9 @@ class Client:
         :param logger: a ``logging.Logger``, ConsoleLogger or FileLogger; None: the loggers below
             ``magnetar.client``, as the program configures them
         :raises ValueError: an argument has the wrong type, or the URL is malformed
-        :raises OperationNotSupported: the service URL is an AutoClusterFailover or a ServiceInfoProvider
         """
-        if isinstance(service_url, AutoClusterFailover | ServiceInfoProvider):
-            raise refuse(
-                f"service_url={type(service_url).__name__}",
-                "give the address of one cluster; its brokers can move topics to another cluster",
-            )
-        if not isinstance(service_url, str):
-            raise ValueError(
-                "Argument service_url is expected to be of type 'str', 'AutoClusterFailover' or "
-                "'ServiceInfoProvider'"
-            )
+        self._provider = service_url if isinstance(service_url, ServiceInfoProvider) else None
+        clusters, credentials, trusted = clusters_of(service_url, authentication, tls_trust_certs_file_path)
         check_type_or_none(PulsarAuthentication, authentication, "authentication")
         check_type(int, operation_timeout_seconds, "operation_timeout_seconds")
         check_type(int, connection_timeout_ms, "connection_timeout_ms")
@@ -242,17 +236,16 @@ class Client:
         ):
             if check_type(int, value, name) not in (default, 0):
                 without_effect(name, _UNUSED_LIMITS[name])
-        self._info = ServiceInfo(service_url, authentication, tls_trust_certs_file_path)
         self.calls = Calls()
         make = partial(
             core.Client,
-            service_url,
+            clusters,
             io=self.calls.thread.io,
             operation_timeout_seconds=operation_timeout_seconds,
             connection_timeout_ms=connection_timeout_ms,
             listener_name=listener_name,
-            authentication=authentication,
-            tls_trust_certs_file_path=tls_trust_certs_file_path,
+            authentication=credentials,
+            tls_trust_certs_file_path=trusted,
             tls_certificate_file_path=tls_certificate_file_path,
             tls_private_key_file_path=tls_private_key_file_path,
             tls_allow_insecure_connection=tls_allow_insecure_connection,
@@ -269,6 +262,18 @@ class Client:
         self.versions = _Versions(self.calls, self.core)
         self._threads = ListenerThreads(message_listener_threads)
         self._consumers: list[object] = []
+        if self._provider is not None:
+            try:
+                self._provider.initialize(self._use)
+            except BaseException:
+                self.close()
+                raise
+
+    def _use(self, info: ServiceInfo) -> None:
+        self.calls.run(self._change(used_info(info)))
+
+    async def _change(self, service: failover.ClusterAddress) -> None:
+        self.core.use_service(service)
 
     @classmethod
     def of_options(cls, service_url: str, options: Mapping[str, object]) -> Client:
@@ -280,6 +285,8 @@ class Client:
         return make(service_url, **options)
 
     def _end(self) -> None:
+        if self._provider is not None:
+            self._provider.close()
         self.calls.close()
         self._logging.end()
 
@@ -552,7 +559,7 @@ class Client:
         return self.calls.run(self.core.get_topic_partitions(check_type(str, topic, "topic")))
 
     def get_service_info(self) -> ServiceInfo:
-        return self._info
+        return ServiceInfo.of(self.core.service)
 
     def _forget(self, consumer: object) -> None:
         if consumer in self._consumers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from magnetar.client import failover
 from magnetar.client.encryption import key_readers
 from magnetar.pulsar.authentication import PulsarAuthentication
 from magnetar.pulsar.boundary import check_type, check_type_or_none
@@ -14,6 +15,7 @@ from magnetar.pulsar.enums import (
     KeySharing,
     KeySharingPolicy,
 )
+from magnetar.security.client_authentication.authentication import Authentication
 
 __all__ = [
     "AutoClusterFailover",
@@ -42,6 +44,17 @@ class ServiceInfo:
             str, tls_trust_certs_file_path, "tls_trust_certs_file_path"
         )
 
+    @classmethod
+    def of(cls, used: failover.ClusterAddress) -> ServiceInfo:
+        """Returns the official form; the credentials are not shown, as in the official client."""
+        return cls(used.service_url, None, used.tls_trust_certs_file_path)
+
+    def used(self) -> failover.ClusterAddress:
+        """Returns the form of ``magnetar.client``."""
+        return failover.ClusterAddress(
+            self._service_url, self._authentication, self._tls_trust_certs_file_path
+        )
+
     @property
     def service_url(self) -> str:
         return self._service_url
@@ -62,20 +75,25 @@ class ServiceInfo:
 
 
 class ServiceInfoProvider:
-    """Refused by clients: a program's own source of addresses."""
+    """Base class of a program's own source of addresses."""
 
     def initial_service_info(self) -> ServiceInfo:
+        """Returns the first cluster of a client."""
         raise NotImplementedError
 
     def initialize(self, on_service_info_update: Callable[[ServiceInfo], None]) -> None:
+        """Begins to tell the client of other clusters.
+
+        :param on_service_info_update: makes the client use another cluster; to be called in any thread
+        """
         raise NotImplementedError
 
     def close(self) -> None:
-        return None
+        """Called when the client is closed."""
 
 
 class AutoClusterFailover:
-    """Refused by clients: several clusters, one of which is used at a time."""
+    """Several clusters, of which the first that answers is used, with a preference for the primary."""
 
     def __init__(
         self,
@@ -99,12 +117,58 @@ class AutoClusterFailover:
             if getattr(self, name) <= 0:
                 raise ValueError(f"Argument {name} is expected to be greater than 0")
 
+    def policy(self) -> failover.ClusterFailover:
+        """Returns the form of ``magnetar.client``."""
+        return failover.ClusterFailover(
+            self.primary.used(),
+            [each.used() for each in self.secondary],
+            self.check_interval_ms,
+            self.failover_threshold,
+            self.switch_back_threshold,
+        )
+
     def __repr__(self) -> str:
         return (
             f"AutoClusterFailover(primary={self.primary!r}, secondary={self.secondary!r}, "
             f"check_interval_ms={self.check_interval_ms!r}, failover_threshold={self.failover_threshold!r}, "
             f"switch_back_threshold={self.switch_back_threshold!r})"
         )
+
+
+def used_info(info: object) -> failover.ClusterAddress:
+    """Returns what a provider of a program named.
+
+    :raises ValueError: it is not a ServiceInfo
+    """
+    if not isinstance(info, ServiceInfo):
+        raise ValueError("Expected a pulsar.ServiceInfo or _pulsar.ServiceInfo instance")
+    return info.used()
+
+
+def clusters_of(
+    service_url: object, authentication: PulsarAuthentication | None, trusted: str | None
+) -> tuple[str | failover.ClusterFailover, Authentication | None, str | None]:
+    """Returns the cluster or clusters of a client, its credentials and its trusted issuers.
+
+    :raises ValueError: an argument has the wrong type, or contradicts another
+    """
+    if isinstance(service_url, str):
+        return service_url, authentication, trusted
+    if not isinstance(service_url, AutoClusterFailover | ServiceInfoProvider):
+        raise ValueError(
+            "Argument service_url is expected to be of type 'str', 'AutoClusterFailover' or "
+            "'ServiceInfoProvider'"
+        )
+    for name, given in (("authentication", authentication), ("tls_trust_certs_file_path", trusted)):
+        if given is not None:
+            raise ValueError(
+                f"Argument {name} is not supported when service_url is an AutoClusterFailover or "
+                f"ServiceInfoProvider; set {name} on each ServiceInfo instead"
+            )
+    if isinstance(service_url, AutoClusterFailover):
+        return service_url.policy(), None, None
+    first = used_info(service_url.initial_service_info())
+    return first.service_url, first.authentication, first.tls_trust_certs_file_path
 
 
 class ConsumerDeadLetterPolicy:

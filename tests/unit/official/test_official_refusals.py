@@ -16,9 +16,12 @@ URL = "pulsar://localhost:1"
 
 def test_refusals_name_what_is_refused() -> None:
     info = pulsar.ServiceInfo(URL)
-    with pytest.raises(pulsar.OperationNotSupported, match="=AutoClusterFailover is not supported"):
-        pulsar.Client(pulsar.AutoClusterFailover(info, [info]))
-    with pytest.raises(pulsar.OperationNotSupported, match="=ServiceInfoProvider is not supported"):
+    several = pulsar.AutoClusterFailover(info, [info])
+    with pytest.raises(ValueError, match="tls_trust_certs_file_path is not supported when service_url is"):
+        pulsar.Client(several, tls_trust_certs_file_path="x.pem")
+    with pytest.raises(ValueError, match="authentication is not supported when service_url is"):
+        pulsar.Client(several, pulsar.AuthenticationToken("t"))
+    with pytest.raises(NotImplementedError):
         pulsar.Client(pulsar.ServiceInfoProvider())
     with pytest.raises(pulsar.OperationNotSupported, match="AuthenticationAthenz is not supported"):
         pulsar.AuthenticationAthenz("{}")

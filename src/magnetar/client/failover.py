@@ -1,0 +1,118 @@
+"""Clusters of a client: one address at a time, which it may change, also by itself when a cluster fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from magnetar.client.exceptions import InvalidConfiguration
+from magnetar.client.timing import Looking
+from magnetar.io.interfaces import Loop
+from magnetar.security.client_authentication.authentication import Authentication
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """The address of a cluster, and the credentials for it."""
+
+    service_url: str
+    """As of a client."""
+    authentication: Authentication | None = None
+    """None: without credentials."""
+    tls_trust_certs_file_path: str | None = None
+    """PEM, trusted issuers of brokers' certificates. None: those of the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFailover:
+    """Uses the first of several clusters that answers, with a preference for the primary (PIP-121).
+
+    Topics and subscriptions of the clusters should be replicated to each other.
+    """
+
+    primary: ClusterAddress
+    secondary: Sequence[ClusterAddress]
+    """At least one, in the order of preference."""
+    check_interval_ms: float = 5000
+    """Time between two probes."""
+    failover_threshold: int = 1
+    """Probes in a row that the cluster in use must fail before another is used."""
+    switch_back_threshold: int = 1
+    """Probes in a row that the primary must answer before it is used again."""
+
+    def check(self) -> None:
+        """Checks the policy.
+
+        :raises InvalidConfiguration: there is no other cluster, or a number is not above 0
+        """
+        if not self.secondary:
+            raise InvalidConfiguration("secondary must have at least one cluster")
+        for name in ("check_interval_ms", "failover_threshold", "switch_back_threshold"):
+            if getattr(self, name) <= 0:
+                raise InvalidConfiguration(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+class FailoverProbes:
+    """Probes the clusters of one client and changes to another when the one in use does not answer."""
+
+    def __init__(
+        self,
+        policy: ClusterFailover,
+        loop: Loop,
+        answers: Callable[[ClusterAddress], Awaitable[bool]],
+        use: Callable[[ClusterAddress], None],
+    ) -> None:
+        """:param answers: returns whether a cluster answers
+
+        :param use: makes the client use a cluster from now on
+        """
+        self._policy = policy
+        self._clusters = (policy.primary, *policy.secondary)
+        self._answers = answers
+        self._use = use
+        self._current = 0
+        self._failures = 0
+        """Probes in a row that the cluster in use has failed."""
+        self._successes = 0
+        """Probes in a row that the primary has answered while another cluster was in use."""
+        self._looking = Looking(loop, "failover", policy.check_interval_ms / 1000, self._look)
+
+    def begin(self) -> None:
+        """Starts the time before the first probe."""
+        self._looking.begin()
+
+    def end(self) -> None:
+        """Stops probing."""
+        self._looking.end()
+
+    async def _look(self) -> None:
+        if await self._answers(self._clusters[self._current]):
+            self._failures = 0
+        else:
+            self._failures += 1
+            log.info("%s does not answer", self._clusters[self._current].service_url)
+            if self._failures >= self._policy.failover_threshold and await self._change():
+                return
+        if self._current:
+            self._successes = self._successes + 1 if await self._answers(self._policy.primary) else 0
+            if self._successes >= self._policy.switch_back_threshold:
+                self._turn_to(0)
+
+    async def _change(self) -> bool:
+        """Uses the first other cluster that answers; returns False if none does."""
+        for index, each in enumerate(self._clusters):
+            if index != self._current and await self._answers(each):
+                self._turn_to(index)
+                return True
+        log.warning("no cluster answers; staying with %s", self._clusters[self._current].service_url)
+        return False
+
+    def _turn_to(self, index: int) -> None:
+        before, now = self._clusters[self._current], self._clusters[index]
+        log.warning("changing from the cluster at %s to that at %s", before.service_url, now.service_url)
+        self._current = index
+        self._failures = self._successes = 0
+        self._use(now)
