@@ -76,7 +76,8 @@ def test_a_cluster_that_does_not_answer_at_first(start_server: Callable[..., Ser
     with socket.socket() as never_listens:
         never_listens.bind(("127.0.0.1", 0))
         nowhere = ClusterAddress(f"pulsar://127.0.0.1:{never_listens.getsockname()[1]}")
-        clusters = ClusterFailover(nowhere, [nowhere, ClusterAddress(west.url)], 100, failover_threshold=2)
+        untrusted = ClusterAddress("pulsar+ssl://127.0.0.1:1", tls_trust_certs_file_path="/nonexistent")
+        clusters = ClusterFailover(nowhere, [untrusted, ClusterAddress(west.url)], 100, failover_threshold=2)
         with Client(clusters) as client:
             client.create_producer(TOPIC).send(b"x")
             assert used(client) == west.url

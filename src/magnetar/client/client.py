@@ -30,6 +30,7 @@ from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
 from magnetar.client.schema import TopicSchema, topic_schema
 from magnetar.client.security import (
+    Address,
     AuthData,
     TlsOptions,
     auth_data_source,
@@ -221,27 +222,23 @@ class Client(Opening):
 
     async def _answers(self, service: ClusterAddress) -> bool:
         """Returns whether a cluster answers CONNECT, if only by refusing the credentials."""
-        network, get_auth_data = self._access_to(service)
-        pool = ConnectionPool(
-            self._io,
-            per_broker=1,
-            connection_timeout=self._connection_timeout,
-            network=network,
-            get_auth_data=get_auth_data,
-        )
+        pool: ConnectionPool | None = None
         try:
-            for address in parse_service_url(service.service_url):
-                try:
-                    await pool.get(address, address)
-                except AuthenticationError:
-                    return True
-                except PulsarException as error:
-                    log.debug("%s: %s", address, error)
-                    continue
-                return True
+            network, get_auth_data = self._access_to(service)
+            pool = ConnectionPool(
+                self._io,
+                per_broker=1,
+                connection_timeout=self._connection_timeout,
+                network=network,
+                get_auth_data=get_auth_data,
+            )
+            return await _any_answers(pool, parse_service_url(service.service_url))
+        except InvalidConfiguration as error:
+            log.warning("%s cannot be used: %s", service.service_url, error)
             return False
         finally:
-            pool.close()
+            if pool is not None:
+                pool.close()
 
     def _default_io(self) -> ClientIo:
         raise TypeError("the argument io is missing; use magnetar.client.aio on the running event loop")
@@ -412,3 +409,16 @@ class Client(Opening):
 def _parts(name: str, partitions: int) -> list[str]:
     """Returns the topics to consume: the partitions, or the topic itself without partitions."""
     return [f"{name}-partition-{index}" for index in range(partitions)] or [name]
+
+
+async def _any_answers(pool: ConnectionPool, addresses: Sequence[Address]) -> bool:
+    for address in addresses:
+        try:
+            await pool.get(address, address)
+        except AuthenticationError:
+            return True
+        except PulsarException as error:
+            log.debug("%s: %s", address, error)
+            continue
+        return True
+    return False
