@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from magnetar.admin_client import AdminClient
 from magnetar.client.blocking import Client
+from magnetar.client.enums import BatchingType
 from magnetar.client.message_id import MessageId
 from magnetar.spark import register
 
@@ -79,6 +80,8 @@ def publish(cluster: Cluster, topic: str, count: int, first: int = 0, **options:
     """Messages ``m0``, ``m1`` …, kept by a subscription; their ids in the order of the numbers."""
     cluster.client.subscribe(topic, "keep").close()
     options.setdefault("batching_max_messages", 10)
+    # As official clients batch: all keys in one batch, in the order of the numbers.
+    options.setdefault("batching_type", BatchingType.Default)
     producer = cluster.client.create_producer(topic, **options)
     ids: dict[int, MessageId] = {}
     for number in range(first, first + count):

@@ -21,7 +21,7 @@ from spark_query import Query
 from spark_world import Cluster
 
 from magnetar.admin_client import topic_path
-from magnetar.client import InitialPosition, MessageId
+from magnetar.client import BatchingType, InitialPosition, MessageId
 
 pytestmark = pytest.mark.skipif(
     "MAGNETAR_SPARK_SERVICE_URL" in os.environ, reason="it kills and starts its own broker, Magnetar"
@@ -115,7 +115,11 @@ class Topic:
         """Publishes new ids."""
         added = [f"{life}.{row}" for row in range(BATCHES * ROWS)]
         producer = self._cluster.client.create_producer(
-            self._topic, batching_enabled=True, batching_max_messages=17, block_if_queue_full=True
+            self._topic,
+            batching_enabled=True,
+            batching_max_messages=17,
+            batching_type=BatchingType.Default,
+            block_if_queue_full=True,
         )
         taken: list[MessageId | None] = []
         for each in added:
