@@ -61,7 +61,7 @@ class Topic:
         return Offset({each: TopicOffset(Place(1, 0)) for each in self.lengths}, "kept").to_json()
 
     def getDefaultReadLimit(self) -> None:
-        """There is none."""
+        """The stream has no default limit; the driver passes none."""
 
     def latestOffset(self, start: dict[str, object], limit: object) -> dict[str, object]:
         before = {name: each.next.entry for name, each in Offset.from_json(start).topics.items()}

@@ -419,6 +419,6 @@ async def _any_answers(pool: ConnectionPool, addresses: Sequence[Address]) -> bo
             return True
         except PulsarException as error:
             log.debug("%s: %s", address, error)
-            continue
-        return True
+        else:
+            return True
     return False

@@ -162,7 +162,7 @@ class PartitionedProducer:
         return self._turn
 
     def _hash(self, options: MessageOptions) -> int | None:
-        """Returns the hash of the key that decides the partition; None: there is none."""
+        """Returns the hash of the key that determines the partition; None for a message without a key."""
         if self._hashing is HashingScheme.BoostHash:
             key = options.partition_key
             return None if key is None else boost_string_hash(key.encode())

@@ -149,7 +149,7 @@ def decoded_of_several(name: str, data: bytes, ledger_id: int) -> Index:
 def _closed(data: bytes) -> LedgerRecord:
     """Returns the metadata of a ledger from a ``LedgerInfo``.
 
-    :raises ValueError: it is none, or has no entries
+    :raises ValueError: the data is not a ``LedgerInfo``, or the ledger has no entries
     :raises IndexError: its end is missing
     """
     numbers: dict[int, int] = {}

@@ -106,7 +106,7 @@ class PlainValues(NamedTuple):
     starts: array[int]
     ends: array[int]
     wanted: int
-    """Bytes of the piece that the first record needs if there is none."""
+    """Length of a piece that holds the cut record at the end as a whole, in bytes; 0: no record is cut."""
 
 
 def plain_values(data: bytes, sync: bytes) -> PlainValues:

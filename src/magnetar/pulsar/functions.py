@@ -39,7 +39,7 @@ class IdentitySerDe(SerDe):
     def serialize(self, input: object) -> bytes:
         """As :meth:`SerDe.serialize`.
 
-        :raises TypeError: the value is none of these
+        :raises TypeError: the value has another type
         """
         if type(input) in (int, float, complex, str):
             return str(input).encode()
@@ -66,7 +66,7 @@ class Function:
 
     @abstractmethod
     def process(self, input: object, context: Context) -> object:
-        """Returns the output for an input; None: there is none."""
+        """Returns the output for an input; None if the function has no output for it."""
         raise NotImplementedError
 
 

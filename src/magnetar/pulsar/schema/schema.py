@@ -1,4 +1,4 @@
-"""Schemas: how contents are encoded and decoded, and what a topic is told of it."""
+"""Schemas: how contents are encoded and decoded, and which schema the client declares to a topic."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class QuarantineTable:
             )
 
     def planned(self, marker: TableMarker) -> PlannedBatch | None:
-        """Returns the batch that this table has already and the topic's table has not; None: there is none.
+        """Returns the batch that this table has committed and the topic's table has not, or None.
 
         :param marker: the marker of the topic's table
         :raises TableError: the tables do not fit together; or another driver has continued meanwhile
