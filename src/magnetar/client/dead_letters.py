@@ -139,19 +139,12 @@ class RetryLetters:
         :param properties: added to those of the message
         :raises PulsarException: the message was not published
         """
-        given = {
-            "REAL_TOPIC": message.topic_name(),
-            "REAL_SUBSCRIPTION": self._subscription,
-            "ORIGIN_MESSAGE_ID": _java_text(message.message_id()),
-            **message.properties(),
-            **properties,
-        }
+        # A message that came from the retry topic keeps the origin that it has.
+        given = {**_origin_of(message, self._subscription), **message.properties(), **properties}
         before = message.properties().get(_TIMES, "")
         times = int(before) + 1 if before.isdecimal() else 1
         given |= {_TIMES: str(times), "DELAY_TIME": str(round(delay_ms))}
-        options = {"properties": given, **_keys_of(message)}
-        if message.event_timestamp():
-            options["event_timestamp"] = message.event_timestamp()
+        options = _options_of(message, given)
         if times > self._most:
             await (await self._dead.sending()).send(message.data(), **options)
             return
@@ -232,7 +225,8 @@ class DeadLetters:
         for message in messages:
             try:
                 producer = await self._to.sending()
-                await producer.send(message.data(), **self._options_of(message))
+                given = {**message.properties(), **_origin_of(message, self._subscription)}
+                await producer.send(message.data(), **_options_of(message, given))
                 self._acknowledge(message.message_id())
             except PulsarException as error:
                 log.warning(
@@ -244,20 +238,26 @@ class DeadLetters:
                 failed[message.message_id().position] = None
         return list(failed)
 
-    def _options_of(self, message: Message) -> dict[str, object]:
-        origin = {
-            "REAL_TOPIC": message.topic_name(),
-            "REAL_SUBSCRIPTION": self._subscription,
-            "ORIGIN_MESSAGE_ID": _java_text(message.message_id()),
-        }
-        options: dict[str, object] = {"properties": {**message.properties(), **origin}, **_keys_of(message)}
-        if message.event_timestamp():
-            options["event_timestamp"] = message.event_timestamp()
-        return options
-
     async def close(self) -> None:
         self.forget()
         await self._to.close()
+
+
+def _origin_of(message: Message, subscription: str) -> dict[str, str]:
+    """Returns the properties that say where a message comes from, as in Java's client."""
+    return {
+        "REAL_TOPIC": message.topic_name(),
+        "REAL_SUBSCRIPTION": subscription,
+        "ORIGIN_MESSAGE_ID": _java_text(message.message_id()),
+    }
+
+
+def _options_of(message: Message, properties: Mapping[str, str]) -> dict[str, object]:
+    """Returns the options that publish a message again with the same keys and event time."""
+    options: dict[str, object] = {"properties": properties, **_keys_of(message)}
+    if message.event_timestamp():
+        options["event_timestamp"] = message.event_timestamp()
+    return options
 
 
 def _keys_of(message: Message) -> dict[str, object]:
