@@ -114,6 +114,18 @@ def test_who_comes_and_goes_is_seen_at_the_next_tick(served: Served, board: Topi
     assert board.totals()["notLoaded"] == 1
 
 
+def test_a_deleted_topic_that_was_not_loaded_leaves_the_list_at_the_next_tick(
+    served: Served, board: TopicBoard
+) -> None:
+    served.ask("PUT", "/admin/v2/persistent/public/default/eu-orders/unload")
+    served.world.wait(2 * TICK)
+    assert board.totals()["notLoaded"] == 1
+    served.ask("DELETE", "/admin/v2/persistent/public/default/eu-orders")
+    served.world.wait(TICK)
+    assert "eu-orders" not in names(board)
+    assert board.totals()["notLoaded"] == 0
+
+
 def test_busy_topics_have_their_turn_first(
     served: Served, board: TopicBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

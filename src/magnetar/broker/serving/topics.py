@@ -133,6 +133,8 @@ class ServedTopics:
         self._failures = Failures(io.loop, io.clock, self)
         self.stopping = False
         """Whether the broker is stopping; it loads no topics then."""
+        self.deletions = 0
+        """The number of topics that this broker has deleted; lists of names are stale once it grows."""
         self._tasks = TaskScope(io.loop, "the topics of the broker", owner_goes_on)
         self._loading: dict[str, Task[AnyTopic]] = {}
         self._tenures: dict[str, Tenure] = {}
@@ -456,6 +458,7 @@ class ServedTopics:
         if self.replication is not None:
             await self.replication.stop(topic)
         await topic.delete()
+        self.deletions += 1
         events.topic_deleted(topic.full_name)
         # Before the topic can be created again: otherwise the new schema would be deleted.
         await self.delete_schema(topic.name)
@@ -487,6 +490,7 @@ class ServedTopics:
         except ManagedLedgerNotFound:
             return
         await self.managed_ledgers.delete(ledger)
+        self.deletions += 1
         await self.delete_schema(name)
 
     async def delete_schema(self, name: TopicName) -> None:

@@ -33,7 +33,9 @@ LOOKS = 250
 """Topics per tick: this many busy ones, and this many of all. 10,000 topics take 80 s."""
 ORDER_SECONDS = 10.0
 NAMES_SECONDS = 30.0
-"""The time between two queries of the metadata store for topics that are not loaded."""
+"""The time between two queries of the metadata store for topics that are not loaded.
+
+Topics that this broker loads, closes or deletes lead to a query at the next tick."""
 LINGER_SECONDS = 5.0
 """How long the data is kept after the last client has left: a page that is reloaded comes back."""
 MOST_NAMES = 200_000
@@ -93,6 +95,8 @@ class TopicBoard:
         self._names_at = float("-inf")
         self._loaded = 0
         """The number of topics that were loaded at the last tick."""
+        self._deletions = 0
+        """The broker's count of deleted topics at the last query of the metadata store."""
         self._published: list[int] = []
         """Counts of publish latencies that were read since the last tick."""
         self._latency: Sequence[float] = ()
@@ -182,6 +186,8 @@ class TopicBoard:
         self._latency, self._published = latency_quantiles(self._published), []
         now = self._io.clock.monotonic()
         self._orders = {key: known for key, known in self._orders.items() if now - known[0] < ORDER_SECONDS}
+        if self._broker.topics.deletions != self._deletions:
+            self._names_at = float("-inf")
         if now - self._names_at >= NAMES_SECONDS and not self._tasks:
             self._tasks.start("names", self._find_asleep, "the names of topics")
         waiting, self._waiting = self._waiting, []
@@ -250,6 +256,7 @@ class TopicBoard:
 
     async def _find_asleep(self) -> None:
         self._names_at = self._io.clock.monotonic()
+        self._deletions = self._broker.topics.deletions
         found: list[str] = []
 
         def take(name: str) -> None:
