@@ -125,3 +125,54 @@ def test_asyncio_subscribes_to_lists_and_patterns(server: Server, topic: str) ->
         await client.close()
 
     asyncio.run(work())
+
+
+def test_asyncio_sends_and_receives_in_order_from_any_event_loop(server: Server, topic: str) -> None:
+    client = pulsar_asyncio.Client(server.url)
+
+    async def publish(first: int) -> None:
+        producer = await client.create_producer(topic, max_pending_messages=100)
+        sent = [asyncio.ensure_future(producer.send(b"%d" % number)) for number in range(first, first + 100)]
+        sent[50].cancel()
+        ended = await asyncio.gather(*sent, return_exceptions=True)
+        assert [type(each) for each in ended].count(pulsar.MessageId) == 99, ended
+        await producer.close()
+        with pytest.raises(pulsar_asyncio.PulsarException, match="AlreadyClosed"):
+            await producer.send(b"x")
+
+    async def consume() -> None:
+        consumer = await client.subscribe(
+            topic, "s", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=50
+        )
+        expected = [*range(50), *range(51, 150), *range(151, 200)]
+        got = []
+        for _ in expected:
+            message = await asyncio.wait_for(consumer.receive(), SECONDS)
+            got.append(int(message.data()))
+            await consumer.acknowledge(message)
+        assert got == expected
+        await consumer.seek(pulsar.MessageId.earliest)
+        assert (await asyncio.wait_for(consumer.receive(), SECONDS)).data() == b"0"
+        await consumer.close()
+        with pytest.raises(pulsar_asyncio.PulsarException, match="AlreadyClosed"):
+            await consumer.receive()
+
+    asyncio.run(publish(0))
+    asyncio.run(publish(100))
+    asyncio.run(consume())
+    client.shutdown()
+
+
+def test_asyncio_says_that_a_queue_is_full(server: Server, topic: str) -> None:
+    async def work() -> None:
+        client = pulsar_asyncio.Client(server.url)
+        producer = await client.create_producer(topic, max_pending_messages=1)
+        ended = await asyncio.gather(producer.send(b"1"), producer.send(b"2"), return_exceptions=True)
+        assert isinstance(ended[0], pulsar.MessageId)
+        assert isinstance(ended[1], pulsar_asyncio.PulsarException)
+        assert ended[1].error() == pulsar.Result.ProducerQueueIsFull
+        waiting = await client.create_producer(topic, max_pending_messages=1, block_if_queue_full=True)
+        await asyncio.gather(*(waiting.send(b"x") for _ in range(20)))
+        await client.close()
+
+    asyncio.run(work())

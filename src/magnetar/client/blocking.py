@@ -252,9 +252,21 @@ class Consumer:
                 return self._taken.popleft()
             except IndexError:
                 # Another thread may receive the message that this one fetched: then fetch again.
-                self._thread.run(self._fetch(timeout_millis))
+                self._thread.run(self.fetch(timeout_millis))
 
-    async def _fetch(self, timeout_millis: float | None) -> None:
+    def fetched(self) -> Message | None:
+        """Returns the next message that :meth:`fetch` has taken; None: there is none."""
+        try:
+            return self._taken.popleft()
+        except IndexError:
+            return None
+
+    async def fetch(self, timeout_millis: float | None) -> None:
+        """Takes at least one message from the loop's side, if none was taken; runs in the loop.
+
+        :raises Timeout: no message arrived in time
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
         taken = self._taken
         if taken:
             # Another thread has fetched messages since this one checked.
@@ -321,14 +333,19 @@ class Consumer:
         self._thread.run(self._redeliver())
 
     async def _redeliver(self) -> None:
+        self.redelivers()
+
+    def redelivers(self) -> None:
+        """As :meth:`redeliver_unacknowledged_messages`; runs in the loop."""
         self._taken.clear()
         self._consumer.redeliver_unacknowledged_messages()
 
     def seek(self, messageid: MessageId | int) -> None:
         """Moves the subscription to a message, or to a publish time in ms since 1970."""
-        self._thread.run(self._seek(messageid))
+        self._thread.run(self.sought(messageid))
 
-    async def _seek(self, target: MessageId | int) -> None:
+    async def sought(self, target: MessageId | int) -> None:
+        """As :meth:`seek`; runs in the loop."""
         await self._consumer.seek(target)
         self._taken.clear()
 
@@ -342,9 +359,10 @@ class Consumer:
 
     def close(self) -> None:
         """Sends collected acknowledgements, and closes. Idempotent."""
-        self._thread.run(self._close())
+        self._thread.run(self.ended())
 
-    async def _close(self) -> None:
+    async def ended(self) -> None:
+        """As :meth:`close`; runs in the loop."""
         self._taken.clear()
         await self._consumer.close()
 

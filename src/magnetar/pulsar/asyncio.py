@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
+import magnetar.client.blocking as own_blocking
 import magnetar.pulsar.client as blocking
 from magnetar.client.enums import (
     BatchingType,
@@ -26,7 +29,7 @@ from magnetar.client.options import PatternOptions
 from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
-from magnetar.pulsar.boundary import Calls, check_type, checked
+from magnetar.pulsar.boundary import Answers, Calls, check_type, checked
 from magnetar.pulsar.client import Subscribing, consumer_options, producer_options
 from magnetar.pulsar.faces import AnyConsumer, encoded, message_options
 from magnetar.pulsar.message import MessageRouter, PulsarMessage, TopicMessageId, acknowledged, known
@@ -72,10 +75,15 @@ async def _run(calls: Calls, work: Coroutine[object, object, T]) -> T:
 class Producer:
     """A producer; see :meth:`Client.create_producer`."""
 
-    def __init__(self, calls: Calls, producer: AsyncProducer | PartitionedProducer, schema: Schema) -> None:
+    def __init__(
+        self, calls: Calls, producer: AsyncProducer | PartitionedProducer, schema: Schema, *, waits: bool
+    ) -> None:
+        """:param waits: whether senders wait while too many messages are pending"""
         self._calls = calls
         self._producer = producer
         self._schema = schema
+        self._waits = waits
+        self._answers: Answers | None = None
 
     async def send(
         self,
@@ -108,13 +116,51 @@ class Producer:
         if sequence_id is not None:
             options["sequence_id"] = sequence_id
         data = encoded(self._schema, content, options)
-        return known(await _run(self._calls, self._send(data, options)), self.topic())
+        try:
+            if self._waits:
+                message_id = await self._calls.run_beside(self._send(data, options))
+            else:
+                message_id = await self._sent(data, options)
+        except ClientError as error:
+            raise AsyncPulsarException(error.result, str(error)) from error
+        return known(message_id, self.topic())
 
     async def _send(self, data: bytes, options: dict[str, object]) -> MessageId:
         number = options.pop("sequence_id", None)
         return await self._producer.send(
             data, sequence_id=number if isinstance(number, int) else None, **options
         )
+
+    async def _sent(self, data: bytes, options: dict[str, object]) -> MessageId:
+        """As :meth:`_send`, without a task for each message: those that are sent and confirmed together share
+        the wake-ups of both loops."""
+        loop = asyncio.get_running_loop()
+        answers = self._answers
+        if answers is None or answers.loop is not loop:
+            answers = self._answers = Answers(loop)
+        published: asyncio.Future[MessageId] = loop.create_future()
+        self._calls.post(self._enqueue, data, options, answers, published)
+        return await published
+
+    def _enqueue(
+        self,
+        data: bytes,
+        options: dict[str, object],
+        answers: Answers,
+        published: asyncio.Future[MessageId],
+    ) -> None:
+        """Called in the client's thread."""
+        number = options.pop("sequence_id", None)
+        producer = self._producer
+        try:
+            producer.enqueue(
+                data,
+                partial(answers.post, published),
+                number if isinstance(number, int) else None,
+                producer.message_options(options),
+            )
+        except ClientError as error:
+            answers.post(published, None, error)
 
     async def flush(self) -> None:
         """Waits until no message is pending."""
@@ -149,23 +195,37 @@ class Consumer:
         self._consumer = consumer
         self._schema = schema
         self._kind = kind
+        self._receiver = own_blocking.Consumer(consumer, calls.thread)
+        self._by_topic = isinstance(consumer, TopicsConsumer)
 
     async def receive(self) -> PulsarMessage:
         """Returns the next message.
 
         :raises PulsarException: the consumer is closed, or has failed for good
         """
-        return PulsarMessage._wrap(await _run(self._calls, self._consumer.receive()), self._schema)
+        receiver = self._receiver
+        while (message := receiver.fetched()) is None:
+            # Another task may receive the message that this one fetches: then it fetches again.
+            await _run(self._calls, receiver.fetch(None))
+        return PulsarMessage._wrap(message, self._schema)
 
     def _meant(self, message: object) -> Acknowledged:
-        return acknowledged(message, by_topic=isinstance(self._consumer, TopicsConsumer))
+        return acknowledged(message, by_topic=self._by_topic)
 
     async def acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:
         """Acknowledges one message.
 
         :raises PulsarException: the consumer is closed
         """
-        await _run(self._calls, self._consumer.acknowledge(self._meant(message)))
+        meant = self._meant(message)
+        if self._by_topic or self._consumer.has_receipts:
+            await _run(self._calls, self._consumer.acknowledge(meant))
+            return
+        try:
+            self._consumer.check_open()
+            self._calls.post(self._consumer.acknowledge_soon, meant)
+        except ClientError as error:
+            raise AsyncPulsarException(error.result, str(error)) from error
 
     async def acknowledge_cumulative(self, message: PulsarMessage | MessageId | Message) -> None:
         """Acknowledges all messages up to and including one.
@@ -192,11 +252,11 @@ class Consumer:
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Moves the subscription to a message, or to a publish time in ms since 1970."""
-        await _run(self._calls, self._consumer.seek(_target(messageid)))
+        await _run(self._calls, self._receiver.sought(_target(messageid)))
 
     async def close(self) -> None:
         """Sends collected acknowledgements, and closes."""
-        await _run(self._calls, self._consumer.close())
+        await _run(self._calls, self._receiver.ended())
 
     async def get_last_message_id(self) -> TopicMessageId:
         """Returns the id of the topic's last message."""
@@ -204,7 +264,7 @@ class Consumer:
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Requests redelivery of all unacknowledged messages of this consumer."""
-        self._calls.thread.post(self._consumer.redeliver_unacknowledged_messages)
+        self._calls.thread.post(self._receiver.redelivers)
 
     def topic(self) -> str:
         return self._consumer.topic()
@@ -328,9 +388,8 @@ class Client:
         if initial_sequence_id is not None:
             options["initial_sequence_id"] = initial_sequence_id
         used.attach_client(self._client.versions)
-        return Producer(
-            self._calls, await _run(self._calls, checked(self._core.create_producer)(topic, **options)), used
-        )
+        made = await _run(self._calls, checked(self._core.create_producer)(topic, **options))
+        return Producer(self._calls, made, used, waits=block_if_queue_full)
 
     async def subscribe(
         self,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from magnetar.client.exceptions import AlreadyClosed, OperationNotSupported, PulsarException, Result
+from magnetar.client.message_id import MessageId
 from magnetar.io.real.loop_thread import LoopThread
 
 T = TypeVar("T")
@@ -103,7 +105,56 @@ class Calls:
             raise AlreadyClosed("the client is closed")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread.loop))
 
+    def post(self, call: Callable[..., object], *arguments: object) -> None:
+        """Calls ``call`` in the loop, in the order of posting.
+
+        :raises PulsarException: AlreadyClosed, as raised by magnetar.client
+        """
+        if self.closed:
+            raise AlreadyClosed("the client is closed")
+        try:
+            self.thread.post(call, *arguments)
+        except RuntimeError as error:
+            if not self.closed:
+                raise
+            raise AlreadyClosed("the client was closed") from error
+
     def close(self) -> None:
         """Ends the loop; later calls raise AlreadyClosed."""
         self.closed = True
         self.thread.close()
+
+
+class Answers:
+    """Passes message ids from the client's thread to futures of another event loop.
+
+    Those that arrive together cost one wake-up of that loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._arrived: deque[tuple[asyncio.Future[MessageId], MessageId | None, Exception | None]] = deque()
+        self._planned = False
+
+    def post(
+        self, future: asyncio.Future[MessageId], message_id: MessageId | None, error: Exception | None
+    ) -> None:
+        """Completes a future, with the error if there is one; called in the client's thread."""
+        self._arrived.append((future, message_id, error))
+        if not self._planned:
+            self._planned = True
+            if not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(self._pass_on)
+
+    def _pass_on(self) -> None:
+        # Before taking the results: a later post plans another turn, or is taken in this one.
+        self._planned = False
+        arrived = self._arrived
+        while arrived:
+            future, message_id, error = arrived.popleft()
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(message_id if message_id is not None else MessageId())
