@@ -20,6 +20,7 @@ from magnetar.client.exceptions import (
     is_retryable,
 )
 from magnetar.client.lookup import Lookup, TopicBroker
+from magnetar.client.memory_limit import MemoryLimit
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.receiving import Arrivals
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Backoff
@@ -50,6 +51,7 @@ class Services:
         "attachments",
         "io",
         "lookup",
+        "memory",
         "open_producer",
         "operation_timeout",
         "partitions_seconds",
@@ -65,12 +67,16 @@ class Services:
         open_producer: Callable[..., Awaitable[Sending]],
         delays: tuple[float, float] = (INITIAL_SECONDS, MAX_SECONDS),
         partitions_seconds: float = PARTITIONS_SECONDS,
+        *,
+        memory: MemoryLimit | None = None,
     ) -> None:
         """:param open_producer: creates a producer for a topic, with the defaults
 
         :param delays: the first and the longest delay between two attempts, in seconds
         :param partitions_seconds: between two checks for new partitions; 0: no checks
+        :param memory: the limit of the messages of all producers; None: no limit
         """
+        self.memory = memory
         self.open_producer = open_producer
         self.io = io
         self.pool = pool

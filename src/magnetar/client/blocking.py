@@ -24,7 +24,7 @@ from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
-from magnetar.io.real.loop_thread import LoopThread, Slots
+from magnetar.io.real.loop_thread import ByteSlots, LoopThread, Slots
 
 if TYPE_CHECKING:
     from magnetar.client.opening import (
@@ -51,11 +51,15 @@ class Client(BlockingOpening):
         except BaseException:
             self._thread.close()
             raise
+        limit = options.get("memory_limit_bytes", 0)
+        self._room = ByteSlots(limit) if limit else None
         self._closed = False
 
     def _create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
-        slots = Slots(options["max_pending_messages"]) if options["block_if_queue_full"] else None
-        return Producer(self._run(self._core.create_producer(topic, **options)), self._thread, slots)
+        waits = options["block_if_queue_full"]
+        slots = Slots(options["max_pending_messages"]) if waits else None
+        producer = self._run(self._core.create_producer(topic, **options))
+        return Producer(producer, self._thread, slots, self._room if waits else None)
 
     def _subscribe(
         self, topic: str, subscription_name: str, **options: Unpack[ConsumerArguments]
@@ -144,12 +148,20 @@ class Producer:
     """A producer; see :meth:`Client.create_producer`."""
 
     def __init__(
-        self, producer: AsyncProducer | PartitionedProducer, thread: LoopThread, slots: Slots | None
+        self,
+        producer: AsyncProducer | PartitionedProducer,
+        thread: LoopThread,
+        slots: Slots | None,
+        room: ByteSlots | None = None,
     ) -> None:
-        """:param slots: one per pending message, if senders wait while the queue is full; else None"""
+        """:param slots: one per pending message, if senders wait while the queue is full; else None
+
+        :param room: the memory that the client's messages may use, if senders wait for it; else None
+        """
         self._producer = producer
         self._thread = thread
         self._slots = slots
+        self._room = room
 
     def topic(self) -> str:
         return self._producer.topic()
@@ -173,11 +185,14 @@ class Producer:
     ) -> None:
         """Publishes one message; ``callback(result, message id)`` is called in the client's thread.
 
-        With ``block_if_queue_full`` it waits while too many are pending, else the callback gets the error.
+        With ``block_if_queue_full`` it waits while too many are pending, or use too much memory, else the
+        callback gets the error.
         """
-        slots = self._slots
+        slots, room = self._slots, self._room
         if slots is not None:
             slots.take()
+        if room is not None:
+            room.take(len(content))
         self._thread.post(self._enqueue, content, callback, options)
 
     def _enqueue(
@@ -186,19 +201,21 @@ class Producer:
         callback: Callable[[Result, MessageId | None], object],
         options: dict[str, Any],
     ) -> None:
-        slots = self._slots
+        slots, room = self._slots, self._room
         loop = self._thread.loop
 
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
             if slots is not None:
                 slots.give()
+            if room is not None:
+                room.give(len(content))
             # Called by the loop, so that its exceptions reach only the loop's handler.
             loop.call_soon(callback, Result.Ok if error is None else error.result, message_id)
 
         producer = self._producer
         sequence_id = options.pop("sequence_id", None)
         try:
-            producer.enqueue(content, done, sequence_id, producer.message_options(options))
+            producer.enqueue_or_wait(content, done, sequence_id, producer.message_options(options))
         except PulsarException as error:
             done(None, error)
 

@@ -65,6 +65,7 @@ class BlockingOpening(ABC):
         tls_allow_insecure_connection: bool = False,
         tls_validate_hostname: bool = True,
         tls_files: TlsFiles | None = None,
+        memory_limit_bytes: int = 0,
     ) -> None:
         """Starts the client's loop.
 
@@ -88,6 +89,8 @@ class BlockingOpening(ABC):
         :param tls_validate_hostname: require that a broker's certificate matches its host name; on by
             default, unlike in other clients
         :param tls_files: key stores (PKCS12) in place of the three files
+        :param memory_limit_bytes: the most bytes of messages without a receipt, over all producers; sending
+            waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
@@ -108,6 +111,7 @@ class BlockingOpening(ABC):
             tls_allow_insecure_connection=tls_allow_insecure_connection,
             tls_validate_hostname=tls_validate_hostname,
             tls_files=tls_files,
+            memory_limit_bytes=memory_limit_bytes,
         )
 
     @abstractmethod
@@ -151,8 +155,8 @@ class BlockingOpening(ABC):
             time-out
         :param compression_type: the compression of contents; batches are compressed as a whole
         :param max_pending_messages: the most messages without a receipt, on each partition
-        :param block_if_queue_full: whether sending waits while the most messages are pending; otherwise it
-            raises ProducerQueueIsFull
+        :param block_if_queue_full: whether sending waits while the most messages are pending, or the client's
+            memory limit is reached; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
         :param batching_enabled: whether messages are sent in batches
         :param batching_max_messages: the most messages of a batch
         :param batching_max_allowed_size_in_bytes: the size at which a batch is sent, in bytes

@@ -21,6 +21,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.failover import ClusterAddress, ClusterFailover, FailoverProbes
 from magnetar.client.gathered import Find, TopicsConsumer
 from magnetar.client.lookup import Lookup
+from magnetar.client.memory_limit import MemoryLimit
 from magnetar.client.message_id import MessageId
 from magnetar.client.opening import Opening
 from magnetar.client.options import ConsumerOptions, PatternOptions, ProducerOptions
@@ -40,6 +41,7 @@ from magnetar.client.security import (
 )
 from magnetar.client.table_view import TableView
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS
+from magnetar.client.watched_producer import new_producer
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork
 from magnetar.io.tls import TlsFiles
 from magnetar.naming.name_rules import InvalidName
@@ -84,6 +86,7 @@ class Client(Opening):
         tls_allow_insecure_connection: bool = False,
         tls_validate_hostname: bool = True,
         tls_files: TlsFiles | None = None,
+        memory_limit_bytes: int = 0,
     ) -> None:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
             ``pulsar+ssl://``; or several clusters, of which one is used
@@ -107,6 +110,8 @@ class Client(Opening):
         :param tls_validate_hostname: require that a broker's certificate matches its host name; on by
             default, unlike in other clients
         :param tls_files: key stores (PKCS12) in place of the three files
+        :param memory_limit_bytes: the most bytes of messages without a receipt, over all producers; sending
+            waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
 
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
@@ -176,6 +181,7 @@ class Client(Opening):
             self.create_producer,
             delays,
             partitions_update_interval_seconds,
+            memory=MemoryLimit(io.loop, memory_limit_bytes) if memory_limit_bytes != 0 else None,
         )
         self._closed = False
         self._failover: FailoverProbes | None = None
@@ -251,7 +257,7 @@ class Client(Opening):
         made = (
             PartitionedProducer(self.services, name, partitions, wanted, **routing)
             if partitions
-            else Producer(self.services, name, wanted)
+            else new_producer(self.services, name, wanted)
         )
         await made.open()
         return made

@@ -223,6 +223,7 @@ class ClientArguments(TypedDict, total=False):
     tls_allow_insecure_connection: bool
     tls_validate_hostname: bool
     tls_files: TlsFiles | None
+    memory_limit_bytes: int
 
 
 class Opening(ABC):
@@ -266,8 +267,8 @@ class Opening(ABC):
             time-out
         :param compression_type: the compression of contents; batches are compressed as a whole
         :param max_pending_messages: the most messages without a receipt, on each partition
-        :param block_if_queue_full: whether sending waits while the most messages are pending; otherwise it
-            raises ProducerQueueIsFull
+        :param block_if_queue_full: whether sending waits while the most messages are pending, or the client's
+            memory limit is reached; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
         :param batching_enabled: whether messages are sent in batches
         :param batching_max_messages: the most messages of a batch
         :param batching_max_allowed_size_in_bytes: the size at which a batch is sent, in bytes

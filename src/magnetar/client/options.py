@@ -41,7 +41,8 @@ class ProducerOptions:
     max_pending_messages: int = 1000
     """The most messages without a receipt, on each partition."""
     block_if_queue_full: bool = False
-    """Whether sending waits while the most messages are pending; otherwise it raises ProducerQueueIsFull."""
+    """Whether sending waits while the most messages are pending, or the client's memory limit is reached;
+    otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull."""
     batching_enabled: bool = True
     """Whether messages are sent in batches."""
     batching_max_messages: int = 1000

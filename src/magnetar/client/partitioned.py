@@ -21,6 +21,7 @@ from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, SendCallback
 from magnetar.client.timing import Looking
+from magnetar.client.watched_producer import new_producer
 from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.naming.hashes import boost_string_hash, java_string_hash, murmur3_positive
@@ -79,7 +80,7 @@ class PartitionedProducer:
         self._looking = Looking(services.io.loop, topic, services.partitions_seconds, self._grow)
 
     def _producer(self, index: int) -> Producer:
-        return Producer(self._services, f"{self._topic}-partition-{index}", self._options)
+        return new_producer(self._services, f"{self._topic}-partition-{index}", self._options)
 
     async def open(self) -> None:
         """Opens the producers of all partitions.
@@ -109,7 +110,7 @@ class PartitionedProducer:
         self._opened.add(index)
         for content, done, sequence_id, options in self._waiting.pop(index, ()):
             try:
-                self._parts[index].enqueue(content, done, sequence_id, options)
+                self._parts[index].enqueue_or_wait(content, done, sequence_id, options)
             except PulsarException as error:
                 done(None, error)
 
@@ -202,14 +203,34 @@ class PartitionedProducer:
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
         """As :meth:`Producer.enqueue`."""
-        if self.pending_messages >= self._max_pending:
-            raise ProducerQueueIsFull(f"{self._topic}: {self.pending_messages} messages are pending")
-        index = self._index(content, options)
+        index = self._index_if_free(content, options)
         if index in self._opened:
             self._parts[index].enqueue(content, done, sequence_id, options)
-            return
+        else:
+            self._enqueue_unopened(index, (content, done, sequence_id, options))
+
+    def enqueue_or_wait(
+        self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
+    ) -> None:
+        """As :meth:`Producer.enqueue_or_wait`, except for the limit of all partitions."""
+        index = self._index_if_free(content, options)
+        if index in self._opened:
+            self._parts[index].enqueue_or_wait(content, done, sequence_id, options)
+        else:
+            self._enqueue_unopened(index, (content, done, sequence_id, options))
+
+    def _index_if_free(self, content: bytes, options: MessageOptions | None) -> int:
+        """Returns the partition of a message.
+
+        :raises ProducerQueueIsFull: too many messages are pending on all partitions
+        """
+        if self.pending_messages >= self._max_pending:
+            raise ProducerQueueIsFull(f"{self._topic}: {self.pending_messages} messages are pending")
+        return self._index(content, options)
+
+    def _enqueue_unopened(self, index: int, message: _Waiting) -> None:
         self._parts[index].check_open()
-        self._waiting.setdefault(index, deque()).append((content, done, sequence_id, options))
+        self._waiting.setdefault(index, deque()).append(message)
         # Its failure is reported to the messages that wait.
         self._opening.answer(index, lambda: self._open_part(index)).add_done_callback(nobody_waits)
 

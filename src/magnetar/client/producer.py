@@ -126,14 +126,30 @@ class Producer(Attached):
             else:
                 future.set_result(message_id)
 
-        wanted = self.message_options(options)
+        self.enqueue_or_wait(content, done, sequence_id, self.message_options(options))
+        try:
+            published: MessageId = await future
+        finally:
+            if future.cancelled():
+                self._take_back(done)
+        return published
+
+    def _take_back(self, done: Done) -> None:
+        """Does not send a message that still waits for room."""
+        for index, waiting in enumerate(self._queued):
+            if waiting[1] is done:
+                del self._queued[index]
+                return
+
+    def enqueue_or_wait(
+        self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
+    ) -> None:
+        """As :meth:`enqueue`; with ``block_if_queue_full`` the message waits for room instead of an error."""
         if self._options.block_if_queue_full and (self._queued or self._is_full):
             self._attachment.check_open()
-            self._queued.append((content, done, sequence_id, wanted))
+            self._queued.append((content, done, sequence_id, options))
         else:
-            self.enqueue(content, done, sequence_id, wanted)
-        published: MessageId = await future
-        return published
+            self.enqueue(content, done, sequence_id, options)
 
     def send_async(
         self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: object
@@ -406,15 +422,19 @@ class Producer(Attached):
     def _moved_on(self) -> None:
         """Called when a message is no longer pending."""
         while self._queued and not self._is_full:
-            content, done, sequence_id, options = self._queued.popleft()
-            try:
-                self.enqueue(content, done, sequence_id, options)
-            except PulsarException as error:
-                done(None, error)
+            self._send_queued()
         if not self._pending_messages and self._drained:
             drained, self._drained = self._drained, []
             for future in drained:
                 settle(future)
+
+    def _send_queued(self) -> None:
+        """Sends the first message that waits for room."""
+        content, done, sequence_id, options = self._queued.popleft()
+        try:
+            self.enqueue(content, done, sequence_id, options)
+        except PulsarException as error:
+            done(None, error)
 
     def _fail_pending(self, error: PulsarException) -> None:
         pending = list(self._pending)

@@ -29,6 +29,27 @@ class Slots:
         self._semaphore.release()
 
 
+class ByteSlots:
+    """An amount that threads take parts of and the loop returns; one part may exceed it."""
+
+    def __init__(self, amount: int) -> None:
+        self._amount = amount
+        self._taken = 0
+        self._changed = threading.Condition()
+
+    def take(self, part: int) -> None:
+        """Blocks until some of the amount is free."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken < self._amount)
+            self._taken += part
+
+    def give(self, part: int) -> None:
+        with self._changed:
+            self._taken -= part
+            if self._taken < self._amount:
+                self._changed.notify()
+
+
 _LOOK_SECONDS = 1.0
 """A signal just before a thread starts to wait, or to another thread, does not wake it: it checks
 this often."""

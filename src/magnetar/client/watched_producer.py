@@ -1,0 +1,95 @@
+"""A producer whose messages count against the memory limit of its client."""
+
+from __future__ import annotations
+
+from magnetar.client.attachment import Services
+from magnetar.client.exceptions import MemoryBufferIsFull, PulsarException
+from magnetar.client.memory_limit import MemoryLimit
+from magnetar.client.options import ProducerOptions
+from magnetar.client.outgoing_message import Done, MessageOptions, PreparedEntry
+from magnetar.client.producer import Producer
+
+
+def new_producer(services: Services, topic: str, options: ProducerOptions) -> Producer:
+    """Makes a producer on a topic or a partition, without opening it.
+
+    :raises InvalidConfiguration: an option is out of range
+    :raises CryptoError: the key for encryption cannot be read, or is not a key
+    """
+    if services.memory is not None:
+        return LimitedProducer(services, topic, options, services.memory)
+    return Producer(services, topic, options)
+
+
+class LimitedProducer(Producer):
+    """A producer of a client with a memory limit."""
+
+    def __init__(self, services: Services, topic: str, options: ProducerOptions, memory: MemoryLimit) -> None:
+        super().__init__(services, topic, options)
+        self._memory = memory
+
+    @property
+    def _is_full(self) -> bool:
+        if super()._is_full:
+            return True
+        attachment = self._attachment
+        # Messages of a producer that has ended wait no longer: they get its error.
+        return attachment.failure is None and not attachment.closed and not self._memory.is_free
+
+    def enqueue(
+        self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
+    ) -> None:
+        size = self._taken(len(content))
+        try:
+            super().enqueue(content, self._memory.until_done(size, done), sequence_id, options)
+        except BaseException:
+            self._memory.give(size)
+            raise
+
+    def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
+        size = self._taken(len(entry.payload))
+        try:
+            super().enqueue_prepared(entry, self._memory.until_done(size, done))
+        except BaseException:
+            self._memory.give(size)
+            raise
+
+    def _taken(self, size: int) -> int:
+        """Counts a message, and returns its size.
+
+        :raises PulsarException: the producer is closed, has failed for good, or there is no room
+        """
+        self._attachment.check_open()
+        memory = self._memory
+        if not memory.take(size):
+            raise MemoryBufferIsFull(
+                f"{self._attachment.topic}: messages without a receipt use {memory.used} of the "
+                f"{memory.limit} bytes of memory_limit_bytes; wait for receipts, or use block_if_queue_full"
+            )
+        return size
+
+    def enqueue_or_wait(
+        self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
+    ) -> None:
+        super().enqueue_or_wait(content, done, sequence_id, options)
+        self._wait_if_necessary()
+
+    def _wait_if_necessary(self) -> None:
+        # With too many pending messages it waits for receipts first.
+        if self._queued and not super()._is_full:
+            self._memory.wait(self._turn)
+
+    def _turn(self) -> None:
+        """Sends one message that waits for memory."""
+        if self._queued and not super()._is_full:
+            self._send_queued()
+        self._wait_if_necessary()
+
+    def _moved_on(self) -> None:
+        super()._moved_on()
+        self._wait_if_necessary()
+
+    def _fail_pending(self, error: PulsarException) -> None:
+        super()._fail_pending(error)
+        if not self._queued:
+            self._memory.forget(self._turn)
