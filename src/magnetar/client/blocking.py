@@ -258,6 +258,11 @@ class Consumer:
     def is_connected(self) -> bool:
         return self._consumer.is_connected()
 
+    @property
+    def current_receiver_queue_size(self) -> int:
+        """Messages that the consumer requests ahead now; it changes with ``auto_scaled_receiver_queue``."""
+        return self._consumer.current_receiver_queue_size
+
     def receive(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 

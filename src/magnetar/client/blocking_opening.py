@@ -247,6 +247,7 @@ class BlockingOpening(ABC):
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
+        auto_scaled_receiver_queue: bool = False,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer:
         """Creates a consumer of a topic.
@@ -298,6 +299,9 @@ class BlockingOpening(ABC):
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
             publishes
+        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
+            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
+            client's memory limit is nearly reached
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -334,6 +338,7 @@ class BlockingOpening(ABC):
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
+            auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -377,6 +382,7 @@ class BlockingOpening(ABC):
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
+        auto_scaled_receiver_queue: bool = False,
     ) -> Consumer:
         """Creates a consumer of several topics.
 
@@ -427,6 +433,9 @@ class BlockingOpening(ABC):
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
             publishes
+        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
+            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
+            client's memory limit is nearly reached
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -462,6 +471,7 @@ class BlockingOpening(ABC):
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
+            auto_scaled_receiver_queue=auto_scaled_receiver_queue,
         )
 
     @abstractmethod
@@ -506,6 +516,7 @@ class BlockingOpening(ABC):
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
+        auto_scaled_receiver_queue: bool = False,
     ) -> Consumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -559,6 +570,9 @@ class BlockingOpening(ABC):
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
             publishes
+        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
+            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
+            client's memory limit is nearly reached
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -597,6 +611,7 @@ class BlockingOpening(ABC):
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
+            auto_scaled_receiver_queue=auto_scaled_receiver_queue,
         )
 
     @abstractmethod

@@ -99,6 +99,7 @@ class Consumer(Attached):
             partition=TopicName.parse(topic).partition_index,
             taken=taken,
             acks=acks,
+            memory=services.memory,
         )
         self._redelivery = redelivery = Redelivery(
             loop, attachment, options, commands, queue=queue, taken=taken, acks=acks
@@ -168,6 +169,11 @@ class Consumer(Attached):
     def widen_queue(self, receiver_queue_size: int) -> None:
         """Enlarges the receiver queue; a smaller size has no effect."""
         self._queue.permits.widen(receiver_queue_size)
+
+    @property
+    def current_receiver_queue_size(self) -> int:
+        """Messages that the consumer requests ahead now; it changes with ``auto_scaled_receiver_queue``."""
+        return self._queue.permits.queue_size
 
     # Events of the connection
 

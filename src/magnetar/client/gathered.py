@@ -187,6 +187,11 @@ class GatheredConsumer:
         for part in self._parts:
             part.widen_queue(receiver_queue_size)
 
+    @property
+    def current_receiver_queue_size(self) -> int:
+        """As :attr:`Consumer.current_receiver_queue_size`, for all topics or partitions together."""
+        return sum(part.current_receiver_queue_size for part in self._parts)
+
     async def unsubscribe(self) -> None:
         """As :meth:`Consumer.unsubscribe`."""
         for part in tuple(self._parts):

@@ -1,4 +1,4 @@
-"""The memory that all messages of one client may use, and the producers that wait for some of it."""
+"""The memory that all messages of one client may use, and the producers and consumers that adapt to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done
 from magnetar.io.interfaces import Loop
+
+_LOW = 0.75
+"""Receiver queues grow below this part of the limit, as in Java clients."""
+_HIGH = 0.95
+"""Receiver queues shrink when this part of the limit is reached, as in Java clients."""
 
 Turn = Callable[[], object]
 """Sends one message of a producer, and waits again if it has more."""
@@ -29,6 +34,7 @@ class MemoryLimit:
         self.used = 0
         """In bytes."""
         self._waiting: deque[Turn] = deque()
+        self._shrinking: list[Callable[[], object]] = []
         self._planned = False
 
     @property
@@ -45,8 +51,30 @@ class MemoryLimit:
         """Counts a message; returns False, and counts nothing, if there is no room."""
         if self.used >= self.limit:
             return False
-        self.used += size
+        self.add(size)
         return True
+
+    def add(self, size: int) -> None:
+        """Counts messages that are in the memory already, whatever the limit."""
+        before = self.used
+        self.used += size
+        if before < self.limit * _HIGH <= self.used:
+            for shrink in self._shrinking:
+                shrink()
+
+    @property
+    def is_low(self) -> bool:
+        """Whether there is so much room that receiver queues may grow."""
+        return self.used < self.limit * _LOW
+
+    def shrinks(self, shrink: Callable[[], object]) -> None:
+        """Calls ``shrink`` each time that the limit is nearly reached, until :meth:`keeps`."""
+        self._shrinking.append(shrink)
+
+    def keeps(self, shrink: Callable[[], object]) -> None:
+        """Does not call ``shrink`` any more; has no effect without :meth:`shrinks`."""
+        if shrink in self._shrinking:
+            self._shrinking.remove(shrink)
 
     def give(self, size: int) -> None:
         """Ends counting a message. Waiting producers get their turn soon, in the order in which they came."""

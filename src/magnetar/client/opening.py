@@ -98,6 +98,7 @@ class ConsumerArguments(TypedDict, total=False):
     schema: ProducerSchema | None
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
+    auto_scaled_receiver_queue: bool
     max_total_receiver_queue_size_across_partitions: int
 
 
@@ -134,6 +135,7 @@ class TopicsArguments(TypedDict, total=False):
     schema: ProducerSchema | None
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
+    auto_scaled_receiver_queue: bool
 
 
 class PatternArguments(TypedDict, total=False):
@@ -171,6 +173,7 @@ class PatternArguments(TypedDict, total=False):
     schema: ProducerSchema | None
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
+    auto_scaled_receiver_queue: bool
 
 
 class ReaderArguments(TypedDict, total=False):
@@ -359,6 +362,7 @@ class Opening(ABC):
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
+        auto_scaled_receiver_queue: bool = False,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer | PartitionedConsumer | TopicsConsumer:
         """Creates a consumer of a topic.
@@ -410,6 +414,9 @@ class Opening(ABC):
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
             publishes
+        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
+            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
+            client's memory limit is nearly reached
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -446,6 +453,7 @@ class Opening(ABC):
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
+            auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -489,6 +497,7 @@ class Opening(ABC):
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
+        auto_scaled_receiver_queue: bool = False,
     ) -> TopicsConsumer:
         """Creates a consumer of several topics.
 
@@ -539,6 +548,9 @@ class Opening(ABC):
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
             publishes
+        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
+            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
+            client's memory limit is nearly reached
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe_to_topics(
@@ -574,6 +586,7 @@ class Opening(ABC):
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
+            auto_scaled_receiver_queue=auto_scaled_receiver_queue,
         )
 
     @abstractmethod
@@ -618,6 +631,7 @@ class Opening(ABC):
         schema: ProducerSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
+        auto_scaled_receiver_queue: bool = False,
     ) -> TopicsConsumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -671,6 +685,9 @@ class Opening(ABC):
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
             publishes
+        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
+            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
+            client's memory limit is nearly reached
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -709,6 +726,7 @@ class Opening(ABC):
             schema=schema,
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
+            auto_scaled_receiver_queue=auto_scaled_receiver_queue,
         )
 
     @abstractmethod

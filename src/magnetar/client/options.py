@@ -165,6 +165,9 @@ class ConsumerOptions:
     """Whether a KeyShared subscription may deliver messages of a key out of order when consumers change."""
     retry_enabled: bool = False
     """Whether the consumer consumes its retry topic too, to which ``reconsume_later`` publishes."""
+    auto_scaled_receiver_queue: bool = False
+    """Whether the receiver queue begins with one message and doubles, up to ``receiver_queue_size``, whenever
+    the program has received all of it; it is halved when the client's memory limit is nearly reached."""
 
     @property
     def is_shared(self) -> bool:

@@ -11,10 +11,12 @@ from magnetar.client.attachment import Attachment
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.entries import MessageOpening
 from magnetar.client.exceptions import InvalidMessage, PulsarException
+from magnetar.client.memory_limit import MemoryLimit
 from magnetar.client.message import Message, RawEntry, entries_of, entry_of, id_of
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
+from magnetar.client.scaled_permits import ScaledPermits
 from magnetar.client.unpacking import Aside
 from magnetar.client.wire import ConsumerEnd
 from magnetar.io.interfaces import ClientIo
@@ -38,11 +40,13 @@ class ReceiverQueue:
         partition: int,
         taken: Taken,
         acks: Acknowledgements,
+        memory: MemoryLimit | None = None,
     ) -> None:
         """:param partition: number of the topic's partition; -1: not partitioned
 
         :param taken: notes the messages that the program receives
         :param acks: acknowledges what is not delivered
+        :param memory: the memory limit of the client; None: no limit
         """
         self._attachment = attachment
         self._commands = commands
@@ -60,7 +64,15 @@ class ReceiverQueue:
         """Where the messages begin; earlier ones are dropped."""
         self.last_taken: MessageId | None = None
         """The last message, or the last entry, that the program received."""
-        self.permits = Permits(options.receiver_queue_size, self._flow)
+        scaled = options.auto_scaled_receiver_queue and options.receiver_queue_size > 0
+        self._memory = memory if scaled else None
+        self._counted = 0
+        """Bytes of waiting entries that count against the memory limit."""
+        self.permits = (
+            ScaledPermits(options.receiver_queue_size, self._flow, memory)
+            if scaled
+            else Permits(options.receiver_queue_size, self._flow)
+        )
         self._aside = Aside(io.loop, options.unpacking, self._opened_aside, self._not_opened)
         self._opening = MessageOpening(
             io,
@@ -83,24 +95,40 @@ class ReceiverQueue:
     def run_arrived(self, buffer: bytes, run: MessageRun) -> None:
         """As :meth:`ConsumerEnd.messages`."""
         self.permits.one_is_asked_for = False
+        self.permits.arrived(run.total_messages)
         if run.epoch < self.epoch and self.epoch:
             self.permits.use(run.total_messages)
             return
-        self._entries.extend(entries_of(buffer, run, self._partition))
+        arrived = entries_of(buffer, run, self._partition)
+        self._entries.extend(arrived)
+        if self._memory is not None:
+            self._count(sum(len(entry.data) for entry in arrived))
         self._wake()
+
+    def _count(self, size: int) -> None:
+        """Counts entries that have arrived against the memory limit; below 0: entries that have left."""
+        if self._memory is not None:
+            self._counted += size
+            if size > 0:
+                self._memory.add(size)
+            else:
+                self._memory.give(-size)
 
     def entry_arrived(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
         """As :meth:`ConsumerEnd.message`."""
         message_id = id_of(command, self._partition)
         self.permits.one_is_asked_for = False
         if not intact:
+            self.permits.arrived(1)
             self._discard(message_id, "its checksum is wrong", CommandAck.ChecksumMismatch)
             return
         try:
             arrived = entry_of(command, entry, self._partition)
         except EntryError as error:
+            self.permits.arrived(1)
             self._discard(message_id, error, CommandAck.BatchDeSerializeError)
             return
+        self.permits.arrived(arrived.num_messages)
         epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         if epoch < self.epoch and self.epoch:
             self.permits.use(arrived.num_messages)
@@ -108,6 +136,8 @@ class ReceiverQueue:
         if arrived.ack_set:
             self._acks.known(message_id.position, arrived.batch_size, arrived.ack_set)
         self._entries.append(arrived)
+        if self._memory is not None:
+            self._count(len(arrived.data))
         self._wake()
 
     def _wake(self) -> None:
@@ -133,12 +163,19 @@ class ReceiverQueue:
         """
         self._attachment.check_open()
         while self._entries:
-            entry = self._entries.popleft()
+            entry = self._leave()
             self.permits.use(entry.num_messages)
             if not self.start.skips(entry.message_id()):
                 self.last_taken = entry.message_id()
                 return entry
+        self.permits.ran_dry()
         return None
+
+    def _leave(self) -> RawEntry:
+        entry = self._entries.popleft()
+        if self._memory is not None:
+            self._count(-len(entry.data))
+        return entry
 
     def take(self) -> Message | None:
         """Returns the next message; None: none has arrived.
@@ -163,13 +200,14 @@ class ReceiverQueue:
             if self._aside.entry is not None:
                 return None
             if not self._entries:
+                self.permits.ran_dry()
                 if self.on_arrival is not None:
                     self.permits.ask_for_one()
                 return None
             self._open_next()
 
     def _open_next(self) -> None:
-        entry = self._entries.popleft()
+        entry = self._leave()
         try:
             skipped = self.start.matters and self.start.skips(entry.message_id())
             self._ready.extend(self._opening.messages(entry, skipped=skipped))
@@ -222,10 +260,12 @@ class ReceiverQueue:
         cleared += self._aside.forget()
         self._entries.clear()
         self._ready.clear()
+        self._count(-self._counted)
         self.chunks.forget()
         return cleared
 
     def end(self) -> None:
         """Drops everything; waiting callers get the error of the consumer."""
         self.forget()
+        self.permits.end()
         self._wake()

@@ -194,6 +194,20 @@ class Permits:
             self.one_is_asked_for = True
             self._give(1)
 
+    @property
+    def queue_size(self) -> int:
+        """The present size of the queue."""
+        return self._queue_size
+
+    def arrived(self, messages: int) -> None:
+        """Notes that messages have arrived."""
+
+    def ran_dry(self) -> None:
+        """Notes that the program wanted a message, and the queue had none."""
+
+    def end(self) -> None:
+        """Notes that the consumer has ended."""
+
     def widen(self, queue_size: int) -> None:
         """Enlarges the queue; a smaller size has no effect."""
         more = queue_size - self._queue_size

@@ -63,8 +63,9 @@ class LimitedProducer(Producer):
         memory = self._memory
         if not memory.take(size):
             raise MemoryBufferIsFull(
-                f"{self._attachment.topic}: messages without a receipt use {memory.used} of the "
-                f"{memory.limit} bytes of memory_limit_bytes; wait for receipts, or use block_if_queue_full"
+                f"{self._attachment.topic}: messages that wait for receipts, or in receiver queues, use "
+                f"{memory.used} of the {memory.limit} bytes of memory_limit_bytes; wait for receipts, or use "
+                "block_if_queue_full"
             )
         return size
 
