@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.failover import ClusterAddress, ClusterFailover
+    from magnetar.client.interceptors import ConsumerInterceptor, OutgoingMessage, ProducerInterceptor
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
     from magnetar.client.schema import ProducerSchema, key_value_schema
@@ -53,9 +54,12 @@ _BLOCKING = ("Client", "Consumer", "Producer", "Reader", "TableView")
 _MESSAGES = {
     "ClusterFailover": "failover",
     "BatchReceivePolicy": "batch_receiving",
+    "ConsumerInterceptor": "interceptors",
     "DeadLetterPolicy": "dead_letters",
     "Message": "message",
     "MessageId": "message_id",
+    "OutgoingMessage": "interceptors",
+    "ProducerInterceptor": "interceptors",
     "ProducerSchema": "schema",
     "RawEntry": "message",
     "ClusterAddress": "failover",
@@ -71,9 +75,12 @@ __all__ = [
     "AuthenticationToken",
     "Client",
     "Consumer",
+    "ConsumerInterceptor",
     "CryptoKeyReader",
     "Message",
+    "OutgoingMessage",
     "Producer",
+    "ProducerInterceptor",
     "ProducerSchema",
     "RawEntry",
     "Reader",

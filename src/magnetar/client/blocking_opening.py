@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
+    from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
     from magnetar.client.message_id import MessageId
     from magnetar.client.opening import (
         ClientArguments,
@@ -139,6 +140,7 @@ class BlockingOpening(ABC):
         crypto_key_reader: KeyReader | None = None,
         batching_type: BatchingType | None = None,
         initial_subscription_name: str | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
         message_router: Router | None = None,
         max_pending_messages_across_partitions: int = 50000,
@@ -174,6 +176,7 @@ class BlockingOpening(ABC):
             different keys may change places
         :param initial_subscription_name: a subscription that the broker creates with the topic; for dead
             letter topics. None: none
+        :param interceptors: called for each message before it is sent, and with its outcome
         :param message_routing_mode: how the partition of a message without a key is chosen
         :param message_router: chooses the partition of each message; for CustomPartition
         :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions
@@ -202,6 +205,7 @@ class BlockingOpening(ABC):
             crypto_key_reader=crypto_key_reader,
             batching_type=batching_type,
             initial_subscription_name=initial_subscription_name,
+            interceptors=interceptors,
             message_routing_mode=message_routing_mode,
             message_router=message_router,
             max_pending_messages_across_partitions=max_pending_messages_across_partitions,
@@ -248,6 +252,7 @@ class BlockingOpening(ABC):
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer:
         """Creates a consumer of a topic.
@@ -302,6 +307,8 @@ class BlockingOpening(ABC):
         :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
             to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
             client's memory limit is nearly reached
+        :param interceptors: called for each message before the program receives it, and when it is
+            acknowledged
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -339,6 +346,7 @@ class BlockingOpening(ABC):
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
+            interceptors=interceptors,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -383,6 +391,7 @@ class BlockingOpening(ABC):
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
+        interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> Consumer:
         """Creates a consumer of several topics.
 
@@ -436,6 +445,8 @@ class BlockingOpening(ABC):
         :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
             to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
             client's memory limit is nearly reached
+        :param interceptors: called for each message before the program receives it, and when it is
+            acknowledged
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -472,6 +483,7 @@ class BlockingOpening(ABC):
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
+            interceptors=interceptors,
         )
 
     @abstractmethod
@@ -517,6 +529,7 @@ class BlockingOpening(ABC):
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
+        interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> Consumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -573,6 +586,8 @@ class BlockingOpening(ABC):
         :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
             to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
             client's memory limit is nearly reached
+        :param interceptors: called for each message before the program receives it, and when it is
+            acknowledged
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -612,6 +627,7 @@ class BlockingOpening(ABC):
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
+            interceptors=interceptors,
         )
 
     @abstractmethod

@@ -20,6 +20,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.failover import ClusterAddress, ClusterFailover, FailoverProbes
 from magnetar.client.gathered import Find, TopicsConsumer
+from magnetar.client.interceptors import consumer_chain, producer_chain
 from magnetar.client.lookup import Lookup
 from magnetar.client.memory_limit import MemoryLimit
 from magnetar.client.message_id import MessageId
@@ -41,6 +42,7 @@ from magnetar.client.security import (
 )
 from magnetar.client.table_view import TableView
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS
+from magnetar.client.watched_consumer import new_consumer
 from magnetar.client.watched_producer import new_producer
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork
 from magnetar.io.tls import TlsFiles
@@ -253,6 +255,8 @@ class Client(Opening):
         name = self._name_of(topic)
         routing = {key: options.pop(key) for key in _ROUTING if key in options}
         wanted = ProducerOptions(**options)
+        if wanted.interceptors:
+            wanted = replace(wanted, interceptors=[producer_chain(wanted.interceptors)])
         partitions = await self.partitions(topic)
         made = (
             PartitionedProducer(self.services, name, partitions, wanted, **routing)
@@ -270,11 +274,13 @@ class Client(Opening):
         if options.get("retry_enabled"):
             return await self._subscribe_to_topics([name], subscription_name, **options)
         wanted = ConsumerOptions(**options)
+        if wanted.interceptors:
+            wanted = replace(wanted, interceptors=[consumer_chain(wanted.interceptors)])
         partitions = await self.partitions(topic)
         made = (
             PartitionedConsumer(self.services, name, subscription_name, partitions, wanted, **total)
             if partitions
-            else Consumer(self.services, name, subscription_name, wanted)
+            else new_consumer(self.services, name, subscription_name, wanted)
         )
         await made.open()
         return made
@@ -332,6 +338,8 @@ class Client(Opening):
         if self._closed:
             raise AlreadyClosed("the client is closed")
         wanted = ConsumerOptions(**options)
+        if wanted.interceptors:
+            wanted = replace(wanted, interceptors=[consumer_chain(wanted.interceptors)])
         made = TopicsConsumer(
             self.services, find, subscription, wanted, discovery_seconds, come_and_go=come_and_go
         )

@@ -15,7 +15,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.positions import Positions
 from magnetar.client.receiver_queue import ReceiverQueue
-from magnetar.client.receiving import Taken
+from magnetar.client.receiving import Position, Taken
 from magnetar.client.redelivery import Redelivery
 from magnetar.client.wire import ConsumerEnd, Wire
 from magnetar.io.interfaces import Future
@@ -75,7 +75,7 @@ class Consumer(Attached):
             subscription,
             options,
             shared=options.is_shared,
-            ask_again=lambda positions: self._redelivery.request(positions),
+            ask_again=lambda positions: self._ask_again_late(positions),
             acknowledge=self.acknowledge_soon,
             open_producer=services.open_producer,
         )
@@ -102,7 +102,14 @@ class Consumer(Attached):
             memory=services.memory,
         )
         self._redelivery = redelivery = Redelivery(
-            loop, attachment, options, commands, queue=queue, taken=taken, acks=acks
+            loop,
+            attachment,
+            options,
+            commands,
+            queue=queue,
+            taken=taken,
+            acks=acks,
+            due=self._ask_again_refused,
         )
         self._positions = Positions(
             loop, attachment, options, commands, queue=queue, acks=acks, redelivery=redelivery
@@ -263,6 +270,14 @@ class Consumer(Attached):
         """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
         self._attachment.check_open()
         self._redelivery.refused(meant_by(message).position)
+
+    def _ask_again_refused(self, positions: list[Position]) -> None:
+        """Called when the delay of negatively acknowledged entries has passed."""
+        self._redelivery.request(positions)
+
+    def _ask_again_late(self, positions: list[Position]) -> None:
+        """Called when entries were not acknowledged in time."""
+        self._redelivery.request(positions)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Requests redelivery of all unacknowledged messages of this consumer."""

@@ -20,6 +20,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals
 from magnetar.client.timing import Looking
+from magnetar.client.watched_consumer import new_consumer
 from magnetar.io.tasks import TaskScope
 from magnetar.naming.topic_name import PARTITION_SUFFIX
 
@@ -273,7 +274,7 @@ class TopicsConsumer(GatheredConsumer):
 
     async def _add(self, topic: str) -> None:
         # Subscribing must not recreate a matching topic that was deleted.
-        part = Consumer(
+        part = new_consumer(
             self._services, topic, self._subscription, self._options, makes_topic=not self._come_and_go
         )
         await part.open()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.gathered import TopicsConsumer
+    from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
     from magnetar.client.message_id import MessageId
     from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer, Router
     from magnetar.client.producer import Producer
@@ -58,6 +59,7 @@ class ProducerArguments(TypedDict, total=False):
     crypto_key_reader: KeyReader | None
     batching_type: BatchingType | None
     initial_subscription_name: str | None
+    interceptors: Sequence[ProducerInterceptor]
     message_routing_mode: PartitionsRoutingMode
     message_router: Router | None
     max_pending_messages_across_partitions: int
@@ -99,6 +101,7 @@ class ConsumerArguments(TypedDict, total=False):
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
+    interceptors: Sequence[ConsumerInterceptor]
     max_total_receiver_queue_size_across_partitions: int
 
 
@@ -136,6 +139,7 @@ class TopicsArguments(TypedDict, total=False):
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
+    interceptors: Sequence[ConsumerInterceptor]
 
 
 class PatternArguments(TypedDict, total=False):
@@ -174,6 +178,7 @@ class PatternArguments(TypedDict, total=False):
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
+    interceptors: Sequence[ConsumerInterceptor]
 
 
 class ReaderArguments(TypedDict, total=False):
@@ -254,6 +259,7 @@ class Opening(ABC):
         crypto_key_reader: KeyReader | None = None,
         batching_type: BatchingType | None = None,
         initial_subscription_name: str | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
         message_router: Router | None = None,
         max_pending_messages_across_partitions: int = 50000,
@@ -289,6 +295,7 @@ class Opening(ABC):
             different keys may change places
         :param initial_subscription_name: a subscription that the broker creates with the topic; for dead
             letter topics. None: none
+        :param interceptors: called for each message before it is sent, and with its outcome
         :param message_routing_mode: how the partition of a message without a key is chosen
         :param message_router: chooses the partition of each message; for CustomPartition
         :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions
@@ -317,6 +324,7 @@ class Opening(ABC):
             crypto_key_reader=crypto_key_reader,
             batching_type=batching_type,
             initial_subscription_name=initial_subscription_name,
+            interceptors=interceptors,
             message_routing_mode=message_routing_mode,
             message_router=message_router,
             max_pending_messages_across_partitions=max_pending_messages_across_partitions,
@@ -363,6 +371,7 @@ class Opening(ABC):
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer | PartitionedConsumer | TopicsConsumer:
         """Creates a consumer of a topic.
@@ -417,6 +426,8 @@ class Opening(ABC):
         :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
             to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
             client's memory limit is nearly reached
+        :param interceptors: called for each message before the program receives it, and when it is
+            acknowledged
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -454,6 +465,7 @@ class Opening(ABC):
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
+            interceptors=interceptors,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -498,6 +510,7 @@ class Opening(ABC):
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
+        interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> TopicsConsumer:
         """Creates a consumer of several topics.
 
@@ -551,6 +564,8 @@ class Opening(ABC):
         :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
             to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
             client's memory limit is nearly reached
+        :param interceptors: called for each message before the program receives it, and when it is
+            acknowledged
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe_to_topics(
@@ -587,6 +602,7 @@ class Opening(ABC):
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
+            interceptors=interceptors,
         )
 
     @abstractmethod
@@ -632,6 +648,7 @@ class Opening(ABC):
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
+        interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> TopicsConsumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -688,6 +705,8 @@ class Opening(ABC):
         :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
             to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
             client's memory limit is nearly reached
+        :param interceptors: called for each message before the program receives it, and when it is
+            acknowledged
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -727,6 +746,7 @@ class Opening(ABC):
             key_shared_allow_out_of_order=key_shared_allow_out_of_order,
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
+            interceptors=interceptors,
         )
 
     @abstractmethod

@@ -22,6 +22,7 @@ from magnetar.client.schema import ProducerSchema
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
+    from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
     from magnetar.client.unpacking import Unpacking
 
 
@@ -69,6 +70,8 @@ class ProducerOptions:
     producer fills a batch for each key, so that messages of different keys may change places."""
     initial_subscription_name: str | None = None
     """A subscription that the broker creates with the topic; for dead letter topics. None: none."""
+    interceptors: Sequence[ProducerInterceptor] = ()
+    """Called for each message before it is sent, and with its outcome."""
 
     def check(self) -> None:
         """Checks the options of a producer.
@@ -168,6 +171,8 @@ class ConsumerOptions:
     auto_scaled_receiver_queue: bool = False
     """Whether the receiver queue begins with one message and doubles, up to ``receiver_queue_size``, whenever
     the program has received all of it; it is halved when the client's memory limit is nearly reached."""
+    interceptors: Sequence[ConsumerInterceptor] = ()
+    """Called for each message before the program receives it, and when it is acknowledged."""
 
     @property
     def is_shared(self) -> bool:

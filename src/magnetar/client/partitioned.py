@@ -15,12 +15,14 @@ from magnetar.client.exceptions import (
     Result,
 )
 from magnetar.client.gathered import GatheredConsumer
+from magnetar.client.interceptors import consumer_chain, producer_chain
 from magnetar.client.message import Acknowledged, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, SendCallback
 from magnetar.client.timing import Looking
+from magnetar.client.watched_consumer import new_consumer
 from magnetar.client.watched_producer import new_producer
 from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.waiting import finished, nobody_waits, outcome
@@ -123,6 +125,8 @@ class PartitionedProducer:
                 await part.open()
                 self._opened.add(index)
             self._parts.append(part)
+            if self._options.interceptors:
+                producer_chain(self._options.interceptors).partitions_changed(self._topic, index + 1)
 
     def topic(self) -> str:
         return self._topic
@@ -276,7 +280,7 @@ class PartitionedConsumer(GatheredConsumer):
     def _consumer(self, topic: str, index: int, partitions: int) -> Consumer:
         each = max(min(self._options.receiver_queue_size, self._max_total // partitions), 1)
         name = f"{topic}-partition-{index}"
-        return Consumer(self._services, name, self._subscription, self._options.with_queue(each))
+        return new_consumer(self._services, name, self._subscription, self._options.with_queue(each))
 
     async def open(self) -> None:
         await super().open()
@@ -289,6 +293,8 @@ class PartitionedConsumer(GatheredConsumer):
             part = self._consumer(self._topic, index, count)
             await part.open()
             self._gather(part)
+            if self._options.interceptors:
+                consumer_chain(self._options.interceptors).partitions_changed(self._topic, index + 1)
             self._wake()
 
     def subscription_name(self) -> str:

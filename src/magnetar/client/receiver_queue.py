@@ -58,6 +58,8 @@ class ReceiverQueue:
         self._arrivals = Arrivals(io.loop)
         self.on_arrival: Callable[[], object] | None = None
         """Called when entries have arrived, or when the consumer has ended."""
+        self.intercept: Callable[[Message], Message] | None = None
+        """Returns the message that the program receives instead of another one; None: none is replaced."""
         self.epoch = 0
         """Number of requests to deliver all messages again; entries with a lower one are dropped."""
         self.start = StartPosition(None, options.start_message_id_inclusive)
@@ -196,7 +198,7 @@ class ReceiverQueue:
                 self.last_taken = message_id
                 if self._taken.matters:
                     self._taken.add(message)
-                return message
+                return message if self.intercept is None else self.intercept(message)
             if self._aside.entry is not None:
                 return None
             if not self._entries:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from magnetar.client.acknowledging import Acknowledgements, NegativeAcknowledgements
 from magnetar.client.attachment import Attachment
 from magnetar.client.consumer_commands import ConsumerCommands
@@ -25,16 +27,16 @@ class Redelivery:
         queue: ReceiverQueue,
         taken: Taken,
         acks: Acknowledgements,
+        due: Callable[[list[Position]], object],
     ) -> None:
+        """:param due: called with entries when the delay of their negative acknowledgements has passed"""
         self._attachment = attachment
         self._shared = options.is_shared
         self._commands = commands
         self._queue = queue
         self._taken = taken
         self._acks = acks
-        self._nacks = NegativeAcknowledgements(
-            loop, options.negative_ack_redelivery_delay_ms / 1000, self.request
-        )
+        self._nacks = NegativeAcknowledgements(loop, options.negative_ack_redelivery_delay_ms / 1000, due)
 
     def refused(self, position: Position) -> None:
         """Requests redelivery of an entry after the delay of negative acknowledgements."""

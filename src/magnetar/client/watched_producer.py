@@ -1,13 +1,18 @@
-"""A producer whose messages count against the memory limit of its client."""
+"""Producers with interceptors, and producers of clients with a memory limit."""
 
 from __future__ import annotations
 
+import logging
+
 from magnetar.client.attachment import Services
-from magnetar.client.exceptions import MemoryBufferIsFull, PulsarException
-from magnetar.client.memory_limit import MemoryLimit
+from magnetar.client.exceptions import InvalidConfiguration, MemoryBufferIsFull, PulsarException
+from magnetar.client.interceptors import OutgoingMessage, producer_chain
+from magnetar.client.message_id import MessageId
 from magnetar.client.options import ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions, PreparedEntry
 from magnetar.client.producer import Producer
+
+log = logging.getLogger(__name__)
 
 
 def new_producer(services: Services, topic: str, options: ProducerOptions) -> Producer:
@@ -16,17 +21,20 @@ def new_producer(services: Services, topic: str, options: ProducerOptions) -> Pr
     :raises InvalidConfiguration: an option is out of range
     :raises CryptoError: the key for encryption cannot be read, or is not a key
     """
-    if services.memory is not None:
-        return LimitedProducer(services, topic, options, services.memory)
-    return Producer(services, topic, options)
+    if options.interceptors:
+        kind = InterceptedProducer if services.memory is None else LimitedInterceptedProducer
+        return kind(services, topic, options)
+    return (Producer if services.memory is None else LimitedProducer)(services, topic, options)
 
 
 class LimitedProducer(Producer):
     """A producer of a client with a memory limit."""
 
-    def __init__(self, services: Services, topic: str, options: ProducerOptions, memory: MemoryLimit) -> None:
+    def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
         super().__init__(services, topic, options)
-        self._memory = memory
+        if services.memory is None:
+            raise InvalidConfiguration("the client has no memory limit")
+        self._memory = services.memory
 
     @property
     def _is_full(self) -> bool:
@@ -94,3 +102,49 @@ class LimitedProducer(Producer):
         super()._fail_pending(error)
         if not self._queued:
             self._memory.forget(self._turn)
+
+
+class InterceptedProducer(Producer):
+    """A producer with interceptors."""
+
+    def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
+        super().__init__(services, topic, options)
+        self._chain = producer_chain(options.interceptors)
+
+    async def open(self) -> None:
+        await super().open()
+        self._chain.begin()
+
+    def enqueue(
+        self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
+    ) -> None:
+        message, interceptors = self._chain.intercepted(self, OutgoingMessage(content, options))
+
+        def tell(message_id: MessageId | None, error: PulsarException | None) -> None:
+            for interceptor in interceptors:
+                try:
+                    interceptor.on_send_acknowledgement(self, message, message_id, error)
+                except Exception:
+                    log.exception("on_send_acknowledgement of %r failed", interceptor)
+
+        def told(message_id: MessageId | None, error: PulsarException | None) -> None:
+            tell(message_id, error)
+            done(message_id, error)
+
+        try:
+            super().enqueue(message.content, told, sequence_id, message.options)
+        except PulsarException as error:
+            tell(None, error)
+            raise
+
+    async def close(self) -> None:
+        was_open = self._attachment.opened and not self._attachment.closed
+        try:
+            await super().close()
+        finally:
+            if was_open:
+                self._chain.end()
+
+
+class LimitedInterceptedProducer(InterceptedProducer, LimitedProducer):
+    """A producer with interceptors, of a client with a memory limit."""

@@ -1,0 +1,186 @@
+"""Interceptors: they see, and may change, the messages of a producer or of a consumer.
+
+The client calls them in its loop, which they must not block. An exception of one is logged, and does not
+disturb the message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from magnetar.client.exceptions import PulsarException
+from magnetar.client.message_id import MessageId
+from magnetar.client.outgoing_message import MessageOptions
+
+if TYPE_CHECKING:
+    from magnetar.client.consumer import Consumer
+    from magnetar.client.message import Message
+    from magnetar.client.producer import Producer
+
+log = logging.getLogger(__name__)
+
+
+class OutgoingMessage:
+    """A message that is about to be sent."""
+
+    __slots__ = ("content", "options")
+
+    def __init__(self, content: bytes, options: MessageOptions | None = None) -> None:
+        self.content = content
+        self.options = options or MessageOptions()
+
+    def set_property(self, name: str, value: str) -> None:
+        """Adds a property, or replaces its value."""
+        self.options.properties = {**(self.options.properties or {}), name: value}
+
+
+class ProducerInterceptor:
+    """Base of interceptors of producers, as Java's ``ProducerInterceptor``; its methods do nothing."""
+
+    def eligible(self, message: OutgoingMessage) -> bool:
+        """Returns whether :meth:`before_send` and :meth:`on_send_acknowledgement` get this message."""
+        return True
+
+    def before_send(self, producer: Producer, message: OutgoingMessage) -> OutgoingMessage:
+        """Returns the message to send: the given one, possibly changed, or another one.
+
+        It is called after the choice of the partition, in the order of the interceptors.
+        """
+        return message
+
+    def on_send_acknowledgement(
+        self,
+        producer: Producer,
+        message: OutgoingMessage,
+        message_id: MessageId | None,
+        error: PulsarException | None,
+    ) -> None:
+        """Gets the outcome of a message: its id, which a broker that drops duplicates may leave out, or the
+        error."""
+
+    def on_partitions_change(self, topic: str, partitions: int) -> None:
+        """Gets the new number of partitions of the topic."""
+
+    def close(self) -> None:
+        """Ends with the producer, or with the producers of all partitions."""
+
+
+class ConsumerInterceptor:
+    """Base of interceptors of consumers, as Java's ``ConsumerInterceptor``; its methods do nothing.
+
+    A consumer of several partitions or topics shows the consumer of the one that a message is from.
+    """
+
+    def before_consume(self, consumer: Consumer, message: Message) -> Message:
+        """Returns the message that the program receives: the given one, or another one.
+
+        It is called when a message leaves the receiver queue, in the order of the interceptors. The blocking
+        interface takes several messages at once.
+        """
+        return message
+
+    def on_acknowledge(
+        self, consumer: Consumer, message_id: MessageId, error: PulsarException | None
+    ) -> None:
+        """Called after an acknowledgement; with ``ack_receipt_enabled`` after the broker's answer."""
+
+    def on_acknowledge_cumulative(
+        self, consumer: Consumer, message_id: MessageId, error: PulsarException | None
+    ) -> None:
+        """As :meth:`on_acknowledge`, for cumulative acknowledgements."""
+
+    def on_negative_acks_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
+        """Called before redelivery of negatively acknowledged messages is requested, with ids of entries."""
+
+    def on_ack_timeout_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
+        """Called before redelivery of messages is requested that were not acknowledged in time, with ids of
+        entries."""
+
+    def on_partitions_change(self, topic: str, partitions: int) -> None:
+        """Gets the new number of partitions of the topic."""
+
+    def close(self) -> None:
+        """Ends with the consumer, or with the consumers of all partitions and topics."""
+
+
+Kind = TypeVar("Kind", ProducerInterceptor, ConsumerInterceptor)
+
+
+class _Chain(Generic[Kind]):
+    """The interceptors of one producer or consumer, which those of its partitions share."""
+
+    def __init__(self, interceptors: Sequence[Kind]) -> None:
+        self._interceptors: tuple[Kind, ...] = tuple(interceptors)
+        self._users = 0
+
+    def each(self, name: str, call: Callable[[Kind], object]) -> None:
+        """Calls each interceptor; logs the exceptions.
+
+        :param name: the name of the method, for the log
+        """
+        for interceptor in self._interceptors:
+            try:
+                call(interceptor)
+            except Exception:
+                log.exception("%s of %r failed", name, interceptor)
+
+    def partitions_changed(self, topic: str, partitions: int) -> None:
+        self.each("on_partitions_change", lambda one: one.on_partitions_change(topic, partitions))
+
+    def begin(self) -> None:
+        """Notes one more producer or consumer that has these interceptors."""
+        self._users += 1
+
+    def end(self) -> None:
+        """Notes the end of one, and closes the interceptors with the last."""
+        self._users -= 1
+        if not self._users:
+            self.each("close", lambda one: one.close())
+
+
+class ProducerInterceptors(_Chain[ProducerInterceptor], ProducerInterceptor):
+    """Several interceptors as one."""
+
+    def intercepted(
+        self, producer: Producer, message: OutgoingMessage
+    ) -> tuple[OutgoingMessage, list[ProducerInterceptor]]:
+        """Returns the message to send, and the interceptors that get its outcome."""
+        eligible = []
+        for interceptor in self._interceptors:
+            try:
+                if interceptor.eligible(message):
+                    eligible.append(interceptor)
+                    message = interceptor.before_send(producer, message)
+            except Exception:
+                log.exception("before_send of %r failed", interceptor)
+        return message, eligible
+
+
+class ConsumerInterceptors(_Chain[ConsumerInterceptor], ConsumerInterceptor):
+    """Several interceptors as one."""
+
+    def before_consume(self, consumer: Consumer, message: Message) -> Message:
+        for interceptor in self._interceptors:
+            try:
+                message = interceptor.before_consume(consumer, message)
+            except Exception:
+                log.exception("before_consume of %r failed", interceptor)
+        return message
+
+
+def producer_chain(interceptors: Sequence[ProducerInterceptor]) -> ProducerInterceptors:
+    """Returns the interceptors as one: the given one, if it is that already."""
+    [first, *others] = interceptors
+    if isinstance(first, ProducerInterceptors) and not others:
+        return first
+    return ProducerInterceptors(interceptors)
+
+
+def consumer_chain(interceptors: Sequence[ConsumerInterceptor]) -> ConsumerInterceptors:
+    """Returns the interceptors as one: the given one, if it is that already."""
+    [first, *others] = interceptors
+    if isinstance(first, ConsumerInterceptors) and not others:
+        return first
+    return ConsumerInterceptors(interceptors)
