@@ -342,6 +342,7 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
     from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
     from magnetar.client.partitioned import Router
     from magnetar.client.schema import ProducerSchema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from magnetar.client.connection import Connection
 from magnetar.client.dead_letters import Sending
@@ -30,6 +30,9 @@ from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import nobody_waits, sleep
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
+if TYPE_CHECKING:
+    from magnetar.client.listening import Listening
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -50,6 +53,7 @@ class Services:
         "_next_id",
         "attachments",
         "io",
+        "listenings",
         "lookup",
         "memory",
         "open_producer",
@@ -85,6 +89,8 @@ class Services:
         """In seconds."""
         self.attachments: dict[int, Attached] = {}
         """Open producers and consumers, by id."""
+        self.listenings: dict[Listening, None] = {}
+        """What passes messages to listeners."""
         self.partitions_seconds = partitions_seconds
         self._delays = delays
         self._next_id = 0

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from magnetar.client import client as core
 from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
 from magnetar.client.blocking_opening import BlockingOpening
 from magnetar.client.consumer import Consumer as AsyncConsumer
-from magnetar.client.exceptions import AlreadyClosed, PulsarException, Result
+from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException, Result
 from magnetar.client.failover import ClusterAddress, ClusterFailover
 from magnetar.client.gathered import TopicsConsumer
+from magnetar.client.listening import ListenerThreads, MessageListener
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
@@ -24,7 +27,7 @@ from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
-from magnetar.io.real.loop_thread import ByteSlots, LoopThread, Slots
+from magnetar.io.real.loop_thread import ByteSlots, CallThread, LoopThread, Slots
 
 if TYPE_CHECKING:
     from magnetar.client.opening import (
@@ -64,11 +67,13 @@ class Client(BlockingOpening):
     def _subscribe(
         self, topic: str, subscription_name: str, **options: Unpack[ConsumerArguments]
     ) -> Consumer:
+        self._call_on_threads(options)
         return Consumer(self._run(self._core.subscribe(topic, subscription_name, **options)), self._thread)
 
     def _subscribe_to_topics(
         self, topics: Sequence[str], subscription_name: str, **options: Unpack[TopicsArguments]
     ) -> Consumer:
+        self._call_on_threads(options)
         return Consumer(
             self._run(self._core.subscribe_to_topics(topics, subscription_name, **options)), self._thread
         )
@@ -76,9 +81,23 @@ class Client(BlockingOpening):
     def _subscribe_to_pattern(
         self, pattern: str, subscription_name: str, **options: Unpack[PatternArguments]
     ) -> Consumer:
+        self._call_on_threads(options)
         return Consumer(
             self._run(self._core.subscribe_to_pattern(pattern, subscription_name, **options)), self._thread
         )
+
+    def _call_on_threads(self, options: ConsumerArguments | TopicsArguments | PatternArguments) -> None:
+        """Lets threads call the listener in the options, if there is one.
+
+        :raises InvalidConfiguration: the listener is a coroutine function
+        """
+        listener = options["message_listener"]
+        if listener is not None:
+            if iscoroutinefunction(listener):
+                raise InvalidConfiguration(
+                    "an async message_listener requires a client of magnetar.client.aio"
+                )
+            options["message_listener"] = _ListenerCalls(listener, self._thread)
 
     def _create_reader(
         self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
@@ -258,6 +277,21 @@ class Consumer:
     def is_connected(self) -> bool:
         return self._consumer.is_connected()
 
+    def pause(self) -> None:
+        """Requests no more messages, and passes none to the listener, until :meth:`resume`. The program can
+        receive those that have arrived."""
+        self._thread.run(self._pause())
+
+    async def _pause(self) -> None:
+        self._consumer.pause()
+
+    def resume(self) -> None:
+        """Continues after :meth:`pause`."""
+        self._thread.run(self._resume())
+
+    async def _resume(self) -> None:
+        self._consumer.resume()
+
     @property
     def current_receiver_queue_size(self) -> int:
         """Messages that the consumer requests ahead now; it changes with ``auto_scaled_receiver_queue``."""
@@ -387,6 +421,36 @@ class Consumer:
         """As :meth:`close`; runs in the loop."""
         self._taken.clear()
         await self._consumer.close()
+
+
+class _ListenerCalls(ListenerThreads):
+    """Calls a listener with the blocking interface of its consumer, on as many threads as it needs."""
+
+    def __init__(self, listener: MessageListener, thread: LoopThread) -> None:
+        self._listener = listener
+        self._thread = thread
+        self._idle: list[CallThread] = []
+        self._consumer: Consumer | None = None
+        self._ended = False
+
+    async def __call__(
+        self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, message: Message
+    ) -> None:
+        if self._consumer is None:
+            self._consumer = Consumer(consumer, self._thread)
+        thread = self._idle.pop() if self._idle else CallThread(self._thread.loop, "listener")
+        try:
+            await thread.call(partial(self._listener, self._consumer, message))
+        finally:
+            if self._ended:
+                thread.end()
+            else:
+                self._idle.append(thread)
+
+    def end(self) -> None:
+        self._ended = True
+        for thread in self._idle:
+            thread.end()
 
 
 class Reader:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
     from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
     from magnetar.client.opening import (
         ClientArguments,
@@ -253,6 +254,8 @@ class BlockingOpening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        message_listener: MessageListener | None = None,
+        listener_concurrency: int = 1,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer:
         """Creates a consumer of a topic.
@@ -309,6 +312,12 @@ class BlockingOpening(ABC):
             client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
+        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the consumer. If it raises, that is logged and the message is negatively
+            acknowledged. Closing waits for the call
+        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
+            same key are in order
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -347,6 +356,8 @@ class BlockingOpening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            message_listener=message_listener,
+            listener_concurrency=listener_concurrency,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -392,6 +403,8 @@ class BlockingOpening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        message_listener: MessageListener | None = None,
+        listener_concurrency: int = 1,
     ) -> Consumer:
         """Creates a consumer of several topics.
 
@@ -447,6 +460,12 @@ class BlockingOpening(ABC):
             client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
+        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the consumer. If it raises, that is logged and the message is negatively
+            acknowledged. Closing waits for the call
+        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
+            same key are in order
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -484,6 +503,8 @@ class BlockingOpening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            message_listener=message_listener,
+            listener_concurrency=listener_concurrency,
         )
 
     @abstractmethod
@@ -530,6 +551,8 @@ class BlockingOpening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        message_listener: MessageListener | None = None,
+        listener_concurrency: int = 1,
     ) -> Consumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -588,6 +611,12 @@ class BlockingOpening(ABC):
             client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
+        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the consumer. If it raises, that is logged and the message is negatively
+            acknowledged. Closing waits for the call
+        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
+            same key are in order
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -628,6 +657,8 @@ class BlockingOpening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            message_listener=message_listener,
+            listener_concurrency=listener_concurrency,
         )
 
     @abstractmethod

@@ -21,6 +21,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.failover import ClusterAddress, ClusterFailover, FailoverProbes
 from magnetar.client.gathered import Find, TopicsConsumer
 from magnetar.client.interceptors import consumer_chain, producer_chain
+from magnetar.client.listening import listen
 from magnetar.client.lookup import Lookup
 from magnetar.client.memory_limit import MemoryLimit
 from magnetar.client.message_id import MessageId
@@ -283,6 +284,7 @@ class Client(Opening):
             else new_consumer(self.services, name, subscription_name, wanted)
         )
         await made.open()
+        listen(self._io.loop, made, wanted, self.services.listenings)
         return made
 
     async def _subscribe_to_topics(
@@ -344,6 +346,7 @@ class Client(Opening):
             self.services, find, subscription, wanted, discovery_seconds, come_and_go=come_and_go
         )
         await made.open()
+        listen(self._io.loop, made, wanted, self.services.listenings)
         return made
 
     async def _create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
@@ -415,6 +418,8 @@ class Client(Opening):
         if self._failover is not None:
             self._failover.end()
         try:
+            for listening in tuple(self.services.listenings):
+                await listening.end()
             await close_all(self.services.attachments.values())
         finally:
             self.services.pool.close()

@@ -10,6 +10,7 @@ from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.dead_letters import RetryLetters
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
+from magnetar.client.listening import Listened
 from magnetar.client.message import Acknowledged, Message, RawEntry, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
@@ -24,7 +25,7 @@ from magnetar.protocol.hot_client_decode import MessageRun
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage
 
 
-class Consumer(Attached):
+class Consumer(Attached, Listened):
     """A consumer; see ``Client.subscribe``.
 
     Use either :meth:`receive` for messages or :meth:`receive_entry` for whole entries: entries are as stored,
@@ -177,6 +178,14 @@ class Consumer(Attached):
         """Enlarges the receiver queue; a smaller size has no effect."""
         self._queue.permits.widen(receiver_queue_size)
 
+    def pause(self) -> None:
+        super().pause()
+        self._queue.permits.pause()
+
+    def resume(self) -> None:
+        super().resume()
+        self._queue.resume()
+
     @property
     def current_receiver_queue_size(self) -> int:
         """Messages that the consumer requests ahead now; it changes with ``auto_scaled_receiver_queue``."""
@@ -326,6 +335,7 @@ class Consumer(Attached):
         :raises PulsarException: the broker refused; the consumer stays open
         """
         connection = self._attachment.connected_to()
+        await self.end_listening()
         self._acks.flush()
         await self._attachment.ask(connection, self._commands.unsubscribe)
         self._attachment.forget(connection)
@@ -335,6 +345,7 @@ class Consumer(Attached):
         """Sends collected acknowledgements, and closes. Idempotent."""
         if self._attachment.closed:
             return
+        await self.end_listening()
         connection = self._attachment.connection
         self._acks.close()
         self._end()

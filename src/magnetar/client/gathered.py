@@ -15,6 +15,7 @@ from magnetar.client.exceptions import (
     PulsarException,
     TopicNotFound,
 )
+from magnetar.client.listening import Listened
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
@@ -31,7 +32,7 @@ Find = Callable[[bool], Awaitable[set[str]]]
 """Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 
 
-class GatheredConsumer:
+class GatheredConsumer(Listened):
     """Several consumers that are used like one :class:`Consumer`; derived classes find the consumer of a
     message."""
 
@@ -44,12 +45,15 @@ class GatheredConsumer:
         self._arrivals = Arrivals(self._loop)
         self.on_arrival: Callable[[], object] | None = None
         """As :attr:`Consumer.on_arrival`."""
+        self._paused = False
         self._parts: list[Consumer] = []
         for part in parts:
             self._gather(part)
 
     def _gather(self, part: Consumer) -> None:
         part.on_arrival = self._wake
+        if self._paused:
+            part.pause()
         self._parts.append(part)
 
     def _wake(self) -> None:
@@ -188,6 +192,18 @@ class GatheredConsumer:
         for part in self._parts:
             part.widen_queue(receiver_queue_size)
 
+    def pause(self) -> None:
+        super().pause()
+        self._paused = True
+        for part in self._parts:
+            part.pause()
+
+    def resume(self) -> None:
+        super().resume()
+        self._paused = False
+        for part in self._parts:
+            part.resume()
+
     @property
     def current_receiver_queue_size(self) -> int:
         """As :attr:`Consumer.current_receiver_queue_size`, for all topics or partitions together."""
@@ -195,11 +211,13 @@ class GatheredConsumer:
 
     async def unsubscribe(self) -> None:
         """As :meth:`Consumer.unsubscribe`."""
+        await self.end_listening()
         for part in tuple(self._parts):
             await part.unsubscribe()
 
     async def close(self) -> None:
         """As :meth:`Consumer.close`."""
+        await self.end_listening()
         await close_all(self._parts)
 
 
@@ -332,6 +350,7 @@ class TopicsConsumer(GatheredConsumer):
     async def close(self) -> None:
         if self._closed:
             return
+        await self.end_listening()
         self._closed = True
         self._looking.end()
         await super().close()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.gathered import TopicsConsumer
     from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
     from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer, Router
     from magnetar.client.producer import Producer
@@ -102,6 +103,8 @@ class ConsumerArguments(TypedDict, total=False):
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
     interceptors: Sequence[ConsumerInterceptor]
+    message_listener: MessageListener | None
+    listener_concurrency: int
     max_total_receiver_queue_size_across_partitions: int
 
 
@@ -140,6 +143,8 @@ class TopicsArguments(TypedDict, total=False):
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
     interceptors: Sequence[ConsumerInterceptor]
+    message_listener: MessageListener | None
+    listener_concurrency: int
 
 
 class PatternArguments(TypedDict, total=False):
@@ -179,6 +184,8 @@ class PatternArguments(TypedDict, total=False):
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
     interceptors: Sequence[ConsumerInterceptor]
+    message_listener: MessageListener | None
+    listener_concurrency: int
 
 
 class ReaderArguments(TypedDict, total=False):
@@ -372,6 +379,8 @@ class Opening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        message_listener: MessageListener | None = None,
+        listener_concurrency: int = 1,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer | PartitionedConsumer | TopicsConsumer:
         """Creates a consumer of a topic.
@@ -428,6 +437,12 @@ class Opening(ABC):
             client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
+        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the consumer. If it raises, that is logged and the message is negatively
+            acknowledged. Closing waits for the call
+        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
+            same key are in order
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -466,6 +481,8 @@ class Opening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            message_listener=message_listener,
+            listener_concurrency=listener_concurrency,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -511,6 +528,8 @@ class Opening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        message_listener: MessageListener | None = None,
+        listener_concurrency: int = 1,
     ) -> TopicsConsumer:
         """Creates a consumer of several topics.
 
@@ -566,6 +585,12 @@ class Opening(ABC):
             client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
+        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the consumer. If it raises, that is logged and the message is negatively
+            acknowledged. Closing waits for the call
+        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
+            same key are in order
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe_to_topics(
@@ -603,6 +628,8 @@ class Opening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            message_listener=message_listener,
+            listener_concurrency=listener_concurrency,
         )
 
     @abstractmethod
@@ -649,6 +676,8 @@ class Opening(ABC):
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        message_listener: MessageListener | None = None,
+        listener_concurrency: int = 1,
     ) -> TopicsConsumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -707,6 +736,12 @@ class Opening(ABC):
             client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
+        :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the consumer. If it raises, that is logged and the message is negatively
+            acknowledged. Closing waits for the call
+        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
+            same key are in order
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -747,6 +782,8 @@ class Opening(ABC):
             retry_enabled=retry_enabled,
             auto_scaled_receiver_queue=auto_scaled_receiver_queue,
             interceptors=interceptors,
+            message_listener=message_listener,
+            listener_concurrency=listener_concurrency,
         )
 
     @abstractmethod

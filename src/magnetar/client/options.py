@@ -23,6 +23,7 @@ from magnetar.client.schema import ProducerSchema
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from magnetar.client.listening import MessageListener
     from magnetar.client.unpacking import Unpacking
 
 
@@ -173,6 +174,12 @@ class ConsumerOptions:
     the program has received all of it; it is halved when the client's memory limit is nearly reached."""
     interceptors: Sequence[ConsumerInterceptor] = ()
     """Called for each message before the program receives it, and when it is acknowledged."""
+    message_listener: MessageListener | None = None
+    """Called with the consumer and each message, instead of ``receive``: in order, the next message when the
+    call has ended. A coroutine is awaited; the blocking interface calls it in a thread of the consumer. If it
+    raises, that is logged and the message is negatively acknowledged. Closing waits for the call."""
+    listener_concurrency: int = 1
+    """Calls of the listener at the same time; above 1, only messages of the same key are in order."""
 
     @property
     def is_shared(self) -> bool:
@@ -196,6 +203,10 @@ class ConsumerOptions:
             raise InvalidConfiguration(
                 "receiver_queue_size must be 0 or more, and ack_group_size above 0, not "
                 f"{self.receiver_queue_size} and {self.ack_group_size}"
+            )
+        if self.listener_concurrency < 1:
+            raise InvalidConfiguration(
+                f"listener_concurrency must be above 0, not {self.listener_concurrency}"
             )
         if self.max_pending_chunked_message < 1:
             raise InvalidConfiguration(

@@ -256,6 +256,10 @@ class ReceiverQueue:
         """Sends permits on a new connection."""
         self.permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))
 
+    def resume(self) -> None:
+        """Requests messages again, after a pause of :attr:`permits`."""
+        self.permits.resume(waited=bool(self._arrivals) or self.on_arrival is not None)
+
     def forget(self) -> int:
         """Drops messages that were not received yet; returns their number of permits."""
         cleared = sum(entry.num_messages for entry in self._entries) + len(self._ready)

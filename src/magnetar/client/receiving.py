@@ -176,6 +176,7 @@ class Permits:
         self._threshold = max(1, queue_size // 2)
         self._give = give
         self._used = 0
+        self._paused = False
         self.one_is_asked_for = False
         """With a queue of size 0: whether one message was requested that has not arrived."""
 
@@ -184,13 +185,13 @@ class Permits:
         if self._queue_size == 0:
             return
         self._used += messages
-        if self._used >= self._threshold:
+        if self._used >= self._threshold and not self._paused:
             used, self._used = self._used, 0
             self._give(used)
 
     def ask_for_one(self) -> None:
         """Requests one message, with a queue of size 0."""
-        if self._queue_size == 0 and not self.one_is_asked_for:
+        if self._queue_size == 0 and not self.one_is_asked_for and not self._paused:
             self.one_is_asked_for = True
             self._give(1)
 
@@ -214,7 +215,26 @@ class Permits:
         if more > 0:
             self._queue_size = queue_size
             self._threshold = max(1, queue_size // 2)
-            self._give(more)
+            if self._paused:
+                self._used += more
+            else:
+                self._give(more)
+
+    def pause(self) -> None:
+        """Sends no permits until :meth:`resume`."""
+        self._paused = True
+
+    def resume(self, *, waited: bool) -> None:
+        """Continues after :meth:`pause`.
+
+        :param waited: whether the program waits for a message
+        """
+        if not self._paused:
+            return
+        self._paused = False
+        if waited:
+            self.ask_for_one()
+        self.use(0)
 
     def attached(self, *, listened: bool, waited: bool) -> None:
         """Sends permits on a new connection, whose broker has none.
@@ -222,6 +242,10 @@ class Permits:
         :param listened: whether a listener takes arriving messages
         :param waited: whether the program waits for a message
         """
+        if self._paused:
+            self._used = self._queue_size
+            self.one_is_asked_for = False
+            return
         self._used = 0
         self.one_is_asked_for = self._queue_size == 0 and (waited or (listened and self.one_is_asked_for))
         permits = 1 if self.one_is_asked_for else self._queue_size

@@ -6,6 +6,10 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
 from typing import TypeVar
 
 from magnetar.io.interfaces import ClientIo
@@ -50,6 +54,50 @@ class ByteSlots:
                 self._changed.notify()
 
 
+class CallThread:
+    """A daemon thread that makes calls of a program; unlike a worker it can be left while a call blocks."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._calls: SimpleQueue[tuple[Callable[[], object], asyncio.Future[None]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True).start()
+
+    async def call(self, call: Callable[[], object]) -> None:
+        """Makes a call, in a copy of the present context, and waits for its end.
+
+        :raises Exception: as raised by the call
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._calls.put((partial(copy_context().run, call), done))
+        await done
+
+    def end(self) -> None:
+        """Ends the thread after the calls that it has; does not wait."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (queued := self._calls.get()) is not None:
+            call, done = queued
+            failure: BaseException | None = None
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised by `call`
+                failure = error
+            with suppress(RuntimeError):
+                # The loop may be closed meanwhile, by the call itself or by another thread.
+                self._loop.call_soon_threadsafe(_told, done, failure)
+            del queued, call, done, failure
+
+
+def _told(done: asyncio.Future[None], failure: BaseException | None) -> None:
+    if done.done():
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+
+
 _LOOK_SECONDS = 1.0
 """A signal just before a thread starts to wait, or to another thread, does not wake it: it checks
 this often."""
@@ -69,6 +117,11 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            # Such as one that waits for a call of the program which has closed the client itself.
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 

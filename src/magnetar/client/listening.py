@@ -1,0 +1,207 @@
+"""Message listeners: functions of a program that the client calls with each message of a consumer."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from inspect import isawaitable
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from magnetar.client.exceptions import PulsarException
+from magnetar.client.message import Message
+from magnetar.client.receiving import Arrivals
+from magnetar.io.interfaces import Loop
+from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import finished
+
+if TYPE_CHECKING:
+    from magnetar.client.consumer import Consumer
+    from magnetar.client.gathered import GatheredConsumer
+    from magnetar.client.options import ConsumerOptions
+    from magnetar.io.interfaces import Task
+
+log = logging.getLogger(__name__)
+MessageListener = Callable[..., object]
+"""Called with a consumer and a message; a coroutine that it returns is awaited."""
+_calling: ContextVar[Listening | None] = ContextVar("magnetar-listening", default=None)
+"""Whose listener makes the present call, so that a listener may close its own consumer."""
+
+
+class ListenerThreads:
+    """Base of listeners that use threads of their own."""
+
+    def end(self) -> None:
+        """Called when the listener gets no more messages."""
+
+
+class Listening:
+    """Passes the messages of one consumer to its listener: one after another, or those of several keys at the
+    same time."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        consumer: Consumer | GatheredConsumer,
+        options: ConsumerOptions,
+        *,
+        ended: Callable[[], object],
+    ) -> None:
+        """:param options: have a listener
+
+        :param ended: called when the listener gets no more messages
+        """
+        self._loop = loop
+        self._consumer = consumer
+        self._listener = options.message_listener
+        self._concurrency = options.listener_concurrency
+        self._tasks = TaskScope(loop, f"listener of {consumer.topic()}")
+        self._main: Task[None] | None = None
+        self._calls = 0
+        self._turn = 0
+        self._lanes: dict[int, deque[Message]] = {}
+        """Messages that wait for earlier ones of their keys; a lane exists while it passes messages on."""
+        self._waiting = 0
+        self._progress = Arrivals(loop)
+        self._paused = False
+        self._ending = False
+        self._ended = ended
+
+    def begin(self) -> None:
+        """Starts to pass messages."""
+        self._main = self._tasks.start(self._pass_on(), "passing on messages", may_fail=True)
+
+    def pause(self) -> None:
+        """Passes no further message until :meth:`resume`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Continues after :meth:`pause`."""
+        self._paused = False
+        self._progress.wake()
+
+    async def _pass_on(self) -> None:
+        _calling.set(self)
+        try:
+            while not self._ending:
+                message = await self._consumer.receive()
+                if self._concurrency == 1:
+                    await self._call(message)
+                else:
+                    await self._put(message)
+        except PulsarException as error:
+            if not self._ending:
+                log.warning("%s: no more messages for the listener: %s", self._consumer.topic(), error)
+        finally:
+            if isinstance(self._listener, ListenerThreads):
+                self._listener.end()
+            self._ended()
+
+    async def _put(self, message: Message) -> None:
+        """Passes on a message after earlier ones of its key; waits while many messages wait."""
+        lane = self._lane(message)
+        if lane in self._lanes:
+            self._lanes[lane].append(message)
+        else:
+            self._lanes[lane] = deque([message])
+            self._tasks.start(self._serve(lane), "passing on messages", may_fail=True)
+        self._waiting += 1
+        while self._waiting >= 2 * self._concurrency and not self._ending:
+            await self._progress.wait(None, "")
+
+    def _lane(self, message: Message) -> int:
+        key = message.ordering_key() or message.partition_key()
+        if key:
+            return crc32(key.encode()) % self._concurrency
+        self._turn = (self._turn + 1) % self._concurrency
+        return self._turn
+
+    async def _serve(self, lane: int) -> None:
+        messages = self._lanes[lane]
+        try:
+            while messages and not self._ending:
+                await self._call(messages.popleft())
+                self._waiting -= 1
+                self._progress.wake()
+        finally:
+            del self._lanes[lane]
+
+    async def _call(self, message: Message) -> None:
+        while self._paused and not self._ending:
+            await self._progress.wait(None, "")
+        if self._ending or self._listener is None:
+            return
+        self._calls += 1
+        try:
+            made = self._listener(self._consumer, message)
+            if isawaitable(made):
+                await made
+        except Exception:
+            log.exception(
+                "%s: the listener failed for message %s", message.topic_name(), message.message_id()
+            )
+            self._refuse(message)
+        finally:
+            self._calls -= 1
+            self._progress.wake()
+
+    def _refuse(self, message: Message) -> None:
+        try:
+            self._consumer.negative_acknowledge(message)
+        except PulsarException as error:
+            log.debug("%s: closed during a call of the listener: %s", message.topic_name(), error)
+
+    async def end(self) -> None:
+        """Passes no further message, and waits for calls in progress. A listener that ends itself does not
+        wait for its own call."""
+        self._ending = True
+        self._progress.wake()
+        while self._calls and _calling.get() is not self:
+            await self._progress.wait(None, "")
+        if not self._calls:
+            main = self._main
+            self._tasks.cancel()
+            if main is not None and _calling.get() is not self:
+                await finished(self._loop, main)
+
+
+class Listened:
+    """What consumers with and without a listener have in common."""
+
+    listening: Listening | None = None
+    """Passes on the messages; None: the program receives them."""
+
+    async def end_listening(self) -> None:
+        """Passes no further message to the listener, and waits for its calls."""
+        if self.listening is not None:
+            await self.listening.end()
+
+    def pause(self) -> None:
+        """Requests no more messages, and passes none to the listener, until :meth:`resume`. The program can
+        receive those that have arrived."""
+        if self.listening is not None:
+            self.listening.pause()
+
+    def resume(self) -> None:
+        """Continues after :meth:`pause`."""
+        if self.listening is not None:
+            self.listening.resume()
+
+
+def listen(
+    loop: Loop,
+    consumer: Consumer | GatheredConsumer,
+    options: ConsumerOptions,
+    all_of_client: dict[Listening, None],
+) -> None:
+    """Passes the messages of an opened consumer to its listener, if it has one.
+
+    :param all_of_client: those of the client that have not ended
+    """
+    if options.message_listener is not None:
+        made = Listening(loop, consumer, options, ended=lambda: all_of_client.pop(made, None))
+        all_of_client[made] = None
+        consumer.listening = made
+        made.begin()
