@@ -21,13 +21,15 @@ from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.listening import ListenerThreads, MessageListener
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
+from magnetar.client.outgoing_message import Done
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
-from magnetar.io.real.loop_thread import ByteSlots, CallThread, LoopThread, Slots
+from magnetar.io.real.loop_thread import ByteSlots, CallThread, LoopThread, Outcome, Slots
+from magnetar.io.waiting import report
 
 if TYPE_CHECKING:
     from magnetar.client.opening import (
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _AHEAD = 200
+_OK = Result.Ok
 
 
 class Client(BlockingOpening):
@@ -196,8 +199,25 @@ class Producer:
         return self._producer.is_connected()
 
     def send(self, content: bytes, **options: Any) -> MessageId:
-        """Publishes one message and waits for the receipt; as the asyncio interface."""
-        return self._thread.run(self._producer.send(content, **options))
+        """Publishes one message and waits for the receipt; as the asyncio interface.
+
+        A message of a batch is sent at once, with those that are in the batch already.
+        """
+        if self._slots is not None:
+            return self._thread.run(self._producer.send(content, **options))
+        outcome: Outcome[MessageId] = Outcome()
+        message_id = self._thread.outcome(outcome, self._enqueue_now, content, outcome.told, options)
+        return message_id if message_id is not None else MessageId()
+
+    def _enqueue_now(self, content: bytes, done: Done, options: dict[str, Any]) -> None:
+        producer = self._producer
+        try:
+            sequence_id = options.pop("sequence_id", None)
+            producer.enqueue(content, done, sequence_id, producer.message_options(options))
+        except Exception as error:  # noqa: BLE001 - raised in the waiting thread
+            done(None, error)  # type: ignore[arg-type]
+        else:
+            producer.send_batches()
 
     def send_async(
         self, content: bytes, callback: Callable[[Result, MessageId | None], object], **options: object
@@ -228,13 +248,18 @@ class Producer:
                 slots.give()
             if room is not None:
                 room.give(len(content))
-            # Called by the loop, so that its exceptions reach only the loop's handler.
-            loop.call_soon(callback, Result.Ok if error is None else error.result, message_id)
+            try:
+                callback(_OK if error is None else error.result, message_id)
+            except Exception as failure:  # noqa: BLE001 - reported
+                report(loop, callback, failure)
 
         producer = self._producer
-        sequence_id = options.pop("sequence_id", None)
         try:
-            producer.enqueue_or_wait(content, done, sequence_id, producer.message_options(options))
+            if options:
+                sequence_id = options.pop("sequence_id", None)
+                producer.enqueue_or_wait(content, done, sequence_id, producer.message_options(options))
+            else:
+                producer.enqueue_or_wait(content, done, None, None)
         except PulsarException as error:
             done(None, error)
 
@@ -264,6 +289,9 @@ class Consumer:
         self._thread = thread
         self._taken: deque[Message] = deque()
         self._fetching = 0
+        self._done_with: deque[Acknowledged] = deque()
+        """Messages to acknowledge in the loop."""
+        self._acknowledges = False
 
     def topic(self) -> str:
         return self._consumer.topic()
@@ -362,7 +390,24 @@ class Consumer:
             self._thread.run(consumer.acknowledge(message))
         else:
             consumer.check_open()
-            self._thread.post(consumer.acknowledge_soon, message)
+            self.acknowledge_soon(message)
+
+    def acknowledge_soon(self, message: Acknowledged) -> None:
+        """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
+        call."""
+        self._done_with.append(message)
+        if not self._acknowledges:
+            self._acknowledges = True
+            self._thread.post(self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        # Before taking the messages: a later one plans another turn, or is taken in this one.
+        self._acknowledges = False
+        while self._done_with:
+            try:
+                self._consumer.acknowledge_all(self._done_with)
+            except PulsarException as error:
+                report(self._thread.loop, self._consumer.acknowledge_all, error)
 
     def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """Acknowledges all messages up to and including one; as :meth:`acknowledge`."""

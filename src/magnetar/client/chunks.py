@@ -244,6 +244,12 @@ class Chunks:
             if self._open.get(uuid) is waited_for:
                 self._expired(self._drop(uuid))
 
+    @property
+    def are_delivered(self) -> bool:
+        """Whether messages in chunks were delivered and not acknowledged, so that :meth:`acknowledged`
+        matters."""
+        return bool(self._before)
+
     def acknowledged(self, position: Position) -> list[Position]:
         """Returns the other entries of an acknowledged message."""
         return self._before.pop(position, [])

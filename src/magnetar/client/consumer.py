@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from magnetar.client.acknowledging import Acknowledgements
@@ -218,14 +219,26 @@ class Consumer(Attached, Listened):
             await answer
 
     def _individual(self, message_id: MessageId) -> Future[None] | None:
-        for position in self._queue.chunks.acknowledged(message_id.position):
-            self._acks.entry(position)
+        if self._queue.chunks.are_delivered:
+            for position in self._queue.chunks.acknowledged(message_id.position):
+                self._acks.entry(position)
         return self._acks.individual(message_id)
 
     def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`acknowledge`, without waiting for an answer."""
         self._attachment.check_open()
         self._individual(meant_by(message))
+
+    def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
+        """As :meth:`acknowledge_soon`, for the messages of a queue; an error leaves those after its
+        message."""
+        try:
+            self._attachment.check_open()
+        except PulsarException:
+            messages.clear()
+            raise
+        while messages:
+            self._individual(meant_by(messages.popleft()))
 
     @property
     def has_receipts(self) -> bool:

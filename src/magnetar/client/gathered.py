@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -138,6 +139,11 @@ class GatheredConsumer(Listened):
     def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.acknowledge_soon`."""
         self._of(message).acknowledge_soon(message)
+
+    def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
+        """As :meth:`Consumer.acknowledge_all`."""
+        while messages:
+            self.acknowledge_soon(messages.popleft())
 
     async def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.acknowledge_cumulative`, for the topic of the message."""

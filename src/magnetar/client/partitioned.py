@@ -238,6 +238,11 @@ class PartitionedProducer:
         # Its failure is reported to the messages that wait.
         self._opening.answer(index, lambda: self._open_part(index)).add_done_callback(nobody_waits)
 
+    def send_batches(self) -> None:
+        """As :meth:`Producer.send_batches`."""
+        for part in self._parts:
+            part.send_batches()
+
     async def flush(self) -> None:
         """As :meth:`Producer.flush`."""
         for _index, task in self._opening.items():

@@ -209,7 +209,7 @@ class Producer(Attached):
             if settings.batching_enabled and (options is None or not options.must_be_alone):
                 self._add_to_batch(sequence_id, content, options, done)
             else:
-                self._send_batches()
+                self.send_batches()
                 self._send_single(sequence_id, content, options, done)
         except (TypeError, ValueError) as error:
             # A value has the wrong type, or is out of range: the message is not pending.
@@ -229,7 +229,7 @@ class Producer(Attached):
             raise ProducerQueueIsFull(
                 f"{self._attachment.topic}: {self._pending_messages} messages are pending"
             )
-        self._send_batches()
+        self.send_batches()
         self._pending_messages += 1
         self._next_sequence_id = max(self._next_sequence_id or 0, entry.highest_sequence_id + 1)
         highest = entry.highest_sequence_id if entry.count > 1 else -1
@@ -289,10 +289,10 @@ class Producer(Attached):
             batches.size + len(content) > bound
             or (self._numbered and kind is None and batches.has_other_key_than(key))
         ):
-            self._send_batches()
+            self.send_batches()
         batches.add(key, sequence_id, content, options, done, self._loop.time())
         if batches.count >= settings.batching_max_messages or batches.size >= bound:
-            self._send_batches()
+            self.send_batches()
         elif self._batch_timer is None:
             delay = settings.batching_max_publish_delay_ms / 1000
             self._batch_timer = self._loop.call_later(delay, self._batch_due)
@@ -306,9 +306,10 @@ class Producer(Attached):
             # The timer was set for earlier batches; these are younger.
             self._batch_timer = self._loop.call_later(left, self._batch_due)
         else:
-            self._send_batches()
+            self.send_batches()
 
-    def _send_batches(self) -> None:
+    def send_batches(self) -> None:
+        """Sends the open batches."""
         batches = self._batches.take()
         # The ids of several batches interleave. With the last id alone they rise from entry to entry, so that
         # a broker that deduplicates accepts each.
@@ -376,7 +377,7 @@ class Producer(Attached):
 
     async def flush(self) -> None:
         """Sends the open batches and waits until no message is pending; callbacks get failures."""
-        self._send_batches()
+        self.send_batches()
         if self._pending_messages:
             drained = self._loop.create_future()
             self._drained.append(drained)

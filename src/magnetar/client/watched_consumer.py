@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import PulsarException
@@ -62,6 +64,10 @@ class InterceptedConsumer(Consumer):
     def acknowledge_soon(self, message: Acknowledged) -> None:
         super().acknowledge_soon(message)
         self._acknowledged(message, None)
+
+    def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
+        while messages:
+            self.acknowledge_soon(messages.popleft())
 
     def _acknowledged(self, message: Acknowledged, error: PulsarException | None) -> None:
         message_id = meant_by(message)

@@ -20,7 +20,7 @@ from magnetar.client.enums import (
     ProducerAccessMode,
     RegexSubscriptionMode,
 )
-from magnetar.client.exceptions import CumulativeAcknowledgementNotAllowedError, Result
+from magnetar.client.exceptions import AlreadyClosed, CumulativeAcknowledgementNotAllowedError, Result
 from magnetar.client.exceptions import PulsarException as ClientError
 from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.message import Acknowledged, Message
@@ -222,8 +222,10 @@ class Consumer:
             await _run(self._calls, self._consumer.acknowledge(meant))
             return
         try:
+            if self._calls.closed:
+                raise AlreadyClosed("the client is closed")
             self._consumer.check_open()
-            self._calls.post(self._consumer.acknowledge_soon, meant)
+            self._receiver.acknowledge_soon(meant)
         except ClientError as error:
             raise AsyncPulsarException(error.result, str(error)) from error
 

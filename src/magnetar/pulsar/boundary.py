@@ -91,11 +91,16 @@ class Calls:
         another thread meanwhile."""
         try:
             yield
-        except PulsarException as error:
+        except (PulsarException, RuntimeError) as error:
+            self.translate(error)
+            raise
+
+    def translate(self, error: PulsarException | RuntimeError) -> None:
+        """Raises the error that the program gets in place of an error of ``magnetar.client``; returns if that
+        is the same one."""
+        if isinstance(error, PulsarException):
             raise official(error) from error
-        except RuntimeError as error:
-            if not self.closed:
-                raise
+        if self.closed:
             raise official(AlreadyClosed("the client was closed")) from error
 
     async def run_beside(self, work: Coroutine[object, object, T]) -> T:

@@ -12,6 +12,7 @@ from magnetar.client.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     InvalidConfiguration,
+    PulsarException,
     Result,
 )
 from magnetar.client.gathered import TopicsConsumer
@@ -29,6 +30,7 @@ from magnetar.pulsar.schema.schema import Schema
 
 AnyConsumer = AsyncConsumer | PartitionedConsumer | TopicsConsumer
 _NOT_SET = (None, None, None, None, None, False, None, None, None)
+_NO_ID = MessageId()
 SendCallback = Callable[[Result, TopicMessageId], object]
 
 
@@ -101,6 +103,7 @@ class Producer:
         self._producer = producer
         self._schema = schema
         self._sender = blocking.Producer(producer, calls.thread, slots)
+        self._topic = producer.topic()
         self._closed = False
 
     def topic(self) -> str:
@@ -145,13 +148,10 @@ class Producer:
             deliver_after,
         )
         data = encoded(self._schema, content, options)
-        return known(self._calls.run(self._send(data, options)), self.topic())
-
-    async def _send(self, data: bytes, options: dict[str, object]) -> MessageId:
-        number = options.pop("sequence_id", None)
-        return await self._producer.send(
-            data, sequence_id=number if isinstance(number, int) else None, **options
-        )
+        if self._calls.closed:
+            raise official(AlreadyClosed("the client is closed"))
+        with self._calls.errors():
+            return known(self._sender.send(data, **options), self._topic)
 
     def send_async(
         self,
@@ -183,11 +183,11 @@ class Producer:
             deliver_after,
         )
         data = encoded(self._schema, content, options)
-        topic = self.topic()
+        topic = self._topic
 
         def done(result: Result, message_id: MessageId | None) -> None:
             if callback is not None:
-                callback(result, known(message_id if message_id is not None else MessageId(), topic))
+                callback(result, known(message_id if message_id is not None else _NO_ID, topic))
 
         if self._calls.closed:
             done(Result.AlreadyClosed, None)
@@ -238,6 +238,7 @@ class Consumer:
         self._limits = limits if limits is not None else BatchLimits(-1, 10 * 1024 * 1024, 100)
         self._forget = forget
         self._receiver = blocking.Consumer(consumer, calls.thread)
+        self._by_topic = isinstance(consumer, TopicsConsumer)
         self._listening: ListenerFeed | None = None
 
     def topic(self) -> str:
@@ -270,11 +271,15 @@ class Consumer:
         :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
-        self._check_receives()
+        if self._calls.closed or self._listening is not None:
+            self._check_receives()
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
-        with self._calls.errors():
-            return PulsarMessage._wrap(self._receiver.receive(timeout_millis), self._schema)
+        message = self._receiver.fetched()
+        if message is None:
+            with self._calls.errors():
+                message = self._receiver.receive(timeout_millis)
+        return PulsarMessage._wrap(message, self._schema)
 
     def batch_receive(self) -> list[PulsarMessage]:
         """Returns the next messages together, by the consumer's policy; none if none arrives in time."""
@@ -284,7 +289,9 @@ class Consumer:
         return [PulsarMessage._wrap(message, self._schema) for message in messages]
 
     def _meant(self, message: object) -> Acknowledged:
-        return acknowledged(message, by_topic=isinstance(self._consumer, TopicsConsumer))
+        if type(message) is PulsarMessage:
+            return message._message
+        return acknowledged(message, by_topic=self._by_topic)
 
     def acknowledge(self, message: PulsarMessage | MessageId | Message) -> None:
         """Acknowledges one message.
@@ -294,11 +301,14 @@ class Consumer:
         meant = self._meant(message)
         if self._calls.closed:
             raise official(AlreadyClosed("the client is closed"))
-        if isinstance(self._consumer, TopicsConsumer):
+        if self._by_topic:
             self._calls.run(self._consumer.acknowledge(meant))
             return
-        with self._calls.errors():
+        try:
             self._receiver.acknowledge(meant)
+        except (PulsarException, RuntimeError) as error:
+            self._calls.translate(error)
+            raise
 
     def acknowledge_cumulative(self, message: PulsarMessage | MessageId | Message) -> None:
         """Acknowledges all messages up to and including one.

@@ -64,10 +64,13 @@ def known(message_id: MessageId, topic: str) -> TopicMessageId:
 
     :param topic: empty: unknown
     """
-    made = TopicMessageId(
-        message_id.partition(), message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
-    )
-    made._batch_size = message_id.batch_size()
+    # Each message that is sent or received gets an id: this takes a third of the time of a constructor.
+    made = TopicMessageId.__new__(TopicMessageId)
+    made._partition = message_id._partition
+    made._ledger_id = message_id._ledger_id
+    made._entry_id = message_id._entry_id
+    made._batch_index = message_id._batch_index
+    made._batch_size = message_id._batch_size
     made._topic = topic
     return made
 

@@ -28,7 +28,7 @@ def sent(messages: Sequence[tuple[bytes, dict[str, Any]]], **options: Any) -> li
         number = message.get("sequence_id")
         rest = {name: value for name, value in message.items() if name != "sequence_id"}
         producer.enqueue(content, lambda _id, _error: None, number, producer.message_options(rest))
-    producer._send_batches()
+    producer.send_batches()
     return [shown(frame) for frame in frames]
 
 

@@ -254,7 +254,7 @@ def test_closing_a_producer_ends_though_its_broker_does_not_answer() -> None:
     connection: Any = Noted()
     connection.closed = True
     producer._attachment.connection = connection
-    producer._send_batches = lambda: None  # type: ignore[method-assign]
+    producer.send_batches = lambda: None  # type: ignore[method-assign]
     loop.run_until(producer.close())
     assert [type(error) for error in ends] == [AlreadyClosed]
     loop.run_until(client.close())

@@ -10,7 +10,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import real_client_io
@@ -20,17 +20,42 @@ T = TypeVar("T")
 
 
 class Slots:
-    """A number of slots that threads take and the loop returns."""
+    """A number of slots that threads take and the loop returns.
+
+    A slot that is free costs two calls of a deque, which are atomic, and no lock.
+    """
 
     def __init__(self, count: int) -> None:
-        self._semaphore = threading.Semaphore(count)
+        self._free = deque([None] * count)
+        self._waiting = 0
+        self._changed = threading.Condition()
 
     def take(self) -> None:
         """Blocks until a slot is free."""
-        self._semaphore.acquire()
+        try:
+            self._free.pop()
+        except IndexError:
+            self._wait()
+
+    def _wait(self) -> None:
+        with self._changed:
+            # Before looking again: a slot that is given back later is announced.
+            self._waiting += 1
+            try:
+                while True:
+                    try:
+                        self._free.pop()
+                        return
+                    except IndexError:
+                        self._changed.wait()
+            finally:
+                self._waiting -= 1
 
     def give(self) -> None:
-        self._semaphore.release()
+        self._free.append(None)
+        if self._waiting:
+            with self._changed:
+                self._changed.notify()
 
 
 class ByteSlots:
@@ -98,9 +123,40 @@ def _told(done: asyncio.Future[None], failure: BaseException | None) -> None:
         done.set_exception(failure)
 
 
+_IN_CALLBACK = "a blocking call in a callback of the client; hand the work to another thread"
 _LOOK_SECONDS = 1.0
 """A signal just before a thread starts to wait, or to another thread, does not wake it: it checks
 this often."""
+
+
+class Outcome(Generic[T]):
+    """The result of a call in a loop, for the thread that waits for it; see :meth:`LoopThread.outcome`."""
+
+    __slots__ = ("_error", "_lock", "_result")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def told(self, result: T | None, error: BaseException | None) -> None:
+        """Ends the wait, with the error if there is one; called once, in the loop."""
+        self._result, self._error = result, error
+        self._lock.release()
+
+    def came(self, seconds: float) -> bool:
+        """Waits, and returns whether the call has ended."""
+        return self._lock.acquire(timeout=seconds)
+
+    def result(self) -> T | None:
+        """Returns the result of a call that has ended.
+
+        :raises BaseException: the error of the call
+        """
+        if self._error is not None:
+            raise self._error
+        return self._result
 
 
 class LoopThread:
@@ -133,7 +189,7 @@ class LoopThread:
         """
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("a blocking call in a callback of the client; hand the work to another thread")
+            raise RuntimeError(_IN_CALLBACK)
         if self.loop.is_closed():
             work.close()
             raise RuntimeError("the loop is closed")
@@ -151,6 +207,23 @@ class LoopThread:
             future.cancel()
             raise
         raise RuntimeError("the loop was closed")
+
+    def outcome(self, outcome: Outcome[T], call: Callable[..., object], *arguments: object) -> T | None:
+        """As :meth:`post`, and waits until ``outcome`` is told; costs less than :meth:`run`.
+
+        Ctrl-C ends the wait, and not the call.
+
+        :raises RuntimeError: as :meth:`run`
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(_IN_CALLBACK)
+        if self.loop.is_closed():
+            raise RuntimeError("the loop is closed")
+        self.post(call, *arguments)
+        while not outcome.came(_LOOK_SECONDS):
+            if not self._thread.is_alive() and not outcome.came(0):
+                raise RuntimeError("the loop was closed")
+        return outcome.result()
 
     def post(self, call: Callable[..., object], *arguments: object) -> None:
         """Calls ``call`` in the loop, in the order of posting; many calls posted together cost one wake-up.
