@@ -29,7 +29,6 @@ REASONS = {
     "Authentication.authParamsString": "refused: the client cannot load plugins of the C++ client",
     "Client.io_threads": "no effect, which is logged: one thread does all input and output",
     "Client.concurrent_lookup_requests": "no effect, which is logged: lookups are not limited",
-    "Client.stats_interval_in_seconds": "no effect, which is logged: the client logs no statistics",
     "Client.log_conf_file_path": "no effect, as in the official client",
     "Client.use_tls": "no effect, as in the official client: the service URL decides",
     "Client.subscribe.broker_consumer_stats_cache_time_ms": (

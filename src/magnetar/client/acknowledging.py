@@ -55,12 +55,17 @@ class Acknowledgements:
         self._remaining: dict[tuple[int, int], int] = {}
         self._waiting: list[Future[None]] = []
         self._timer: Cancellable | None = None
+        self.sent = 0
+        """Acknowledged messages, by complete entries; cumulative acknowledgements count as one."""
+        self.failed = 0
+        """Acknowledgements that had no answer, or a refusal; only with receipts."""
 
     def individual(self, message_id: MessageId) -> Future[None] | None:
         """Acknowledges one message, or one entry; returns a future if receipts are enabled, else None."""
         if self._taken is not None:
             self._taken.acknowledged(message_id)
         if message_id.batch_index() < 0:
+            self.sent += 1
             return self._entry_done(message_id.position)
         position = message_id.position
         size = max(message_id.batch_size(), message_id.batch_index() + 1)
@@ -68,6 +73,7 @@ class Acknowledgements:
         if remaining == 0:
             self._remaining.pop(position, None)
             self._partial.pop(position, None)
+            self.sent += size
             return self._entry_done(position)
         self._remaining[position] = remaining
         if not self._batch_index:
@@ -105,6 +111,7 @@ class Acknowledgements:
     def cumulative(self, message_id: MessageId) -> Future[None] | None:
         """Acknowledges everything up to a message; returns a future if receipts are enabled, else None."""
         self.flush()
+        self.sent += 1
         last = message_id.batch_index() + 1 >= message_id.batch_size()
         ledger_id, entry_id = message_id.position
         data = MessageIdData(ledgerId=ledger_id % _U64, entryId=entry_id % _U64)
@@ -127,7 +134,7 @@ class Acknowledgements:
         if answer is None:
             return None
         told = self._loop.create_future()
-        self._tasks.start(_pass_on([answer], [told]), "awaiting the broker's answer")
+        self._tasks.start(self._pass_on([answer], [told]), "awaiting the broker's answer")
         return told
 
     def flush(self) -> None:
@@ -142,7 +149,7 @@ class Acknowledgements:
         waiting, self._waiting = self._waiting, []
         connection = self._connection()
         if connection is None:
-            _tell(waiting, NotConnected("not connected: the messages will be delivered again"))
+            self._tell(waiting, NotConnected("not connected: the messages will be delivered again"))
             return
         answers: list[Future[BaseCommand]] = []
         if ledgers:
@@ -161,7 +168,7 @@ class Acknowledgements:
             if answer is not None:
                 answers.append(answer)
         if self._receipts and waiting:
-            self._tasks.start(_pass_on(answers, waiting), "awaiting the broker's answers")
+            self._tasks.start(self._pass_on(answers, waiting), "awaiting the broker's answers")
 
     def _unsent(self) -> Future[None] | None:
         if not self._receipts:
@@ -186,7 +193,7 @@ class Acknowledgements:
     def forget(self) -> None:
         """Drops collected and partial acknowledgements, because the subscription starts again."""
         waiting, self._waiting = self._waiting, []
-        _tell(waiting, NotConnected("the messages will be delivered again"))
+        self._tell(waiting, NotConnected("the messages will be delivered again"))
         self._remaining.clear()
         self._partial.clear()
         del self._ledgers[:]
@@ -195,26 +202,26 @@ class Acknowledgements:
     def close(self) -> None:
         self.flush()
 
+    async def _pass_on(self, answers: list[Future[BaseCommand]], waiting: list[Future[None]]) -> None:
+        """Passes the broker's answers on to the waiting callers."""
+        failure: PulsarException | None = None
+        for answer in answers:
+            try:
+                response = (await answer).ackResponse
+                if response.HasField("error"):
+                    failure = server_exception(response.error, response.message)
+            except PulsarException as error:
+                failure = error
+        self._tell(waiting, failure)
 
-async def _pass_on(answers: list[Future[BaseCommand]], waiting: list[Future[None]]) -> None:
-    """Passes the broker's answers on to the waiting callers."""
-    failure: PulsarException | None = None
-    for answer in answers:
-        try:
-            response = (await answer).ackResponse
-            if response.HasField("error"):
-                failure = server_exception(response.error, response.message)
-        except PulsarException as error:
-            failure = error
-    _tell(waiting, failure)
-
-
-def _tell(waiting: list[Future[None]], error: PulsarException | None) -> None:
-    for future in waiting:
-        if error is None:
-            settle(future)
-        else:
-            fail(future, error)
+    def _tell(self, waiting: list[Future[None]], error: PulsarException | None) -> None:
+        if error is not None:
+            self.failed += len(waiting)
+        for future in waiting:
+            if error is None:
+                settle(future)
+            else:
+                fail(future, error)
 
 
 def _words(bits: int) -> list[int]:

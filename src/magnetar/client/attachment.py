@@ -444,6 +444,10 @@ class Attached:
         """
         self._attachment.check_open()
 
+    def end_interval(self) -> None:
+        """Ends an interval of the statistics, and logs its numbers if there was anything."""
+        raise NotImplementedError
+
     async def close(self) -> None:
         """Closes the producer or consumer in an orderly way."""
         raise NotImplementedError

@@ -26,6 +26,7 @@ from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
+from magnetar.client.stats import ConsumerStats, ProducerStats
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
 from magnetar.io.real.loop_thread import ByteSlots, CallThread, LoopThread, Outcome, Slots
@@ -198,6 +199,14 @@ class Producer:
     def is_connected(self) -> bool:
         return self._producer.is_connected()
 
+    @property
+    def stats(self) -> ProducerStats:
+        """Statistics of this producer, as of now."""
+        return self._thread.run(self._stats())
+
+    async def _stats(self) -> ProducerStats:
+        return self._producer.stats
+
     def send(self, content: bytes, **options: Any) -> MessageId:
         """Publishes one message and waits for the receipt; as the asyncio interface.
 
@@ -304,6 +313,15 @@ class Consumer:
 
     def is_connected(self) -> bool:
         return self._consumer.is_connected()
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Statistics of this consumer, as of now. Messages count as received when the client's thread has
+        fetched them."""
+        return self._thread.run(self._stats())
+
+    async def _stats(self) -> ConsumerStats:
+        return self._consumer.stats
 
     def pause(self) -> None:
         """Requests no more messages, and passes none to the listener, until :meth:`resume`. The program can

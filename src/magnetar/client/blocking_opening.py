@@ -68,6 +68,7 @@ class BlockingOpening(ABC):
         tls_validate_hostname: bool = True,
         tls_files: TlsFiles | None = None,
         memory_limit_bytes: int = 0,
+        stats_interval_seconds: float = 60.0,
     ) -> None:
         """Starts the client's loop.
 
@@ -93,6 +94,8 @@ class BlockingOpening(ABC):
         :param tls_files: key stores (PKCS12) in place of the three files
         :param memory_limit_bytes: the most bytes of messages without a receipt, over all producers; sending
             waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
+        :param stats_interval_seconds: between two log lines with the statistics of each producer and consumer
+            that was active; 0: no lines
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
@@ -114,6 +117,7 @@ class BlockingOpening(ABC):
             tls_validate_hostname=tls_validate_hostname,
             tls_files=tls_files,
             memory_limit_bytes=memory_limit_bytes,
+            stats_interval_seconds=stats_interval_seconds,
         )
 
     @abstractmethod

@@ -42,7 +42,7 @@ from magnetar.client.security import (
     parse_service_url,
 )
 from magnetar.client.table_view import TableView
-from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS
+from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Looking
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.client.watched_producer import new_producer
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork
@@ -52,6 +52,8 @@ from magnetar.naming.topic_name import TopicName, compile_pattern
 from magnetar.security.client_authentication.authentication import Authentication
 
 log = logging.getLogger(__name__)
+STATS_SECONDS = 60.0
+"""Between two log lines with statistics, as in Java clients."""
 
 _ROUTING = (
     "message_routing_mode",
@@ -90,6 +92,7 @@ class Client(Opening):
         tls_validate_hostname: bool = True,
         tls_files: TlsFiles | None = None,
         memory_limit_bytes: int = 0,
+        stats_interval_seconds: float = STATS_SECONDS,
     ) -> None:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
             ``pulsar+ssl://``; or several clusters, of which one is used
@@ -115,6 +118,8 @@ class Client(Opening):
         :param tls_files: key stores (PKCS12) in place of the three files
         :param memory_limit_bytes: the most bytes of messages without a receipt, over all producers; sending
             waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
+        :param stats_interval_seconds: between two log lines with the statistics of each producer and consumer
+            that was active; 0: no lines
 
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
@@ -132,6 +137,10 @@ class Client(Opening):
             raise InvalidConfiguration(
                 "partitions_update_interval_seconds must be 0 or more, not "
                 f"{partitions_update_interval_seconds}"
+            )
+        if not 0 <= stats_interval_seconds < float("inf"):
+            raise InvalidConfiguration(
+                f"stats_interval_seconds must be 0 or more, not {stats_interval_seconds}"
             )
         self._io = io = io or self._default_io()
         clusters: ClusterFailover | None = None
@@ -187,10 +196,16 @@ class Client(Opening):
             memory=MemoryLimit(io.loop, memory_limit_bytes) if memory_limit_bytes != 0 else None,
         )
         self._closed = False
+        self._statistics = Looking(io.loop, "statistics", stats_interval_seconds, self._end_intervals)
+        self._statistics.begin()
         self._failover: FailoverProbes | None = None
         if clusters is not None:
             self._failover = FailoverProbes(clusters, io.loop, self._answers, self.use_service)
             self._failover.begin()
+
+    async def _end_intervals(self) -> None:
+        for each in tuple(self.services.attachments.values()):
+            each.end_interval()
 
     @property
     def service(self) -> ClusterAddress:
@@ -415,6 +430,7 @@ class Client(Opening):
         if self._closed:
             return
         self._closed = True
+        self._statistics.end()
         if self._failover is not None:
             self._failover.end()
         try:

@@ -19,6 +19,7 @@ from magnetar.client.positions import Positions
 from magnetar.client.receiver_queue import ReceiverQueue
 from magnetar.client.receiving import Position, Taken
 from magnetar.client.redelivery import Redelivery
+from magnetar.client.stats import ConsumerStats, Intervals, ReceivedTotals, consumer_stats, log_received
 from magnetar.client.wire import ConsumerEnd, Wire
 from magnetar.io.interfaces import Future
 from magnetar.naming.topic_name import TopicName
@@ -117,6 +118,23 @@ class Consumer(Attached, Listened):
             loop, attachment, options, commands, queue=queue, acks=acks, redelivery=redelivery
         )
 
+        self._receive_failed = 0
+        self.intervals = Intervals(loop, self._totals, ReceivedTotals())
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Statistics of this consumer, as of now."""
+        return consumer_stats({self.topic(): self.intervals})
+
+    def _totals(self) -> ReceivedTotals:
+        totals = self._queue.totals()
+        totals.acks, totals.acks_failed = self._acks.sent, self._acks.failed
+        totals.failed = self._receive_failed
+        return totals
+
+    def end_interval(self) -> None:
+        log_received(self._attachment.topic, self._subscription, self._name, self.intervals)
+
     def subscription_name(self) -> str:
         return self._subscription
 
@@ -149,7 +167,11 @@ class Consumer(Attached, Listened):
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
-            message = self._queue.take()
+            try:
+                message = self._queue.take()
+            except PulsarException:
+                self._receive_failed += 1
+                raise
             if message is not None:
                 return message
             await self._queue.arrival(end)

@@ -21,6 +21,7 @@ from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals
+from magnetar.client.stats import ConsumerStats, consumer_stats
 from magnetar.client.timing import Looking
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.io.tasks import TaskScope
@@ -209,6 +210,11 @@ class GatheredConsumer(Listened):
         self._paused = False
         for part in self._parts:
             part.resume()
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """As :attr:`Consumer.stats`, of all topics or partitions together and of each."""
+        return consumer_stats({part.topic(): part.intervals for part in self._parts})
 
     @property
     def current_receiver_queue_size(self) -> int:

@@ -239,6 +239,7 @@ class ClientArguments(TypedDict, total=False):
     tls_validate_hostname: bool
     tls_files: TlsFiles | None
     memory_limit_bytes: int
+    stats_interval_seconds: float
 
 
 class Opening(ABC):

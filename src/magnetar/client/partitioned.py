@@ -21,6 +21,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, SendCallback
+from magnetar.client.stats import ProducerStats, producer_stats
 from magnetar.client.timing import Looking
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.client.watched_producer import new_producer
@@ -141,6 +142,11 @@ class PartitionedProducer:
     def last_sequence_id(self) -> int:
         """The highest sequence id of all partitions."""
         return max(part.last_sequence_id() for part in self._parts)
+
+    @property
+    def stats(self) -> ProducerStats:
+        """As :attr:`Producer.stats`, of all partitions together and of each."""
+        return producer_stats({part.topic(): part.intervals for part in self._parts})
 
     @property
     def pending_messages(self) -> int:

@@ -34,6 +34,7 @@ from magnetar.client.outgoing_message import (
     PreparedEntry,
     compressed,
 )
+from magnetar.client.stats import Intervals, ProducerStats, SentTotals, log_sent, producer_stats
 from magnetar.client.timing import within
 from magnetar.client.wire import ProducerEnd, Wire
 from magnetar.io.interfaces import Cancellable, Future
@@ -90,6 +91,11 @@ class Producer(Attached):
         self._send_timer: Cancellable | None = None
         self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None]] = deque()
         self._drained: list[Future[None]] = []
+        self._sent = SentTotals()
+        """Without what is derived from the pending messages."""
+        self._given_up = 0
+        """Messages that were sent and failed."""
+        self.intervals = Intervals(self._loop, self._totals, SentTotals())
 
     def producer_name(self) -> str:
         """The given name, or the name from the broker."""
@@ -103,6 +109,20 @@ class Producer(Attached):
     def pending_messages(self) -> int:
         """Number of messages without a receipt."""
         return self._pending_messages
+
+    @property
+    def stats(self) -> ProducerStats:
+        """Statistics of this producer, as of now."""
+        return producer_stats({self.topic(): self.intervals})
+
+    def _totals(self) -> SentTotals:
+        sent = self._sent
+        underway = sum(len(each.done) for each in self._pending)
+        acks = sent.messages - self._given_up - underway
+        return SentTotals(sent.messages, sent.bytes, sent.failed, acks, self._pending_messages)
+
+    def end_interval(self) -> None:
+        log_sent(self._attachment.topic, self._name, self.intervals)
 
     # Sending
 
@@ -186,6 +206,7 @@ class Producer(Attached):
         self._attachment.check_open()
         settings = self._options
         if self._pending_messages >= settings.max_pending_messages:
+            self._sent.failed += 1
             raise ProducerQueueIsFull(
                 f"{self._attachment.topic}: {self._pending_messages} messages are pending"
             )
@@ -233,6 +254,7 @@ class Producer(Attached):
         self._pending_messages += 1
         self._next_sequence_id = max(self._next_sequence_id or 0, entry.highest_sequence_id + 1)
         highest = entry.highest_sequence_id if entry.count > 1 else -1
+        self._sent.bytes += len(entry.payload)
         self._send(entry.sequence_id, highest, entry.metadata, entry.payload, [done], False, entry.count)
 
     @property
@@ -248,6 +270,7 @@ class Producer(Attached):
     def _send_single(
         self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done
     ) -> None:
+        self._sent.bytes += len(content)
         tail = b""
         payload = content
         codec = self._options.compression_type
@@ -320,6 +343,7 @@ class Producer(Attached):
 
     def _send_batch(self, batch: Batch, *, numbered_by_last: bool) -> None:
         done = batch.done
+        self._sent.bytes += batch.size
         try:
             tail, payload = batch.take(self._options.compression_type, numbered_by_last=numbered_by_last)
         except CompressionError as error:
@@ -350,6 +374,7 @@ class Producer(Attached):
         except (CryptoError, MessageTooBig) as error:
             self._refuse(done, error)
             return
+        self._sent.messages += len(done)
         self._pending.append(Pending(sequence_id, max(highest, sequence_id), frame, done, batched, now))
         if self._attachment.connection is not None:
             self._attachment.connection.send(frame)
@@ -360,6 +385,7 @@ class Producer(Attached):
     def _refuse(self, done: list[Done], error: PulsarException) -> None:
         """Fails messages that were counted as pending and are not sent."""
         self._pending_messages -= len(done)
+        self._sent.failed += len(done)
         for each in done:
             each(None, error)
 
@@ -388,6 +414,10 @@ class Producer(Attached):
     def receipts(self, run: ReceiptRun) -> None:
         pending = self._pending
         sequence_ids, ledger_ids, entry_ids = run.sequence_ids, run.ledger_ids, run.entry_ids
+        if pending:
+            # The latency of the oldest message of a run stands for all: they were sent together as a rule.
+            milliseconds = (self._loop.time() - pending[0].born) * 1000
+            self.intervals.latencies.note(milliseconds, run.count)
         for index in range(run.count):
             sequence_id = sequence_ids[index]
             if not pending or sequence_id < pending[0].sequence_id:
@@ -411,6 +441,7 @@ class Producer(Attached):
                 if refused.sequence_id == sequence_id:
                     del self._pending[index]
                     self._pending_messages -= len(refused.done)
+                    self._gave_up(len(refused.done))
                     refused.fail(error)
                     self._moved_on()
                     break
@@ -419,6 +450,10 @@ class Producer(Attached):
         if connection is not None:
             # Pending messages are sent again, in order, on a new connection.
             connection.abort(error)
+
+    def _gave_up(self, messages: int) -> None:
+        self._given_up += messages
+        self._sent.failed += messages
 
     def _moved_on(self) -> None:
         """Called when a message is no longer pending."""
@@ -442,6 +477,8 @@ class Producer(Attached):
         waiting = self._batches.take()
         self._pending.clear()
         self._pending_messages = 0
+        self._gave_up(sum(len(each.done) for each in pending))
+        self._sent.failed += sum(len(batch.done) for batch in waiting)
         for each in pending:
             each.fail(error)
         for batch in waiting:

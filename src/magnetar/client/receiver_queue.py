@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.attachment import Attachment
@@ -17,6 +17,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
 from magnetar.client.scaled_permits import ScaledPermits
+from magnetar.client.stats import ReceivedTotals
 from magnetar.client.unpacking import Aside
 from magnetar.client.wire import ConsumerEnd
 from magnetar.io.interfaces import ClientIo
@@ -64,6 +65,8 @@ class ReceiverQueue:
         """Number of requests to deliver all messages again; entries with a lower one are dropped."""
         self.start = StartPosition(None, options.start_message_id_inclusive)
         """Where the messages begin; earlier ones are dropped."""
+        self.opened = ReceivedTotals()
+        """The messages that were or are ready for the program, and the entries that contain them."""
         self.last_taken: MessageId | None = None
         """The last message, or the last entry, that the program received."""
         scaled = options.auto_scaled_receiver_queue and options.receiver_queue_size > 0
@@ -91,6 +94,11 @@ class ReceiverQueue:
     def __bool__(self) -> bool:
         """Whether anything has arrived that the program has not received."""
         return bool(self._entries or self._ready) or self._aside.entry is not None
+
+    def totals(self) -> ReceivedTotals:
+        """Returns what the program has received, and the number of messages that wait."""
+        waiting = sum(entry.num_messages for entry in self._entries) + len(self._ready)
+        return ReceivedTotals(self.opened.messages - len(self._ready), self.opened.bytes, waiting=waiting)
 
     # Arrivals
 
@@ -169,6 +177,8 @@ class ReceiverQueue:
             self.permits.use(entry.num_messages)
             if not self.start.skips(entry.message_id()):
                 self.last_taken = entry.message_id()
+                self.opened.messages += entry.num_messages
+                self.opened.bytes += len(entry.data)
                 return entry
         self.permits.ran_dry()
         return None
@@ -212,9 +222,15 @@ class ReceiverQueue:
         entry = self._leave()
         try:
             skipped = self.start.matters and self.start.skips(entry.message_id())
-            self._ready.extend(self._opening.messages(entry, skipped=skipped))
+            self._made_ready(entry, self._opening.messages(entry, skipped=skipped))
         except InvalidMessage as error:
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
+
+    def _made_ready(self, entry: RawEntry, messages: Iterable[Message]) -> None:
+        before = len(self._ready)
+        self._ready.extend(messages)
+        self.opened.messages += len(self._ready) - before
+        self.opened.bytes += len(entry.data)
 
     def _open_all(self) -> None:
         while self._entries and self._aside.entry is None:
@@ -222,7 +238,7 @@ class ReceiverQueue:
 
     def _opened_aside(self, entry: RawEntry) -> None:
         try:
-            self._ready.extend(entry.messages(self._attachment.topic))
+            self._made_ready(entry, entry.messages(self._attachment.topic))
         except InvalidMessage as error:
             self._not_opened(entry, error)
             return
@@ -264,6 +280,7 @@ class ReceiverQueue:
         """Drops messages that were not received yet; returns their number of permits."""
         cleared = sum(entry.num_messages for entry in self._entries) + len(self._ready)
         cleared += self._aside.forget()
+        self.opened.messages -= len(self._ready)
         self._entries.clear()
         self._ready.clear()
         self._count(-self._counted)

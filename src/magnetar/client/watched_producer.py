@@ -70,6 +70,7 @@ class LimitedProducer(Producer):
         self._attachment.check_open()
         memory = self._memory
         if not memory.take(size):
+            self._sent.failed += 1
             raise MemoryBufferIsFull(
                 f"{self._attachment.topic}: messages that wait for receipts, or in receiver queues, use "
                 f"{memory.used} of the {memory.limit} bytes of memory_limit_bytes; wait for receipts, or use "

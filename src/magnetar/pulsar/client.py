@@ -63,7 +63,6 @@ ReaderListener = Callable[[Reader, PulsarMessage], object]
 _UNUSED_LIMITS = {
     "io_threads": "one thread does all input and output",
     "concurrent_lookup_requests": "lookups are not limited",
-    "stats_interval_in_seconds": "the client logs no statistics",
 }
 _SMALLEST_UNACKED_MS = 10_000
 
@@ -206,6 +205,8 @@ class Client:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``; with TLS ``pulsar+ssl://``; or
             several clusters
 
+        :param stats_interval_in_seconds: between two log lines with the statistics of each producer and
+            consumer that was active; 0: no lines
         :param log_conf_file_path: no effect, as in the official client
         :param use_tls: no effect, as in the official client: the service URL decides
         :param tls_trust_certs_file_path: PEM; None: the trusted issuers of the system
@@ -218,6 +219,7 @@ class Client:
         clusters, credentials, trusted = clusters_of(service_url, authentication, tls_trust_certs_file_path)
         check_type_or_none(PulsarAuthentication, authentication, "authentication")
         check_type(int, operation_timeout_seconds, "operation_timeout_seconds")
+        check_type(int, stats_interval_in_seconds, "stats_interval_in_seconds")
         check_type(int, connection_timeout_ms, "connection_timeout_ms")
         check_type(int, message_listener_threads, "message_listener_threads")
         check_type_or_none(str, log_conf_file_path, "log_conf_file_path")
@@ -232,7 +234,6 @@ class Client:
         for name, value, default in (
             ("io_threads", io_threads, 1),
             ("concurrent_lookup_requests", concurrent_lookup_requests, 50000),
-            ("stats_interval_in_seconds", stats_interval_in_seconds, 600),
         ):
             if check_type(int, value, name) not in (default, 0):
                 without_effect(name, _UNUSED_LIMITS[name])
@@ -243,6 +244,7 @@ class Client:
             io=self.calls.thread.io,
             operation_timeout_seconds=operation_timeout_seconds,
             connection_timeout_ms=connection_timeout_ms,
+            stats_interval_seconds=stats_interval_in_seconds,
             listener_name=listener_name,
             authentication=credentials,
             tls_trust_certs_file_path=trusted,

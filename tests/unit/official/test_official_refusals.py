@@ -57,9 +57,9 @@ def test_credentials_are_given_in_json_too() -> None:
 
 
 def test_options_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    pulsar.Client(URL, io_threads=4, stats_interval_in_seconds=5).close()
+    pulsar.Client(URL, io_threads=4, concurrent_lookup_requests=5, stats_interval_in_seconds=5).close()
     told = [record.getMessage().partition(" has no effect")[0] for record in caplog.records]
-    assert told == ["io_threads", "stats_interval_in_seconds"]
+    assert told == ["io_threads", "concurrent_lookup_requests"]
 
 
 def test_a_client_logs_where_it_is_told_to(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def new_client(parsed: argparse.Namespace) -> Client:
         io=running_client_io(),
         connections_per_broker=parsed.max_connections,
         listener_name=parsed.listener_name,
+        stats_interval_seconds=0,
         **access.client_options(),
     )
 

@@ -1,0 +1,286 @@
+"""Statistics of producers and consumers, with the names of Java's client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from math import ceil, exp2, log2
+from typing import Generic, TypeVar
+
+from magnetar.io.interfaces import Loop
+
+log = logging.getLogger(__name__)
+_STEPS = 8
+"""Buckets of latencies for each doubling: a quantile is at most 9 % too high."""
+_LEAST_MS = 0.01
+_MEGABIT = 8 / 1_000_000
+
+
+class Latencies:
+    """Numbers of messages by their latency."""
+
+    __slots__ = ("_counts", "highest")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self.highest = 0.0
+        """In milliseconds."""
+
+    def note(self, milliseconds: float, count: int) -> None:
+        """Counts messages with the same latency."""
+        bucket = ceil(log2(milliseconds / _LEAST_MS) * _STEPS) if milliseconds > _LEAST_MS else 0
+        self._counts[bucket] = self._counts.get(bucket, 0) + count
+        if milliseconds > self.highest:
+            self.highest = milliseconds
+
+    def add(self, others: Latencies) -> None:
+        """Counts the messages of others, too."""
+        for bucket, count in others._counts.items():
+            self._counts[bucket] = self._counts.get(bucket, 0) + count
+        self.highest = max(self.highest, others.highest)
+
+    def quantile(self, part: float) -> float:
+        """Returns the latency in milliseconds that a part of the messages does not exceed; 0 without any."""
+        left = part * sum(self._counts.values())
+        for bucket in sorted(self._counts):
+            left -= self._counts[bucket]
+            if left <= 0:
+                return min(_LEAST_MS * exp2(bucket / _STEPS), self.highest)
+        return self.highest
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStats:
+    """Numbers of the present interval, totals since the producer was opened, and rates and latencies of the
+    last complete interval; before its end, and without intervals, of the time until now.
+
+    The interval is ``stats_interval_seconds`` of the client.
+    """
+
+    num_msgs_sent: int
+    num_bytes_sent: int
+    """Contents before compression."""
+    num_send_failed: int
+    num_acks_received: int
+    """Messages whose receipts have arrived."""
+    send_msgs_rate: float
+    """Messages in a second."""
+    send_bytes_rate: float
+    send_latency_millis50pct: float
+    send_latency_millis75pct: float
+    send_latency_millis95pct: float
+    send_latency_millis99pct: float
+    send_latency_millis999pct: float
+    send_latency_millis_max: float
+    total_msgs_sent: int
+    total_bytes_sent: int
+    total_send_failed: int
+    total_acks_received: int
+    pending_queue_size: int
+    """Messages without a receipt."""
+    partition_stats: Mapping[str, ProducerStats]
+    """Those of each partition, by its name; empty without partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """Numbers of the present interval, totals since the consumer was opened, and rates of the last complete
+    interval; before its end, and without intervals, of the time until now."""
+
+    num_msgs_received: int
+    """Messages that the program received."""
+    num_bytes_received: int
+    """Entries of which messages were received, as they are stored."""
+    num_acks_sent: int
+    """Completely acknowledged entries count with all their messages, cumulative acknowledgements as one."""
+    num_acks_failed: int
+    num_receive_failed: int
+    rate_msgs_received: float
+    """Messages in a second."""
+    rate_bytes_received: float
+    total_msgs_received: int
+    total_bytes_received: int
+    total_received_failed: int
+    total_acks_sent: int
+    total_acks_failed: int
+    msg_num_in_receiver_queue: int
+    """Messages that have arrived and were not received."""
+    partition_stats: Mapping[str, ConsumerStats]
+    """Those of each partition or topic, by its name; empty for a consumer of one."""
+
+
+@dataclass(slots=True)
+class SentTotals:
+    """Totals of a producer."""
+
+    messages: int = 0
+    bytes: int = 0
+    failed: int = 0
+    acks: int = 0
+    pending: int = 0
+
+
+@dataclass(slots=True)
+class ReceivedTotals:
+    """Totals of a consumer."""
+
+    messages: int = 0
+    bytes: int = 0
+    acks: int = 0
+    acks_failed: int = 0
+    failed: int = 0
+    waiting: int = 0
+
+
+Totals = TypeVar("Totals", SentTotals, ReceivedTotals)
+
+
+def minus(totals: Totals, before: Totals) -> Totals:
+    """Returns the differences of totals."""
+    return type(totals)(*(getattr(totals, each.name) - getattr(before, each.name) for each in fields(totals)))
+
+
+def plus(totals: Totals, others: Iterable[Totals]) -> Totals:
+    """Returns the sums of totals."""
+    all_of = [totals, *others]
+    return type(totals)(*(sum(getattr(one, each.name) for one in all_of) for each in fields(totals)))
+
+
+class Intervals(Generic[Totals]):
+    """The totals of a producer or a consumer, divided into intervals."""
+
+    def __init__(self, loop: Loop, totals: Callable[[], Totals], nothing: Totals) -> None:
+        """:param totals: returns the present totals
+
+        :param nothing: totals of 0
+        """
+        self._loop = loop
+        self.totals: Callable[[], Totals] = totals
+        self.began = loop.time()
+        """The beginning of the present interval."""
+        self.before: Totals = nothing
+        """Totals at the beginning of the present interval."""
+        self.last: tuple[float, Totals] | None = None
+        """Duration and numbers of the last complete interval."""
+        self.latencies = Latencies()
+        self.last_latencies = self.latencies
+
+    def present(self) -> tuple[float, Totals]:
+        """Returns duration and numbers of the present interval."""
+        return self._loop.time() - self.began, minus(self.totals(), self.before)
+
+    def end(self) -> None:
+        """Ends the present interval."""
+        self.last = self.present()
+        self.began = self._loop.time()
+        self.before = self.totals()
+        self.last_latencies, self.latencies = self.latencies, Latencies()
+
+
+def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
+    """Returns the statistics of a producer.
+
+    :param parts: those of each partition by name, or of the only topic
+    """
+    present = [part.present()[1] for part in parts.values()]
+    rated = [part.last or part.present() for part in parts.values()]
+    total = plus(SentTotals(), (part.totals() for part in parts.values()))
+    now = plus(SentTotals(), present)
+    latencies = Latencies()
+    for part in parts.values():
+        latencies.add(part.last_latencies)
+    return ProducerStats(
+        now.messages,
+        now.bytes,
+        now.failed,
+        now.acks,
+        _rate((seconds, sent.messages) for seconds, sent in rated),
+        _rate((seconds, sent.bytes) for seconds, sent in rated),
+        latencies.quantile(0.5),
+        latencies.quantile(0.75),
+        latencies.quantile(0.95),
+        latencies.quantile(0.99),
+        latencies.quantile(0.999),
+        latencies.highest,
+        total.messages,
+        total.bytes,
+        total.failed,
+        total.acks,
+        total.pending,
+        {name: producer_stats({name: part}) for name, part in parts.items()} if len(parts) > 1 else {},
+    )
+
+
+def consumer_stats(parts: Mapping[str, Intervals[ReceivedTotals]]) -> ConsumerStats:
+    """Returns the statistics of a consumer.
+
+    :param parts: those of each partition or topic by name, or of the only topic
+    """
+    now = plus(ReceivedTotals(), (part.present()[1] for part in parts.values()))
+    rated = [part.last or part.present() for part in parts.values()]
+    total = plus(ReceivedTotals(), (part.totals() for part in parts.values()))
+    return ConsumerStats(
+        now.messages,
+        now.bytes,
+        now.acks,
+        now.acks_failed,
+        now.failed,
+        _rate((seconds, received.messages) for seconds, received in rated),
+        _rate((seconds, received.bytes) for seconds, received in rated),
+        total.messages,
+        total.bytes,
+        total.failed,
+        total.acks,
+        total.acks_failed,
+        total.waiting,
+        {name: consumer_stats({name: part}) for name, part in parts.items()} if len(parts) > 1 else {},
+    )
+
+
+def _rate(parts: Iterable[tuple[float, int]]) -> float:
+    return sum(number / seconds for seconds, number in parts if seconds > 0)
+
+
+def log_sent(topic: str, name: str, intervals: Intervals[SentTotals]) -> None:
+    """Ends an interval of a producer, and logs its numbers if there was anything."""
+    intervals.end()
+    seconds, sent = intervals.last or (0.0, SentTotals())
+    if seconds <= 0 or not (sent.messages or sent.failed or sent.acks):
+        return
+    latencies = intervals.last_latencies
+    log.info(
+        "[%s] [%s] Pending messages: %d --- Publish throughput: %.2f msg/s --- %.2f Mbit/s --- Latency: med: "
+        "%.3f ms - 95pct: %.3f ms - 99pct: %.3f ms - 99.9pct: %.3f ms - max: %.3f ms --- "
+        "Ack received rate: %.2f ack/s --- Failed messages: %d",
+        topic,
+        name,
+        intervals.totals().pending,
+        sent.messages / seconds,
+        sent.bytes / seconds * _MEGABIT,
+        *(latencies.quantile(part) for part in (0.5, 0.95, 0.99, 0.999)),
+        latencies.highest,
+        sent.acks / seconds,
+        sent.failed,
+    )
+
+
+def log_received(topic: str, subscription: str, name: str, intervals: Intervals[ReceivedTotals]) -> None:
+    """Ends an interval of a consumer, and logs its numbers if there was anything."""
+    intervals.end()
+    seconds, received = intervals.last or (0.0, ReceivedTotals())
+    if seconds <= 0 or not (received.messages or received.failed or received.acks or received.acks_failed):
+        return
+    log.info(
+        "[%s] [%s] [%s] Prefetched messages: %d --- Consume throughput received: %.2f msgs/s --- "
+        "%.2f Mbit/s --- Ack sent rate: %.2f ack/s --- Failed messages: %d --- Failed acks: %d",
+        topic,
+        subscription,
+        name,
+        intervals.totals().waiting,
+        received.messages / seconds,
+        received.bytes / seconds * _MEGABIT,
+        received.acks / seconds,
+        received.failed,
+        received.acks_failed,
+    )
