@@ -31,7 +31,7 @@ from magnetar.io.waiting import nobody_waits, sleep
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 if TYPE_CHECKING:
-    from magnetar.client.listening import Listening
+    from magnetar.client.listening import ListenerCalls
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Services:
         """In seconds."""
         self.attachments: dict[int, Attached] = {}
         """Open producers and consumers, by id."""
-        self.listenings: dict[Listening, None] = {}
+        self.listenings: dict[ListenerCalls, None] = {}
         """What passes messages to listeners."""
         self.partitions_seconds = partitions_seconds
         self._delays = delays

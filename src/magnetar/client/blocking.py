@@ -18,7 +18,7 @@ from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException, Result
 from magnetar.client.failover import ClusterAddress, ClusterFailover
 from magnetar.client.gathered import TopicsConsumer
-from magnetar.client.listening import ListenerThreads, MessageListener
+from magnetar.client.listening import MessageListener, ThreadedListener
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done
@@ -101,7 +101,7 @@ class Client(BlockingOpening):
                 raise InvalidConfiguration(
                     "an async message_listener requires a client of magnetar.client.aio"
                 )
-            options["message_listener"] = _ListenerCalls(listener, self._thread)
+            options["message_listener"] = _ListenerOnThreads(listener, self._thread)
 
     def _create_reader(
         self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
@@ -486,7 +486,7 @@ class Consumer:
         await self._consumer.close()
 
 
-class _ListenerCalls(ListenerThreads):
+class _ListenerOnThreads(ThreadedListener):
     """Calls a listener with the blocking interface of its consumer, on as many threads as it needs."""
 
     def __init__(self, listener: MessageListener, thread: LoopThread) -> None:

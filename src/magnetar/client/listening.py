@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 MessageListener = Callable[..., object]
 """Called with a consumer and a message; a coroutine that it returns is awaited."""
-_calling: ContextVar[Listening | None] = ContextVar("magnetar-listening", default=None)
+_calling: ContextVar[ListenerCalls | None] = ContextVar("magnetar-listening", default=None)
 """Whose listener makes the present call, so that a listener may close its own consumer."""
 
 
-class ListenerThreads:
+class ThreadedListener:
     """Base of listeners that use threads of their own."""
 
     def end(self) -> None:
         """Called when the listener gets no more messages."""
 
 
-class Listening:
+class ListenerCalls:
     """Passes the messages of one consumer to its listener: one after another, or those of several keys at the
     same time."""
 
@@ -95,7 +95,7 @@ class Listening:
             if not self._ending:
                 log.warning("%s: no more messages for the listener: %s", self._consumer.topic(), error)
         finally:
-            if isinstance(self._listener, ListenerThreads):
+            if isinstance(self._listener, ThreadedListener):
                 self._listener.end()
             self._ended()
 
@@ -170,7 +170,7 @@ class Listening:
 class Listened:
     """What consumers with and without a listener have in common."""
 
-    listening: Listening | None = None
+    listening: ListenerCalls | None = None
     """Passes on the messages; None: the program receives them."""
 
     async def end_listening(self) -> None:
@@ -194,14 +194,14 @@ def listen(
     loop: Loop,
     consumer: Consumer | GatheredConsumer,
     options: ConsumerOptions,
-    all_of_client: dict[Listening, None],
+    all_of_client: dict[ListenerCalls, None],
 ) -> None:
     """Passes the messages of an opened consumer to its listener, if it has one.
 
     :param all_of_client: those of the client that have not ended
     """
     if options.message_listener is not None:
-        made = Listening(loop, consumer, options, ended=lambda: all_of_client.pop(made, None))
+        made = ListenerCalls(loop, consumer, options, ended=lambda: all_of_client.pop(made, None))
         all_of_client[made] = None
         consumer.listening = made
         made.begin()
