@@ -145,7 +145,7 @@ _CLIENT = Method(
     (
         (
             "service_url",
-            "str | ClusterFailover",
+            "str | ClusterFailover | ControlledClusterFailover",
             "``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS ``pulsar+ssl://``; or several "
             "clusters, of which one is used",
         ),
@@ -288,7 +288,12 @@ def _constructor() -> str:
         "Starts the client's loop.", rows + [(each.name, each.meaning) for each in options], raises
     )
     signature = ", ".join(
-        ["self", "service_url: str | ClusterFailover", "*", *(each.parameter() for each in options)]
+        [
+            "self",
+            "service_url: str | ClusterFailover | ControlledClusterFailover",
+            "*",
+            *(each.parameter() for each in options),
+        ]
     )
     passed = ", ".join(["service_url", *(each.passed() for each in options)])
     return "\n".join(
@@ -299,7 +304,9 @@ def _constructor() -> str:
             "",
             "    @abstractmethod",
             "    def _start(",
-            "        self, service_url: str | ClusterFailover, **options: Unpack[ClientArguments]",
+            "        self,",
+            "        service_url: str | ClusterFailover | ControlledClusterFailover,",
+            "        **options: Unpack[ClientArguments],",
             "    ) -> None: ...",
             "",
             "",
@@ -338,6 +345,7 @@ from magnetar.client.enums import (
 
 if TYPE_CHECKING:
     {types}
+    from magnetar.client.controlled_failover import ControlledClusterFailover
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover

@@ -28,6 +28,7 @@ from magnetar.client.exceptions import *  # noqa: F403
 if TYPE_CHECKING:
     from magnetar.client.batch_receiving import BatchReceivePolicy
     from magnetar.client.blocking import Client, Consumer, Producer, Reader, TableView
+    from magnetar.client.controlled_failover import ControlledClusterFailover
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.failover import ClusterAddress, ClusterFailover
@@ -55,6 +56,7 @@ _MESSAGES = {
     "ClusterFailover": "failover",
     "BatchReceivePolicy": "batch_receiving",
     "ConsumerInterceptor": "interceptors",
+    "ControlledClusterFailover": "controlled_failover",
     "DeadLetterPolicy": "dead_letters",
     "Message": "message",
     "MessageId": "message_id",
@@ -87,6 +89,7 @@ __all__ = [
     "ClusterAddress",
     "TableView",
     "ClusterFailover",
+    "ControlledClusterFailover",
     "BatchReceivePolicy",
     "BatchingType",
     "CompressionType",

@@ -33,6 +33,7 @@ from magnetar.io.real.loop_thread import ByteSlots, CallThread, LoopThread, Outc
 from magnetar.io.waiting import report
 
 if TYPE_CHECKING:
+    from magnetar.client.controlled_failover import ControlledClusterFailover
     from magnetar.client.opening import (
         ClientArguments,
         ConsumerArguments,
@@ -51,7 +52,11 @@ _OK = Result.Ok
 class Client(BlockingOpening):
     """Producers, consumers and readers of one cluster, with blocking methods."""
 
-    def _start(self, service_url: str | ClusterFailover, **options: Unpack[ClientArguments]) -> None:
+    def _start(
+        self,
+        service_url: str | ClusterFailover | ControlledClusterFailover,
+        **options: Unpack[ClientArguments],
+    ) -> None:
         self._thread = LoopThread("client")
         try:
             self._core = self._thread.run(_made(service_url, self._thread, options))
@@ -162,7 +167,9 @@ class Client(BlockingOpening):
 
 
 async def _made(
-    service_url: str | ClusterFailover, thread: LoopThread, options: ClientArguments
+    service_url: str | ClusterFailover | ControlledClusterFailover,
+    thread: LoopThread,
+    options: ClientArguments,
 ) -> core.Client:
     return core.Client(service_url, io=thread.io, **options)
 

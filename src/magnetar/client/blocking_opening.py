@@ -23,6 +23,7 @@ from magnetar.client.enums import (
 
 if TYPE_CHECKING:
     from magnetar.client.blocking import Consumer, Producer, Reader, TableView
+    from magnetar.client.controlled_failover import ControlledClusterFailover
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
@@ -50,7 +51,7 @@ class BlockingOpening(ABC):
 
     def __init__(
         self,
-        service_url: str | ClusterFailover,
+        service_url: str | ClusterFailover | ControlledClusterFailover,
         *,
         operation_timeout_seconds: float = 30,
         connection_timeout_ms: float = 10000,
@@ -121,7 +122,11 @@ class BlockingOpening(ABC):
         )
 
     @abstractmethod
-    def _start(self, service_url: str | ClusterFailover, **options: Unpack[ClientArguments]) -> None: ...
+    def _start(
+        self,
+        service_url: str | ClusterFailover | ControlledClusterFailover,
+        **options: Unpack[ClientArguments],
+    ) -> None: ...
 
     def create_producer(
         self,

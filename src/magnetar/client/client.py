@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
@@ -51,6 +51,9 @@ from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName, compile_pattern
 from magnetar.security.client_authentication.authentication import Authentication
 
+if TYPE_CHECKING:
+    from magnetar.client.controlled_failover import ControlledClusterFailover, ControlledService
+
 log = logging.getLogger(__name__)
 STATS_SECONDS = 60.0
 """Between two log lines with statistics, as in Java clients."""
@@ -73,7 +76,7 @@ class Client(Opening):
 
     def __init__(
         self,
-        service_url: str | ClusterFailover,
+        service_url: str | ClusterFailover | ControlledClusterFailover,
         *,
         io: ClientIo | None = None,
         operation_timeout_seconds: float = 30,
@@ -144,21 +147,26 @@ class Client(Opening):
             )
         self._io = io = io or self._default_io()
         clusters: ClusterFailover | None = None
-        if isinstance(service_url, ClusterFailover):
-            clusters = service_url
-            clusters.check()
-            if authentication is not None or tls_trust_certs_file_path is not None:
-                raise InvalidConfiguration(
-                    "with ClusterFailover, authentication and tls_trust_certs_file_path are those of "
-                    "each ClusterAddress"
-                )
-            self._service = clusters.primary
-            for each in clusters.secondary:
-                parse_service_url(each.service_url)
-        else:
+        controlled: ControlledClusterFailover | None = None
+        if isinstance(service_url, str):
             self._service = ClusterAddress(
                 service_url, authentication, None if tls_files is not None else tls_trust_certs_file_path
             )
+        else:
+            service_url.check()
+            if authentication is not None or tls_trust_certs_file_path is not None:
+                raise InvalidConfiguration(
+                    f"with {type(service_url).__name__}, authentication and tls_trust_certs_file_path are "
+                    "those of each ClusterAddress"
+                )
+            if isinstance(service_url, ClusterFailover):
+                clusters = service_url
+                self._service = clusters.primary
+                for each in clusters.secondary:
+                    parse_service_url(each.service_url)
+            else:
+                controlled = service_url
+                self._service = controlled.default
         services = parse_service_url(self._service.service_url)
         named = (tls_certificate_file_path, tls_private_key_file_path)
         self._tls = TlsOptions(
@@ -198,9 +206,14 @@ class Client(Opening):
         self._closed = False
         self._statistics = Looking(io.loop, "statistics", stats_interval_seconds, self._end_intervals)
         self._statistics.begin()
-        self._failover: FailoverProbes | None = None
+        self._failover: FailoverProbes | ControlledService | None = None
         if clusters is not None:
             self._failover = FailoverProbes(clusters, io.loop, self._answers, self.use_service)
+        elif controlled is not None:
+            from magnetar.client.controlled_failover import ControlledService
+
+            self._failover = ControlledService(controlled, io, lambda: self._service, self.use_service)
+        if self._failover is not None:
             self._failover.begin()
 
     async def _end_intervals(self) -> None:
