@@ -340,7 +340,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from magnetar.client.enums import (
     BatchingType, CompressionType, ConsumerType, CryptoFailureAction, HashingScheme, InitialPosition,
-    PartitionsRoutingMode, ProducerAccessMode, RegexSubscriptionMode,
+    PartitionsRoutingMode, ProducerAccessMode, ProxyProtocol, RegexSubscriptionMode,
 )
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from magnetar.client.enums import (
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
+    ProxyProtocol,
     RegexSubscriptionMode,
 )
 from magnetar.client.exceptions import *  # noqa: F403
@@ -102,6 +103,7 @@ __all__ = [
     "PartitionsRoutingMode",
     "RegexSubscriptionMode",
     "ProducerAccessMode",
+    "ProxyProtocol",
     "key_value_schema",
 ]
 

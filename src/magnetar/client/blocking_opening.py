@@ -18,6 +18,7 @@ from magnetar.client.enums import (
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
+    ProxyProtocol,
     RegexSubscriptionMode,
 )
 
@@ -70,6 +71,8 @@ class BlockingOpening(ABC):
         tls_files: TlsFiles | None = None,
         memory_limit_bytes: int = 0,
         stats_interval_seconds: float = 60.0,
+        proxy_service_url: str | None = None,
+        proxy_protocol: ProxyProtocol = ProxyProtocol.SNI,
     ) -> None:
         """Starts the client's loop.
 
@@ -97,6 +100,9 @@ class BlockingOpening(ABC):
             waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
         :param stats_interval_seconds: between two log lines with the statistics of each producer and consumer
             that was active; 0: no lines
+        :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; service URLs must
+            use TLS, too. None: without a proxy
+        :param proxy_protocol: how the proxy learns which broker a connection is for
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
@@ -119,6 +125,8 @@ class BlockingOpening(ABC):
             tls_files=tls_files,
             memory_limit_bytes=memory_limit_bytes,
             stats_interval_seconds=stats_interval_seconds,
+            proxy_service_url=proxy_service_url,
+            proxy_protocol=proxy_protocol,
         )
 
     @abstractmethod

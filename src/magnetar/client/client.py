@@ -11,6 +11,7 @@ from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
 from magnetar.client.consumer import Consumer
 from magnetar.client.dead_letters import retry_policy
+from magnetar.client.enums import ProxyProtocol
 from magnetar.client.exceptions import (
     AlreadyClosed,
     AuthenticationError,
@@ -39,6 +40,7 @@ from magnetar.client.security import (
     auth_data_source,
     is_secured,
     network_of,
+    parse_proxy_url,
     parse_service_url,
 )
 from magnetar.client.table_view import TableView
@@ -96,6 +98,8 @@ class Client(Opening):
         tls_files: TlsFiles | None = None,
         memory_limit_bytes: int = 0,
         stats_interval_seconds: float = STATS_SECONDS,
+        proxy_service_url: str | None = None,
+        proxy_protocol: ProxyProtocol = ProxyProtocol.SNI,
     ) -> None:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
             ``pulsar+ssl://``; or several clusters, of which one is used
@@ -123,6 +127,9 @@ class Client(Opening):
             waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
         :param stats_interval_seconds: between two log lines with the statistics of each producer and consumer
             that was active; 0: no lines
+        :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; service URLs must
+            use TLS, too. None: without a proxy
+        :param proxy_protocol: how the proxy learns which broker a connection is for
 
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
@@ -173,6 +180,7 @@ class Client(Opening):
             tls_files or TlsFiles(*(name or "" for name in named)),
             allow_insecure=tls_allow_insecure_connection,
             validate_hostname=tls_validate_hostname,
+            proxy=_proxy(proxy_service_url, proxy_protocol),
         )
         self._connection_timeout = connection_timeout_ms / 1000
         network, get_auth_data = self._access_to(self._service)
@@ -452,6 +460,14 @@ class Client(Opening):
             await close_all(self.services.attachments.values())
         finally:
             self.services.pool.close()
+
+
+def _proxy(url: str | None, protocol: ProxyProtocol) -> Address | None:
+    if url is None:
+        return None
+    if protocol is not ProxyProtocol.SNI:
+        raise InvalidConfiguration(f"proxy_protocol must be ProxyProtocol.SNI, not {protocol!r}")
+    return parse_proxy_url(url)
 
 
 def _parts(name: str, partitions: int) -> list[str]:

@@ -79,6 +79,13 @@ class PartitionsRoutingMode(OfficialEnum):
     CustomPartition = 2
 
 
+class ProxyProtocol(OfficialEnum):
+    """How a proxy learns which broker a connection is for."""
+
+    SNI = 0
+    """From the name of the server in the TLS handshake."""
+
+
 class CryptoFailureAction(OfficialEnum):
     """What to do with a message that the consumer cannot decrypt."""
 

@@ -18,6 +18,7 @@ from magnetar.client.enums import (
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
+    ProxyProtocol,
     RegexSubscriptionMode,
 )
 
@@ -240,6 +241,8 @@ class ClientArguments(TypedDict, total=False):
     tls_files: TlsFiles | None
     memory_limit_bytes: int
     stats_interval_seconds: float
+    proxy_service_url: str | None
+    proxy_protocol: ProxyProtocol
 
 
 class Opening(ABC):

@@ -49,6 +49,17 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     return tuple(_address(part, url, port) for part in rest.rstrip("/").split(","))
 
 
+def parse_proxy_url(url: str) -> Address:
+    """Returns the address of a proxy.
+
+    :raises InvalidUrl: the text is not a URL like ``pulsar+ssl://host:port`` with one host
+    """
+    found = parse_service_url(url)
+    if not is_secured(url) or len(found) > 1:
+        raise InvalidUrl(f"proxy_service_url must be like pulsar+ssl://proxy:6651, not {url!r}")
+    return found[0]
+
+
 def is_secured(url: str) -> bool:
     """Whether a service URL is for TLS."""
     return url.startswith("pulsar+ssl://")
@@ -78,6 +89,8 @@ class TlsOptions:
     files: TlsFiles
     allow_insecure: bool
     validate_hostname: bool
+    proxy: Address | None = None
+    """A proxy for all connections, which tells brokers by SNI; None: without a proxy."""
 
 
 def network_of(
@@ -90,6 +103,10 @@ def network_of(
     """
     shown = authentication.certificate if authentication is not None else None
     if not is_secured(service_url):
+        if options.proxy is not None:
+            raise InvalidConfiguration(
+                f"proxy_service_url requires TLS: use a pulsar+ssl:// address instead of {service_url}"
+            )
         if shown is not None:
             raise InvalidConfiguration(
                 "authentication by a certificate needs TLS; use a pulsar+ssl:// address"
@@ -101,7 +118,12 @@ def network_of(
     if io.secured is None:
         raise OperationNotSupported("the network of this client does not support TLS")
     return io.secured(
-        ClientTls(files, verify=not options.allow_insecure, verify_host=options.validate_hostname)
+        ClientTls(
+            files,
+            verify=not options.allow_insecure,
+            verify_host=options.validate_hostname,
+            proxy=(options.proxy.host, options.proxy.port) if options.proxy is not None else None,
+        )
     )
 
 

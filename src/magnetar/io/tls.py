@@ -75,6 +75,9 @@ class ClientTls:
     verify_host: bool = True
     """Whether the server's certificate must match the name that the client connects to."""
     rules: TlsRules = TlsRules()
+    proxy: tuple[str, int] | None = None
+    """Host and port of a proxy that takes all connections, and passes them on by the server name in their
+    handshake (SNI); None: without a proxy."""
 
 
 def server_context(

@@ -103,7 +103,7 @@ def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNe
     from magnetar.io.real.tls_network import TlsClientNetwork
     from magnetar.io.tls import ClientContext
 
-    return TlsClientNetwork(loop, ClientContext(wanted))
+    return TlsClientNetwork(loop, ClientContext(wanted), proxy=wanted.proxy)
 
 
 def running_client_io() -> ClientIo:

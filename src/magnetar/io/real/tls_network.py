@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from magnetar.io.interfaces import StreamProtocol, Transport
@@ -258,11 +259,16 @@ class TlsClientNetwork:
         context: MakeContext,
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
+        proxy: tuple[str, int] | None = None,
     ) -> None:
-        """:param context: makes the context of each connection, on another thread: it may read files"""
+        """:param context: makes the context of each connection, on another thread: it may read files
+
+        :param proxy: host and port to connect to instead; the handshake names the host
+        """
         self._loop = loop
         self._context = context
         self._seconds = handshake_seconds
+        self._proxy = proxy
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
@@ -272,17 +278,27 @@ class TlsClientNetwork:
         :raises OSError: the address does not answer, or its certificate is not accepted (``ssl.SSLError``)
         :raises TlsRefused: the context's files cannot be used
         """
+        if self._proxy is not None and _is_address(host):
+            raise OSError(f"a proxy cannot tell brokers by addresses such as {host}: they must have names")
         made = of_asyncio(factory)
+        through = self._proxy or (host, port)
         context = await self._loop.run_in_executor(None, self._context)
-        with looking_up(host):
+        with looking_up(through[0]):
             return await self._loop.create_connection(
                 made,
-                host,
-                port,
+                *through,
                 ssl=context,
                 server_hostname=host,
                 ssl_handshake_timeout=self._seconds,
             )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class AddressDenied(OSError):
