@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -167,6 +168,7 @@ class LoopThread:
         self.io: ClientIo = real_client_io(self.loop)
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._planned = False
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
         self._thread.start()
 
@@ -203,6 +205,10 @@ class LoopThread:
                     lives = self._thread.is_alive()
                     if future.done():
                         return future.result()
+        except CancelledError:
+            if self._closing:
+                raise RuntimeError("the loop was closed") from None
+            raise
         except BaseException:
             future.cancel()
             raise
@@ -245,6 +251,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Ends the loop and the thread; earlier posts are called first."""
+        self._closing = True
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             if threading.current_thread() is not self._thread:
