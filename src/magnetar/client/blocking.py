@@ -5,31 +5,25 @@ All methods may be called from any thread except the loop's own; callbacks run t
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Sequence
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from magnetar.client import client as core
-from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
+from magnetar.client.blocking_consumer import Consumer, ListenerOnThreads
 from magnetar.client.blocking_opening import BlockingOpening
-from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException, Result
 from magnetar.client.failover import ClusterAddress, ClusterFailover
-from magnetar.client.gathered import TopicsConsumer
-from magnetar.client.listening import MessageListener, ThreadedListener
-from magnetar.client.message import Acknowledged, Message, RawEntry
+from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
-from magnetar.client.outgoing_message import Done
-from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
+from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
-from magnetar.client.stats import ConsumerStats, ProducerStats
+from magnetar.client.stats import ProducerStats
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
-from magnetar.io.real.loop_thread import ByteSlots, CallThread, LoopThread, Outcome, Slots
+from magnetar.io.real.loop_thread import ByteSlots, LoopThread, Outcome, Slots
 from magnetar.io.waiting import report
 
 if TYPE_CHECKING:
@@ -44,8 +38,8 @@ if TYPE_CHECKING:
         TopicsArguments,
     )
 
+__all__ = ["Client", "Consumer", "Producer", "Reader", "TableView"]
 T = TypeVar("T")
-_AHEAD = 200
 _OK = Result.Ok
 
 
@@ -106,7 +100,7 @@ class Client(BlockingOpening):
                 raise InvalidConfiguration(
                     "an async message_listener requires a client of magnetar.client.aio"
                 )
-            options["message_listener"] = _ListenerOnThreads(listener, self._thread)
+            options["message_listener"] = ListenerOnThreads(listener, self._thread)
 
     def _create_reader(
         self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
@@ -225,13 +219,18 @@ class Producer:
         message_id = self._thread.outcome(outcome, self._enqueue_now, content, outcome.told, options)
         return message_id if message_id is not None else MessageId()
 
-    def _enqueue_now(self, content: bytes, done: Done, options: dict[str, Any]) -> None:
+    def _enqueue_now(
+        self,
+        content: bytes,
+        told: Callable[[MessageId | None, BaseException | None], object],
+        options: dict[str, Any],
+    ) -> None:
         producer = self._producer
         try:
             sequence_id = options.pop("sequence_id", None)
-            producer.enqueue(content, done, sequence_id, producer.message_options(options))
+            producer.enqueue(content, told, sequence_id, producer.message_options(options))
         except Exception as error:  # noqa: BLE001 - raised in the waiting thread
-            done(None, error)  # type: ignore[arg-type]
+            told(None, error)
         else:
             producer.send_batches()
 
@@ -289,238 +288,6 @@ class Producer:
     def close(self) -> None:
         """Publishes pending messages, then closes. Idempotent."""
         self._thread.run(self._producer.close())
-
-
-class Consumer:
-    """A consumer; see :meth:`Client.subscribe`.
-
-    Up to 200 messages are fetched from the loop's thread at once; :meth:`seek` and
-    :meth:`redeliver_unacknowledged_messages` drop those that are not received yet.
-    """
-
-    def __init__(
-        self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, thread: LoopThread
-    ) -> None:
-        self._consumer = consumer
-        self._thread = thread
-        self._taken: deque[Message] = deque()
-        self._fetching = 0
-        self._done_with: deque[Acknowledged] = deque()
-        """Messages to acknowledge in the loop."""
-        self._acknowledges = False
-
-    def topic(self) -> str:
-        return self._consumer.topic()
-
-    def subscription_name(self) -> str:
-        return self._consumer.subscription_name()
-
-    def consumer_name(self) -> str:
-        return self._consumer.consumer_name()
-
-    def is_connected(self) -> bool:
-        return self._consumer.is_connected()
-
-    @property
-    def stats(self) -> ConsumerStats:
-        """Statistics of this consumer, as of now. Messages count as received when the client's thread has
-        fetched them."""
-        return self._thread.run(self._stats())
-
-    async def _stats(self) -> ConsumerStats:
-        return self._consumer.stats
-
-    def pause(self) -> None:
-        """Requests no more messages, and passes none to the listener, until :meth:`resume`. The program can
-        receive those that have arrived."""
-        self._thread.run(self._pause())
-
-    async def _pause(self) -> None:
-        self._consumer.pause()
-
-    def resume(self) -> None:
-        """Continues after :meth:`pause`."""
-        self._thread.run(self._resume())
-
-    async def _resume(self) -> None:
-        self._consumer.resume()
-
-    @property
-    def current_receiver_queue_size(self) -> int:
-        """Messages that the consumer requests ahead now; it changes with ``auto_scaled_receiver_queue``."""
-        return self._consumer.current_receiver_queue_size
-
-    def receive(self, timeout_millis: float | None = None) -> Message:
-        """Returns the next message.
-
-        :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
-        """
-        while True:
-            try:
-                return self._taken.popleft()
-            except IndexError:
-                # Another thread may receive the message that this one fetched: then fetch again.
-                self._thread.run(self.fetch(timeout_millis))
-
-    def fetched(self) -> Message | None:
-        """Returns the next message that :meth:`fetch` has taken; None: there is none."""
-        try:
-            return self._taken.popleft()
-        except IndexError:
-            return None
-
-    async def fetch(self, timeout_millis: float | None) -> None:
-        """Takes at least one message from the loop's side, if none was taken; runs in the loop.
-
-        :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
-        """
-        taken = self._taken
-        if taken:
-            # Another thread has fetched messages since this one checked.
-            return
-        self._fetching += 1
-        try:
-            taken.append(await self._consumer.receive(timeout_millis))
-        finally:
-            self._fetching -= 1
-        for _ in range(_AHEAD - 1):
-            if self._fetching:
-                # A thread that waits for the next message would not see messages that are fetched meanwhile.
-                return
-            message = self._consumer.take()
-            if message is None:
-                return
-            taken.append(message)
-
-    def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
-        """Returns the next messages together; none if none arrives in time.
-
-        :param policy: None: the default of :class:`BatchReceivePolicy`
-        :raises InvalidConfiguration: the policy has no limit
-        :raises PulsarException: the consumer is closed, or has failed for good
-        """
-        wanted = policy or BatchReceivePolicy()
-        return self._thread.run(receive_batch(self._thread.loop, self._consumer, wanted, self._taken))
-
-    def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored; do not mix with :meth:`receive`."""
-        return self._thread.run(self._consumer.receive_entry(timeout_millis))
-
-    def acknowledge(self, message: Acknowledged) -> None:
-        """Acknowledges one message; with ``ack_receipt_enabled`` waits for the broker's answer."""
-        consumer = self._consumer
-        if consumer.has_receipts:
-            self._thread.run(consumer.acknowledge(message))
-        else:
-            consumer.check_open()
-            self.acknowledge_soon(message)
-
-    def acknowledge_soon(self, message: Acknowledged) -> None:
-        """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
-        call."""
-        self._done_with.append(message)
-        if not self._acknowledges:
-            self._acknowledges = True
-            self._thread.post(self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        # Before taking the messages: a later one plans another turn, or is taken in this one.
-        self._acknowledges = False
-        while self._done_with:
-            try:
-                self._consumer.acknowledge_all(self._done_with)
-            except PulsarException as error:
-                report(self._thread.loop, self._consumer.acknowledge_all, error)
-
-    def acknowledge_cumulative(self, message: Acknowledged) -> None:
-        """Acknowledges all messages up to and including one; as :meth:`acknowledge`."""
-        self._thread.run(self._consumer.acknowledge_cumulative(message))
-
-    def reconsume_later(
-        self, message: Message, delay_ms: float, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
-
-        See :meth:`magnetar.client.consumer.Consumer.reconsume_later`.
-
-        :raises InvalidConfiguration: the consumer has no retry topic
-        :raises PulsarException: the message was not published, and is redelivered
-        """
-        self._thread.run(self._consumer.reconsume_later(message, delay_ms, properties))
-
-    def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
-        self._thread.post(self._consumer.negative_acknowledge, message)
-
-    def redeliver_unacknowledged_messages(self) -> None:
-        """Requests redelivery of all unacknowledged messages of this consumer."""
-        self._thread.run(self._redeliver())
-
-    async def _redeliver(self) -> None:
-        self.redelivers()
-
-    def redelivers(self) -> None:
-        """As :meth:`redeliver_unacknowledged_messages`; runs in the loop."""
-        self._taken.clear()
-        self._consumer.redeliver_unacknowledged_messages()
-
-    def seek(self, messageid: MessageId | int) -> None:
-        """Moves the subscription to a message, or to a publish time in ms since 1970."""
-        self._thread.run(self.sought(messageid))
-
-    async def sought(self, target: MessageId | int) -> None:
-        """As :meth:`seek`; runs in the loop."""
-        await self._consumer.seek(target)
-        self._taken.clear()
-
-    def get_last_message_id(self) -> MessageId:
-        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
-        return self._thread.run(self._consumer.get_last_message_id())
-
-    def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes."""
-        self._thread.run(self._consumer.unsubscribe())
-
-    def close(self) -> None:
-        """Sends collected acknowledgements, and closes. Idempotent."""
-        self._thread.run(self.ended())
-
-    async def ended(self) -> None:
-        """As :meth:`close`; runs in the loop."""
-        self._taken.clear()
-        await self._consumer.close()
-
-
-class _ListenerOnThreads(ThreadedListener):
-    """Calls a listener with the blocking interface of its consumer, on as many threads as it needs."""
-
-    def __init__(self, listener: MessageListener, thread: LoopThread) -> None:
-        self._listener = listener
-        self._thread = thread
-        self._idle: list[CallThread] = []
-        self._consumer: Consumer | None = None
-        self._ended = False
-
-    async def __call__(
-        self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, message: Message
-    ) -> None:
-        if self._consumer is None:
-            self._consumer = Consumer(consumer, self._thread)
-        thread = self._idle.pop() if self._idle else CallThread(self._thread.loop, "listener")
-        try:
-            await thread.call(partial(self._listener, self._consumer, message))
-        finally:
-            if self._ended:
-                thread.end()
-            else:
-                self._idle.append(thread)
-
-    def end(self) -> None:
-        self._ended = True
-        for thread in self._idle:
-            thread.end()
 
 
 class Reader:
