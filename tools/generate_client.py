@@ -352,6 +352,7 @@ if TYPE_CHECKING:
     from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
     from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
+    from magnetar.client.open_telemetry import OpenTelemetry
     from magnetar.client.partitioned import Router
     from magnetar.client.schema import ProducerSchema
     from magnetar.client.unpacking import Unpacking

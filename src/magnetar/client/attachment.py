@@ -21,6 +21,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.lookup import Lookup, TopicBroker
 from magnetar.client.memory_limit import MemoryLimit
+from magnetar.client.observing import Observer
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.receiving import Arrivals
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Backoff
@@ -56,6 +57,7 @@ class Services:
         "listenings",
         "lookup",
         "memory",
+        "observer",
         "open_producer",
         "operation_timeout",
         "partitions_seconds",
@@ -73,13 +75,16 @@ class Services:
         partitions_seconds: float = PARTITIONS_SECONDS,
         *,
         memory: MemoryLimit | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """:param open_producer: creates a producer for a topic, with the defaults
 
         :param delays: the first and the longest delay between two attempts, in seconds
         :param partitions_seconds: between two checks for new partitions; 0: no checks
         :param memory: the limit of the messages of all producers; None: no limit
+        :param observer: measures the client; None: nothing does
         """
+        self.observer = observer
         self.memory = memory
         self.open_producer = open_producer
         self.io = io
@@ -390,7 +395,10 @@ class Attachment(Generic[E]):
 
     def stop(self) -> None:
         """Stops attaching."""
-        self._services.attachments.pop(self.id, None)
+        part = self._services.attachments.pop(self.id, None)
+        observer = self._services.observer
+        if part is not None and observer is not None:
+            observer.closed(part)
         self.closed = True
         self.connection = None
         if self._reattaching is not None:
@@ -436,6 +444,8 @@ class Attached:
         """
         await self._attachment.open()
         self._services.attachments[self._attachment.id] = self
+        if self._services.observer is not None:
+            self._services.observer.opened(self)
 
     def check_open(self) -> None:
         """Checks that the producer or consumer can be used.

@@ -6,6 +6,7 @@ All methods may be called from any thread except the loop's own; callbacks run t
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -58,6 +59,7 @@ class Client(BlockingOpening):
             self._thread.close()
             raise
         limit = options.get("memory_limit_bytes", 0)
+        self._is_traced = options.get("open_telemetry") is not None
         self._room = ByteSlots(limit) if limit else None
         self._closed = False
 
@@ -65,7 +67,9 @@ class Client(BlockingOpening):
         waits = options["block_if_queue_full"]
         slots = Slots(options["max_pending_messages"]) if waits else None
         producer = self._run(self._core.create_producer(topic, **options))
-        return Producer(producer, self._thread, slots, self._room if waits else None)
+        return Producer(
+            producer, self._thread, slots, self._room if waits else None, keeps_context=self._is_traced
+        )
 
     def _subscribe(
         self, topic: str, subscription_name: str, **options: Unpack[ConsumerArguments]
@@ -177,15 +181,19 @@ class Producer:
         thread: LoopThread,
         slots: Slots | None,
         room: ByteSlots | None = None,
+        *,
+        keeps_context: bool = False,
     ) -> None:
         """:param slots: one per pending message, if senders wait while the queue is full; else None
 
         :param room: the memory that the client's messages may use, if senders wait for it; else None
+        :param keeps_context: interceptors of :meth:`send_async` run in a copy of the caller's context
         """
         self._producer = producer
         self._thread = thread
         self._slots = slots
         self._room = room
+        self._keeps_context = keeps_context
 
     def topic(self) -> str:
         return self._producer.topic()
@@ -213,7 +221,7 @@ class Producer:
 
         A message of a batch is sent at once, with those that are in the batch already.
         """
-        if self._slots is not None:
+        if self._slots is not None or self._keeps_context:
             return self._thread.run(self._producer.send(content, **options))
         outcome: Outcome[MessageId] = Outcome()
         message_id = self._thread.outcome(outcome, self._enqueue_now, content, outcome.told, options)
@@ -247,7 +255,10 @@ class Producer:
             slots.take()
         if room is not None:
             room.take(len(content))
-        self._thread.post(self._enqueue, content, callback, options)
+        if self._keeps_context:
+            self._thread.post(copy_context().run, self._enqueue, content, callback, options)
+        else:
+            self._thread.post(self._enqueue, content, callback, options)
 
     def _enqueue(
         self,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
     from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
+    from magnetar.client.open_telemetry import OpenTelemetry
     from magnetar.client.opening import (
         ClientArguments,
         ConsumerArguments,
@@ -73,6 +74,7 @@ class BlockingOpening(ABC):
         stats_interval_seconds: float = 60.0,
         proxy_service_url: str | None = None,
         proxy_protocol: ProxyProtocol = ProxyProtocol.SNI,
+        open_telemetry: OpenTelemetry | None = None,
     ) -> None:
         """Starts the client's loop.
 
@@ -103,6 +105,8 @@ class BlockingOpening(ABC):
         :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; service URLs must
             use TLS, too. None: without a proxy
         :param proxy_protocol: how the proxy learns which broker a connection is for
+        :param open_telemetry: metrics and traces for OpenTelemetry, of ``magnetar.client.open_telemetry``;
+            None: none
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
@@ -127,6 +131,7 @@ class BlockingOpening(ABC):
             stats_interval_seconds=stats_interval_seconds,
             proxy_service_url=proxy_service_url,
             proxy_protocol=proxy_protocol,
+            open_telemetry=open_telemetry,
         )
 
     @abstractmethod

@@ -22,7 +22,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.failover import ClusterAddress, ClusterFailover, FailoverProbes
 from magnetar.client.gathered import Find, TopicsConsumer
 from magnetar.client.interceptors import consumer_chain, producer_chain
-from magnetar.client.listening import listen
+from magnetar.client.listening import During, listen
 from magnetar.client.lookup import Lookup
 from magnetar.client.memory_limit import MemoryLimit
 from magnetar.client.message_id import MessageId
@@ -55,6 +55,7 @@ from magnetar.security.client_authentication.authentication import Authenticatio
 
 if TYPE_CHECKING:
     from magnetar.client.controlled_failover import ControlledClusterFailover, ControlledService
+    from magnetar.client.open_telemetry import OpenTelemetry
 
 log = logging.getLogger(__name__)
 STATS_SECONDS = 60.0
@@ -100,6 +101,7 @@ class Client(Opening):
         stats_interval_seconds: float = STATS_SECONDS,
         proxy_service_url: str | None = None,
         proxy_protocol: ProxyProtocol = ProxyProtocol.SNI,
+        open_telemetry: OpenTelemetry | None = None,
     ) -> None:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
             ``pulsar+ssl://``; or several clusters, of which one is used
@@ -130,6 +132,8 @@ class Client(Opening):
         :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; service URLs must
             use TLS, too. None: without a proxy
         :param proxy_protocol: how the proxy learns which broker a connection is for
+        :param open_telemetry: metrics and traces for OpenTelemetry, of ``magnetar.client.open_telemetry``;
+            None: none
 
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
@@ -184,6 +188,8 @@ class Client(Opening):
         )
         self._connection_timeout = connection_timeout_ms / 1000
         network, get_auth_data = self._access_to(self._service)
+        self._open_telemetry = open_telemetry
+        observer = open_telemetry.observer if open_telemetry is not None else None
         pool = ConnectionPool(
             io,
             per_broker=connections_per_broker,
@@ -191,6 +197,7 @@ class Client(Opening):
             keep_alive=keep_alive_interval_seconds,
             network=network,
             get_auth_data=get_auth_data,
+            observer=observer,
         )
         lookup = Lookup(
             pool,
@@ -198,6 +205,7 @@ class Client(Opening):
             timeout=operation_timeout_seconds,
             secured=is_secured(self._service.service_url),
             listener_name=listener_name or "",
+            observed=(observer, io.loop) if observer is not None else None,
             first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
         delays = (initial_backoff_interval_ms / 1000, max_backoff_interval_ms / 1000)
@@ -209,6 +217,7 @@ class Client(Opening):
             self.create_producer,
             delays,
             partitions_update_interval_seconds,
+            observer=observer,
             memory=MemoryLimit(io.loop, memory_limit_bytes) if memory_limit_bytes != 0 else None,
         )
         self._closed = False
@@ -292,6 +301,9 @@ class Client(Opening):
         name = self._name_of(topic)
         routing = {key: options.pop(key) for key in _ROUTING if key in options}
         wanted = ProducerOptions(**options)
+        if self._open_telemetry is not None:
+            traced = self._open_telemetry.producer_interceptor(self._io.loop)
+            wanted = replace(wanted, interceptors=[*wanted.interceptors, traced])
         if wanted.interceptors:
             wanted = replace(wanted, interceptors=[producer_chain(wanted.interceptors)])
         partitions = await self.partitions(topic)
@@ -310,9 +322,7 @@ class Client(Opening):
         total = {key: options.pop(key) for key in _TOTALS if key in options}
         if options.get("retry_enabled"):
             return await self._subscribe_to_topics([name], subscription_name, **options)
-        wanted = ConsumerOptions(**options)
-        if wanted.interceptors:
-            wanted = replace(wanted, interceptors=[consumer_chain(wanted.interceptors)])
+        wanted, during = self._consumer_options(options)
         partitions = await self.partitions(topic)
         made = (
             PartitionedConsumer(self.services, name, subscription_name, partitions, wanted, **total)
@@ -320,8 +330,21 @@ class Client(Opening):
             else new_consumer(self.services, name, subscription_name, wanted)
         )
         await made.open()
-        listen(self._io.loop, made, wanted, self.services.listenings)
+        listen(self._io.loop, made, wanted, self.services.listenings, during)
         return made
+
+    def _consumer_options(self, options: dict[str, Any]) -> tuple[ConsumerOptions, During | None]:
+        """Returns the options of a consumer with all its interceptors, and the context of calls of its
+        listener."""
+        wanted = ConsumerOptions(**options)
+        during: During | None = None
+        if self._open_telemetry is not None:
+            traced = self._open_telemetry.consumer_interceptor()
+            during = traced.processing
+            wanted = replace(wanted, interceptors=[traced, *wanted.interceptors])
+        if wanted.interceptors:
+            wanted = replace(wanted, interceptors=[consumer_chain(wanted.interceptors)])
+        return wanted, during
 
     async def _subscribe_to_topics(
         self, topics: Sequence[str], subscription_name: str, **options: Any
@@ -375,14 +398,12 @@ class Client(Opening):
     ) -> TopicsConsumer:
         if self._closed:
             raise AlreadyClosed("the client is closed")
-        wanted = ConsumerOptions(**options)
-        if wanted.interceptors:
-            wanted = replace(wanted, interceptors=[consumer_chain(wanted.interceptors)])
+        wanted, during = self._consumer_options(options)
         made = TopicsConsumer(
             self.services, find, subscription, wanted, discovery_seconds, come_and_go=come_and_go
         )
         await made.open()
-        listen(self._io.loop, made, wanted, self.services.listenings)
+        listen(self._io.loop, made, wanted, self.services.listenings, during)
         return made
 
     async def _create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:

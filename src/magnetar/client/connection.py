@@ -14,6 +14,7 @@ from magnetar.client.exceptions import (
     Timeout,
     UnknownError,
 )
+from magnetar.client.observing import Observer
 from magnetar.client.security import NO_AUTH_DATA, AuthData, lost_connection
 from magnetar.client.wire import Runs, Wire
 from magnetar.io.interfaces import Cancellable, ClientIo, Future, Task
@@ -40,12 +41,14 @@ class Connection:
         auth_data: AuthData = NO_AUTH_DATA,
         get_auth_data: Callable[[], Awaitable[AuthData]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
+        observer: Observer | None = None,
     ) -> None:
         """:param proxy_to: ``host:port`` of the broker behind a proxy
 
         :param auth_data: the credentials in CONNECT
         :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
         :param keep_alive: seconds without data from the broker before a PING is sent
+        :param observer: measures the client; None: nothing does
         """
         self.wire = Wire(self, runs)
         self.ready: Future[None] = io.loop.create_future()
@@ -59,6 +62,7 @@ class Connection:
         self._tasks = TaskScope(io.loop, "a connection", self._internal_error)
         self._authenticating: Task[None] | None = None
         self._keep_alive = keep_alive
+        self._observer = observer
         self._transport: Any = None
         self._frames: list[bytes | bytearray] = []
         self._planned = False
@@ -120,6 +124,8 @@ class Connection:
 
     def connected(self, command: CommandConnected) -> None:
         self.server_version = command.server_version
+        if self._observer is not None and not self.ready.done():
+            self._observer.connected()
         settle(self.ready)
 
     def refused(self, error: PulsarException) -> None:
@@ -227,6 +233,8 @@ class Connection:
             self._timer.cancel()
         if self._authenticating is not None:
             self._authenticating.cancel()
+        if self.ready.done() and not self.ready.cancelled() and self._observer is not None:
+            self._observer.disconnected()
         if not self.ready.done():
             self.ready.set_exception(error)
             # Marks the exception as retrieved, because the opener may be cancelled.

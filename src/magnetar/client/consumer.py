@@ -118,7 +118,7 @@ class Consumer(Attached, Listened):
             loop, attachment, options, commands, queue=queue, acks=acks, redelivery=redelivery
         )
 
-        self._receive_failed = 0
+        self._receive_failed = self._refused = self._late = 0
         self.intervals = Intervals(loop, self._totals, ReceivedTotals())
 
     @property
@@ -130,7 +130,13 @@ class Consumer(Attached, Listened):
         totals = self._queue.totals()
         totals.acks, totals.acks_failed = self._acks.sent, self._acks.failed
         totals.failed = self._receive_failed
+        totals.refused, totals.late, totals.dead = self._refused, self._late, self._taken.dead
         return totals
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of the entries in the receiver queue."""
+        return self._queue.waiting_bytes
 
     def end_interval(self) -> None:
         log_received(self._attachment.topic, self._subscription, self._name, self.intervals)
@@ -313,6 +319,7 @@ class Consumer(Attached, Listened):
     def negative_acknowledge(self, message: Acknowledged) -> None:
         """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
         self._attachment.check_open()
+        self._refused += 1
         self._redelivery.refused(meant_by(message).position)
 
     def _ask_again_refused(self, positions: list[Position]) -> None:
@@ -321,6 +328,7 @@ class Consumer(Attached, Listened):
 
     def _ask_again_late(self, positions: list[Position]) -> None:
         """Called when entries were not acknowledged in time."""
+        self._late += len(positions)
         self._redelivery.request(positions)
 
     def redeliver_unacknowledged_messages(self) -> None:

@@ -181,6 +181,8 @@ class DeadLetters:
         named = policy.initial_subscription_name
         options = {"initial_subscription_name": named} if named else {}
         to = policy.dead_letter_topic or default_dead_letter_topic(topic, subscription)
+        self.buried = 0
+        """Messages that were published to the topic."""
         self._to = LetterTopic(to, open_producer, loop, **options)
         self._acknowledge = acknowledge
         self._last_time: dict[Position, list[Message]] = {}
@@ -228,6 +230,7 @@ class DeadLetters:
                 given = {**message.properties(), **_origin_of(message, self._subscription)}
                 await producer.send(message.data(), **_options_of(message, given))
                 self._acknowledge(message.message_id())
+                self.buried += 1
             except PulsarException as error:
                 log.warning(
                     "%s: cannot publish message %s here; requesting its redelivery: %s",

@@ -25,11 +25,13 @@ log = logging.getLogger(__name__)
 class OutgoingMessage:
     """A message that is about to be sent."""
 
-    __slots__ = ("content", "options")
+    __slots__ = ("content", "notes", "options")
 
     def __init__(self, content: bytes, options: MessageOptions | None = None) -> None:
         self.content = content
         self.options = options or MessageOptions()
+        self.notes: dict[object, object] = {}
+        """What interceptors remember until the outcome, each with itself as the key."""
 
     def set_property(self, name: str, value: str) -> None:
         """Adds a property, or replaces its value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from inspect import isawaitable
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 MessageListener = Callable[..., object]
 """Called with a consumer and a message; a coroutine that it returns is awaited."""
+During = Callable[[Message], AbstractContextManager[object]]
+"""Returns the context of a call with a message."""
 _calling: ContextVar[ListenerCalls | None] = ContextVar("magnetar-listening", default=None)
 """Whose listener makes the present call, so that a listener may close its own consumer."""
 
@@ -48,10 +51,12 @@ class ListenerCalls:
         options: ConsumerOptions,
         *,
         ended: Callable[[], object],
+        during: During | None = None,
     ) -> None:
         """:param options: have a listener
 
         :param ended: called when the listener gets no more messages
+        :param during: the context of each call; None: none
         """
         self._loop = loop
         self._consumer = consumer
@@ -68,6 +73,7 @@ class ListenerCalls:
         self._paused = False
         self._ending = False
         self._ended = ended
+        self._during: During = during or nullcontext
 
     def begin(self) -> None:
         """Starts to pass messages."""
@@ -135,9 +141,10 @@ class ListenerCalls:
             return
         self._calls += 1
         try:
-            made = self._listener(self._consumer, message)
-            if isawaitable(made):
-                await made
+            with self._during(message):
+                made = self._listener(self._consumer, message)
+                if isawaitable(made):
+                    await made
         except Exception:
             log.exception(
                 "%s: the listener failed for message %s", message.topic_name(), message.message_id()
@@ -195,13 +202,17 @@ def listen(
     consumer: Consumer | GatheredConsumer,
     options: ConsumerOptions,
     all_of_client: dict[ListenerCalls, None],
+    during: During | None = None,
 ) -> None:
     """Passes the messages of an opened consumer to its listener, if it has one.
 
     :param all_of_client: those of the client that have not ended
+    :param during: the context of each call; None: none
     """
     if options.message_listener is not None:
-        made = ListenerCalls(loop, consumer, options, ended=lambda: all_of_client.pop(made, None))
+        made = ListenerCalls(
+            loop, consumer, options, ended=lambda: all_of_client.pop(made, None), during=during
+        )
         all_of_client[made] = None
         consumer.listening = made
         made.begin()

@@ -15,6 +15,7 @@ from magnetar.client.exceptions import (
     Timeout,
     server_exception,
 )
+from magnetar.client.observing import Observed, timed
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.security import Address, parse_service_url
 from magnetar.client.wire import Assigned
@@ -53,6 +54,7 @@ class Lookup:
         secured: bool = False,
         listener_name: str = "",
         first: int = 0,
+        observed: Observed | None = None,
     ) -> None:
         """:param services: addresses; one is used as long as it answers, then the next
 
@@ -60,7 +62,9 @@ class Lookup:
         :param secured: use the TLS addresses of brokers
         :param listener_name: the advertised listener to request
         :param first: index of the first service to use
+        :param observed: measures the client; None: nothing does
         """
+        self._observed = observed
         self._pool = pool
         self._services = services
         self._timeout = timeout
@@ -80,6 +84,9 @@ class Lookup:
         :raises LookupError: too many redirects
         :raises PulsarException: the broker's error, Timeout, ConnectError
         """
+        return await timed(self._observed, "topic", lambda: self._owner(topic))
+
+    async def _owner(self, topic: str) -> TopicBroker:
         connection, asked = await self._service()
         authoritative = False
         for _ in range(MAX_REDIRECTS):
@@ -125,6 +132,7 @@ class Lookup:
             timeout=self._timeout,
             secured=self._secured,
             listener_name=self._listener_name,
+            observed=self._observed,
         )
 
     def _broker(self, answer: CommandLookupTopicResponse) -> Address:
@@ -141,6 +149,11 @@ class Lookup:
         :param makes_topic: whether the broker may create a missing topic
         :raises PulsarException: the broker's error, Timeout, ConnectError
         """
+        return await timed(
+            self._observed, "metadata", lambda: self._partitions(topic, makes_topic=makes_topic)
+        )
+
+    async def _partitions(self, topic: str, *, makes_topic: bool) -> int:
         connection, _ = await self._service()
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
@@ -162,6 +175,11 @@ class Lookup:
         :param mode: whether persistent topics, non-persistent topics or both are returned
         :raises PulsarException: the broker's error, Timeout, ConnectError
         """
+        return await timed(self._observed, "list-topics", lambda: self._topics(namespace, pattern, mode))
+
+    async def _topics(
+        self, namespace: str, pattern: str, mode: RegexSubscriptionMode
+    ) -> tuple[Sequence[str], bool]:
         connection, _ = await self._service()
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
@@ -182,6 +200,9 @@ class Lookup:
         :raises TopicNotFound: the topic has no schema
         :raises PulsarException: another error of the broker, Timeout, ConnectError
         """
+        return await timed(self._observed, "schema", lambda: self._schema(topic, version))
+
+    async def _schema(self, topic: str, version: bytes) -> Schema:
         connection, _ = await self._service()
         command = BaseCommand(type=BaseCommand.GET_SCHEMA)
         request_id = command.getSchema.request_id = connection.wire.new_request_id()

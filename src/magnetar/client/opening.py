@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
     from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
+    from magnetar.client.open_telemetry import OpenTelemetry
     from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer, Router
     from magnetar.client.producer import Producer
     from magnetar.client.reader import Reader
@@ -243,6 +244,7 @@ class ClientArguments(TypedDict, total=False):
     stats_interval_seconds: float
     proxy_service_url: str | None
     proxy_protocol: ProxyProtocol
+    open_telemetry: OpenTelemetry | None
 
 
 class Opening(ABC):

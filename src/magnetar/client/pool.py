@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
 from magnetar.client.exceptions import AlreadyClosed, ConnectError, InvalidConfiguration
+from magnetar.client.observing import Observer
 from magnetar.client.security import NO_AUTH_DATA, Address, AuthData, connect_failure
 from magnetar.client.timing import within
 from magnetar.client.wire import Runs
@@ -28,12 +29,14 @@ class ConnectionPool:
         network: ConnectingNetwork | None = None,
         get_auth_data: Callable[[], Awaitable[AuthData]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
+        observer: Observer | None = None,
     ) -> None:
         """:param per_broker: connections to one broker, used in turn; at least 1
 
         :param connection_timeout: seconds until the broker must have answered CONNECT
         :param network: None: that of ``io``
         :param get_auth_data: returns new credentials; None: without credentials
+        :param observer: measures the client; None: nothing does
         """
         self._io = io
         self._per_broker = per_broker
@@ -41,6 +44,7 @@ class ConnectionPool:
         self._network = network or io.network
         self._get_auth_data = get_auth_data
         self._keep_alive = keep_alive
+        self._observer = observer
         self._runs = Runs()
         self._turns: dict[tuple[Address, Address], int] = {}
         self._closed = False
@@ -96,6 +100,7 @@ class ConnectionPool:
         broker, through, _ = key
         made: list[Connection] = []
         auth_data = NO_AUTH_DATA
+        connected = False
 
         def factory() -> Connection:
             made.append(
@@ -106,6 +111,7 @@ class ConnectionPool:
                     auth_data=auth_data,
                     get_auth_data=self._get_auth_data,
                     keep_alive=self._keep_alive,
+                    observer=self._observer,
                 )
             )
             return made[-1]
@@ -121,11 +127,14 @@ class ConnectionPool:
         try:
             connection = await within(self._io.loop, self._timeout, establish(), f"connecting to {through}")
             self._open[key] = connection
+            connected = True
         except TlsRefused as error:
             raise InvalidConfiguration(str(error)) from error
         except OSError as error:
             raise connect_failure(str(through), error) from error
         finally:
+            if not connected and self._observer is not None:
+                self._observer.not_connected()
             # Also after a cancellation: a connection that did not get ready must not stay open.
             for each in made:
                 if self._open.get(key) is not each:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
 from typing import Any
 
 from magnetar.client.attachment import Attached, Attachment, Services
@@ -89,7 +90,8 @@ class Producer(Attached):
         self._numbered = options.initial_sequence_id is not None
         self._batch_timer: Cancellable | None = None
         self._send_timer: Cancellable | None = None
-        self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None]] = deque()
+        self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None, Context]] = deque()
+        """Messages that wait for room, and the contexts of their senders."""
         self._drained: list[Future[None]] = []
         self._sent = SentTotals()
         """Without what is derived from the pending messages."""
@@ -117,12 +119,17 @@ class Producer(Attached):
 
     def _totals(self) -> SentTotals:
         sent = self._sent
-        underway = sum(len(each.done) for each in self._pending)
+        underway = sum(len(each.done) for each in tuple(self._pending))
         acks = sent.messages - self._given_up - underway
         return SentTotals(sent.messages, sent.bytes, sent.failed, acks, self._pending_messages)
 
     def end_interval(self) -> None:
         log_sent(self._attachment.topic, self._name, self.intervals)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the sent messages without a receipt, with their metadata."""
+        return sum(len(each.frame) for each in tuple(self._pending))
 
     # Sending
 
@@ -167,7 +174,7 @@ class Producer(Attached):
         """As :meth:`enqueue`; with ``block_if_queue_full`` the message waits for room instead of an error."""
         if self._options.block_if_queue_full and (self._queued or self._is_full):
             self._attachment.check_open()
-            self._queued.append((content, done, sequence_id, options))
+            self._queued.append((content, done, sequence_id, options, copy_context()))
         else:
             self.enqueue(content, done, sequence_id, options)
 
@@ -466,9 +473,9 @@ class Producer(Attached):
 
     def _send_queued(self) -> None:
         """Sends the first message that waits for room."""
-        content, done, sequence_id, options = self._queued.popleft()
+        content, done, sequence_id, options, context = self._queued.popleft()
         try:
-            self.enqueue(content, done, sequence_id, options)
+            context.run(self.enqueue, content, done, sequence_id, options)
         except PulsarException as error:
             done(None, error)
 

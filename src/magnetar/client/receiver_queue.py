@@ -97,8 +97,13 @@ class ReceiverQueue:
 
     def totals(self) -> ReceivedTotals:
         """Returns what the program has received, and the number of messages that wait."""
-        waiting = sum(entry.num_messages for entry in self._entries) + len(self._ready)
+        waiting = sum(entry.num_messages for entry in tuple(self._entries)) + len(self._ready)
         return ReceivedTotals(self.opened.messages - len(self._ready), self.opened.bytes, waiting=waiting)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the entries that were not opened yet."""
+        return sum(len(entry.data) for entry in tuple(self._entries))
 
     # Arrivals
 

@@ -88,6 +88,11 @@ class Taken:
         self.matters = self._unacknowledged is not None or self._dead is not None
         """Whether :meth:`add` must be called."""
 
+    @property
+    def dead(self) -> int:
+        """Messages that were published to the dead letter topic."""
+        return self._dead.buried if self._dead is not None else 0
+
     def add(self, message: Message) -> None:
         if self._unacknowledged is not None:
             self._unacknowledged.add(message.message_id().position)

@@ -60,7 +60,7 @@ class ProducerStats:
 
     num_msgs_sent: int
     num_bytes_sent: int
-    """Contents before compression."""
+    """Contents before compression; in batches with the metadata of each message."""
     num_send_failed: int
     num_acks_received: int
     """Messages whose receipts have arrived."""
@@ -131,6 +131,12 @@ class ReceivedTotals:
     acks_failed: int = 0
     failed: int = 0
     waiting: int = 0
+    refused: int = 0
+    """Negatively acknowledged messages."""
+    late: int = 0
+    """Entries that were not acknowledged in time."""
+    dead: int = 0
+    """Messages that were published to the dead letter topic."""
 
 
 Totals = TypeVar("Totals", SentTotals, ReceivedTotals)
