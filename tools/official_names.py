@@ -4,8 +4,8 @@
     tools/official_names.py [--record]
 
 Prints each name of the official client that is missing or differs, and fails if there is one without a
-reason in ``REASONS``. ``--record`` writes the table of docs/client.md. A name is a class, a function, a
-member, a parameter with its default, or a member of an enumeration.
+reason in ``REASONS``. ``--record`` writes the tables of docs/client/official-names.md. A name is a class,
+a function, a member, a parameter with its default, or a member of an enumeration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "client.md"
+PAGE = ROOT / "docs" / "client" / "official-names.md"
 BEGIN, END = "<!-- official names: begin -->\n", "<!-- official names: end -->\n"
 MODULES = ("", ".schema", ".asyncio", ".exceptions", ".tableview", ".functions")
 REASONS = {
@@ -153,7 +153,7 @@ def unexplained(official: Names, own: Names) -> dict[str, str]:
 
 
 def table(official: Names) -> str:
-    """Returns the table for docs/client.md: a row for each class and function, and one for each reason."""
+    """Returns the tables of the page: a row for each class and function, and one for each reason."""
     members: dict[str, list[str]] = {}
     for name in official:
         module, _, rest = name.partition(".")
@@ -174,13 +174,13 @@ def table(official: Names) -> str:
 
 
 def recorded() -> str:
-    """Returns the table in docs/client.md."""
+    """Returns the tables that the page has."""
     return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compares magnetar.pulsar with the official client.")
-    parser.add_argument("--record", action="store_true", help="write the table of docs/client.md")
+    parser.add_argument("--record", action="store_true", help="write the tables of the page")
     arguments = parser.parse_args()
     official = names("pulsar")
     if arguments.record:

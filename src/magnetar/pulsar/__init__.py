@@ -6,8 +6,8 @@ A program written for it runs with another import only::
 
     client = pulsar.Client("pulsar://localhost:6650")
 
-:func:`install` registers the package as ``pulsar``, for libraries that import it by that name. docs/client.md
-lists what is refused or has no effect.
+:func:`install` registers the package as ``pulsar``, for libraries that import it by that name.
+docs/client/official-names.md lists what is refused or has no effect.
 """
 
 from __future__ import annotations

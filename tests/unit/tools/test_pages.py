@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.client import exceptions
+
 ROOT = Path(__file__).parents[3]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 
@@ -34,6 +36,17 @@ def test_the_index_of_a_folder_has_each_of_its_pages(folder: str) -> None:
     index = (ROOT / folder / "README.md").read_text("utf-8")
     listed = set(re.findall(r"\]\((\w[^)/]*\.md)\)", index))
     assert listed == {page.name for page in (ROOT / folder).glob("*.md")} - {"README.md"}
+
+
+def test_the_front_page_of_the_client_has_each_of_its_pages() -> None:
+    listed = re.findall(r"\]\(client/(\w[^)/]*\.md)\)", (ROOT / "docs" / "client.md").read_text("utf-8"))
+    assert sorted(set(listed)) == sorted(page.name for page in (ROOT / "docs" / "client").glob("*.md"))
+
+
+def test_the_page_about_errors_has_each_error() -> None:
+    page = (ROOT / "docs" / "client" / "errors.md").read_text("utf-8")
+    named = set(re.findall(r"`(\w+)`", page))
+    assert set(exceptions.__all__) - named == set()
 
 
 def test_what_was_measured_is_apart_from_how_to_use_it() -> None:
