@@ -201,7 +201,9 @@ def _arguments(made: ast.FunctionDef) -> Iterator[Option]:
 def _one_line(text: str) -> str:
     line = " ".join(text.split()).removesuffix(".")
     # A name or an acronym at the beginning keeps its capitals.
-    return line if line[1:2].isupper() or line.startswith(("`", ":")) else line[:1].lower() + line[1:]
+    return (
+        line if line[1:2].isupper() or line.startswith(("`", ":", "None:")) else line[:1].lower() + line[1:]
+    )
 
 
 def options_for(method: Method) -> list[Option]:

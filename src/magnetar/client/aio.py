@@ -46,7 +46,7 @@ __all__ = [
 
 
 class Client(client.Client):
-    """See :class:`magnetar.client.client.Client`; without ``io`` it uses the running event loop.
+    """Producers, consumers and readers of one cluster, on the running event loop, or on that of ``io``.
 
     :raises RuntimeError: without ``io``, and no event loop is running
     """

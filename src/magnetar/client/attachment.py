@@ -427,9 +427,11 @@ class Attached:
         self._attachment = attachment
 
     def topic(self) -> str:
+        """The full name of the topic."""
         return self._attachment.topic
 
     def is_connected(self) -> bool:
+        """Whether it has a connection to the broker now; it reconnects by itself."""
         return self._attachment.connection is not None
 
     @property

@@ -14,14 +14,17 @@ from magnetar.io.interfaces import Loop
 
 @dataclass(frozen=True)
 class BatchReceivePolicy:
-    """When :func:`receive_batch` returns; names and defaults are those of the official client.
+    """When a batch of received messages is complete; names and defaults are those of the official client.
 
     A value of 0 or less is no limit; at least one limit is necessary.
     """
 
     max_num_message: int = -1
+    """The most messages."""
     max_num_bytes: int = 10 * 1024 * 1024
+    """The size of contents at which the batch is complete, in bytes."""
     timeout_ms: int = 100
+    """The longest wait, in milliseconds."""
 
     def check(self) -> None:
         """Checks the policy.

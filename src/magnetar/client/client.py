@@ -239,7 +239,7 @@ class Client(Opening):
 
     @property
     def service(self) -> ClusterAddress:
-        """The cluster that the client uses."""
+        """The cluster that the client uses now."""
         return self._service
 
     def use_service(self, service: ClusterAddress) -> None:
@@ -248,6 +248,7 @@ class Client(Opening):
         All connections are closed. Producers and consumers attach again, and producers send their messages
         without receipts there.
 
+        :param service: the address of the cluster, with its credentials
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: the credentials do not suit the service URL
         """
@@ -426,8 +427,10 @@ class Client(Opening):
     async def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
         """Returns the names of a topic's partitions; without partitions, its own name.
 
+        :param topic: the name of the topic
         :param create: create a missing topic, if the broker permits
         :raises TopicNotFound: the topic does not exist, and ``create`` is False
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return _parts(self._name_of(topic), await self.partitions(topic, create=create))
 
@@ -442,7 +445,8 @@ class Client(Opening):
     async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """Returns a schema of a topic.
 
-        :param version: the version as messages carry it; empty: the newest
+        :param topic: the name of the topic
+        :param version: the version as messages have it (``schema_version``); empty: the newest
         :raises TopicNotFound: the topic has no schema
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """

@@ -142,9 +142,11 @@ class Consumer(Attached, Listened):
         log_received(self._attachment.topic, self._subscription, self._name, self.intervals)
 
     def subscription_name(self) -> str:
+        """The name of the subscription."""
         return self._subscription
 
     def consumer_name(self) -> str:
+        """The given name, or a random one."""
         return self._name
 
     def has_reached_end_of_topic(self) -> bool:
@@ -168,6 +170,7 @@ class Consumer(Attached, Listened):
     async def receive(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
         :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
@@ -183,8 +186,10 @@ class Consumer(Attached, Listened):
             await self._queue.arrival(end)
 
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored; a batch is not split.
+        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
+        :meth:`receive`.
 
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
         :raises Timeout: no entry arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
@@ -237,8 +242,9 @@ class Consumer(Attached, Listened):
     # Acknowledging
 
     async def acknowledge(self, message: Acknowledged) -> None:
-        """Acknowledges one message, or a whole entry; with ``ack_receipt_enabled`` waits for the answer.
+        """Acknowledges one message; with ``ack_receipt_enabled`` waits for the broker's answer.
 
+        :param message: a message or an entry, or its id. Consumers of several topics need the message
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         self._attachment.check_open()
@@ -274,9 +280,11 @@ class Consumer(Attached, Listened):
         return self._options.ack_receipt_enabled
 
     async def acknowledge_cumulative(self, message: Acknowledged) -> None:
-        """Acknowledges all messages up to and including one; as :meth:`acknowledge`.
+        """Acknowledges all messages of a topic up to and including one; waits as :meth:`acknowledge`.
 
+        :param message: a message or an entry, or its id. Consumers of several topics need the message
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
+        :raises PulsarException: the broker refused, or the consumer is closed
         """
         self._attachment.check_open()
         if self._options.is_shared:
@@ -301,7 +309,8 @@ class Consumer(Attached, Listened):
         After ``max_redeliver_count`` times it goes to the dead letter topic instead. Only Shared and
         Key_Shared subscriptions delay messages.
 
-        :param delay_ms: the time until the message is delivered again; 0: at once
+        :param message: a message of this consumer
+        :param delay_ms: the time until the message is delivered again, in milliseconds; 0: at once
         :param properties: added to those of the message
         :raises InvalidConfiguration: the consumer has no retry topic
         :raises PulsarException: the message was not published, and is redelivered
@@ -317,7 +326,11 @@ class Consumer(Attached, Listened):
         await self.acknowledge(message)
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``; of a batch, of all its messages.
+
+        :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
         self._attachment.check_open()
         self._refused += 1
         self._redelivery.refused(meant_by(message).position)
@@ -338,14 +351,22 @@ class Consumer(Attached, Listened):
     # Positions
 
     async def seek(self, target: MessageId | int) -> None:
-        """Moves the subscription to a message, or to a publish time in ms since 1970.
+        """Moves the subscription; its consumers reconnect, and receive from there.
 
+        :param target: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish time
+            in milliseconds since 1970. The message of an id is itself delivered only with
+            ``start_message_id_inclusive``
+        :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
         :raises PulsarException: the broker refused, or the consumer is not connected
         """
         await self._positions.seek(target)
 
     async def get_last_message_id(self) -> MessageId:
-        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
+
+        :raises OperationNotSupported: the consumer has several topics or partitions
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return (await self._positions.last_message())[0]
 
     async def seek_to_last(self) -> None:
@@ -358,7 +379,10 @@ class Consumer(Attached, Listened):
             await self.seek(last)
 
     async def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last received one."""
+        """Whether the topic has a message after the last received one.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return await self._positions.has_message_available()
 
     # Life
@@ -385,7 +409,10 @@ class Consumer(Attached, Listened):
         self._end()
 
     async def close(self) -> None:
-        """Sends collected acknowledgements, and closes. Idempotent."""
+        """Sends collected acknowledgements, and closes. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
         if self._attachment.closed:
             return
         await self.end_listening()

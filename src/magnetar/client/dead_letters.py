@@ -29,15 +29,16 @@ def default_dead_letter_topic(topic: str, subscription: str) -> str:
 
 @dataclass(frozen=True)
 class DeadLetterPolicy:
-    """The policy; names are those of the official Python client."""
+    """When and where a consumer publishes dead letters; names are those of the official Python client."""
 
     max_redeliver_count: int
+    """Redeliveries of a message, or retries with ``retry_enabled``, before it is a dead letter; 1 or more."""
     dead_letter_topic: str | None = None
-    """None: ``<topic>-<subscription>-DLQ``."""
+    """The topic of dead letters. None: ``<topic>-<subscription>-DLQ``."""
     initial_subscription_name: str | None = None
     """A subscription that is created with the dead letter topic, which keeps its messages. None: none."""
     retry_letter_topic: str | None = None
-    """For ``retry_enabled``. None: ``<topic>-<subscription>-RETRY``."""
+    """The topic of retry letters, for ``retry_enabled``. None: ``<topic>-<subscription>-RETRY``."""
 
     def check(self) -> None:
         """Checks the policy.

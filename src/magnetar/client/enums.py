@@ -16,32 +16,53 @@ class OfficialEnum(IntEnum):
 
 
 class ConsumerType(OfficialEnum):
+    """How the consumers of a subscription share its messages."""
+
     Exclusive = 0
+    """The subscription has one consumer, which gets all messages in order."""
     Shared = 1
+    """Each message goes to one of the consumers, in no order."""
     Failover = 2
+    """One consumer gets all messages in order; another takes over when it is gone."""
     KeyShared = 3
+    """All messages of a key go to the same consumer, in order."""
 
 
 class InitialPosition(OfficialEnum):
     """Where a new subscription starts."""
 
     Latest = 0
+    """Behind the last message of the topic."""
     Earliest = 1
+    """With the first message of the topic."""
 
 
 class ProducerAccessMode(OfficialEnum):
+    """Whether a producer shares its topic with others."""
+
     Shared = 0
+    """Other producers may publish, too."""
     Exclusive = 1
+    """The only producer; it is refused while the topic has another one."""
     WaitForExclusive = 2
+    """The only producer; it waits until the others are gone."""
     ExclusiveWithFencing = 3
+    """The only producer; it ends the others."""
 
 
 class CompressionType(OfficialEnum):
+    """The compression of contents."""
+
     NONE = 0
+    """No compression."""
     LZ4 = 1
+    """Fast; needs the extra ``compression``."""
     ZLib = 2
+    """In the standard library."""
     ZSTD = 3
+    """Zstandard; needs the extra ``compression``."""
     SNAPPY = 4
+    """Fast; needs the extra ``compression``."""
 
 
 class BatchingType(OfficialEnum):
@@ -58,25 +79,33 @@ class RegexSubscriptionMode(OfficialEnum):
     """Which topics a pattern matches."""
 
     PersistentOnly = 0
+    """Persistent topics."""
     NonPersistentOnly = 1
+    """Non-persistent topics."""
     AllTopics = 2
+    """Both."""
 
 
 class HashingScheme(OfficialEnum):
     """How keys are assigned to partitions."""
 
     Murmur3_32Hash = 0
+    """Murmur3 of the key in UTF-8."""
     BoostHash = 1
     """The default of official C++ and Python clients; ordering keys have no effect."""
     JavaStringHash = 2
+    """The default of official Java clients, and of this one."""
 
 
 class PartitionsRoutingMode(OfficialEnum):
     """How a partition is chosen for a message without a key."""
 
     UseSinglePartition = 0
+    """One partition, chosen at random when the producer is created."""
     RoundRobinDistribution = 1
+    """Each partition in turn; with batching, one for the time of a batch."""
     CustomPartition = 2
+    """The partition that ``message_router`` returns."""
 
 
 class ProxyProtocol(OfficialEnum):

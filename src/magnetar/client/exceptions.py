@@ -57,7 +57,7 @@ __all__ = [
 
 
 class Result(OfficialEnum):
-    """The result of an operation."""
+    """The result of an operation: Ok, or that of an error with the same name."""
 
     Ok = 0
     UnknownError = 1
@@ -113,186 +113,277 @@ class PulsarException(Exception):
     result = Result.UnknownError
 
     def error(self) -> Result:
+        """The result, as the official client has it."""
         return self.result
 
 
 class UnknownError(PulsarException):
+    """Any other error; the text is the broker's, or names a defect of the client."""
+
     result = Result.UnknownError
 
 
 class InvalidConfiguration(PulsarException):
+    """An option is out of range, or contradicts others."""
+
     result = Result.InvalidConfiguration
 
 
 class Timeout(PulsarException):
+    """No message, receipt or answer arrived in time."""
+
     result = Result.Timeout
 
 
 class LookupError(PulsarException):
+    """The broker of the topic was not found."""
+
     result = Result.LookupError
 
 
 class ConnectError(PulsarException):
+    """No connection could be opened, or it was lost."""
+
     result = Result.ConnectError
 
 
 class ReadError(PulsarException):
+    """The broker sent something that is not the protocol."""
+
     result = Result.ReadError
 
 
 class AuthenticationError(PulsarException):
+    """The credentials are missing, or the broker does not accept them."""
+
     result = Result.AuthenticationError
 
 
 class AuthorizationError(PulsarException):
+    """The role may not do this."""
+
     result = Result.AuthorizationError
 
 
 class ErrorGettingAuthenticationData(PulsarException):
+    """The client could not obtain credentials."""
+
     result = Result.ErrorGettingAuthenticationData
 
 
 class BrokerMetadataError(PulsarException):
+    """The broker cannot reach its metadata."""
+
     result = Result.BrokerMetadataError
 
 
 class BrokerPersistenceError(PulsarException):
+    """The broker cannot reach its storage."""
+
     result = Result.BrokerPersistenceError
 
 
 class ChecksumError(PulsarException):
+    """A message changed on its way."""
+
     result = Result.ChecksumError
 
 
 class ConsumerBusy(PulsarException):
+    """An Exclusive subscription has a consumer, or a limit of consumers is reached."""
+
     result = Result.ConsumerBusy
 
 
 class NotConnected(PulsarException):
+    """The producer or consumer has no connection now."""
+
     result = Result.NotConnected
 
 
 class AlreadyClosed(PulsarException):
+    """The client, producer, consumer or reader is closed."""
+
     result = Result.AlreadyClosed
 
 
 class InvalidMessage(PulsarException):
+    """Options of a message contradict each other, or a stored message or id cannot be read."""
+
     result = Result.InvalidMessage
 
 
 class ConsumerNotInitialized(PulsarException):
+    """In the official client: the consumer is not open. Not raised here."""
+
     result = Result.ConsumerNotInitialized
 
 
 class ProducerNotInitialized(PulsarException):
+    """In the official client: the producer is not open. Not raised here."""
+
     result = Result.ProducerNotInitialized
 
 
 class ProducerBusy(PulsarException):
+    """A producer of the name, or an exclusive one, is connected, or a limit is reached."""
+
     result = Result.ProducerBusy
 
 
 class TooManyLookupRequestException(PulsarException):
+    """The broker is busy with lookups."""
+
     result = Result.TooManyLookupRequestException
 
 
 class InvalidTopicName(PulsarException):
+    """The name of the topic is malformed."""
+
     result = Result.InvalidTopicName
 
 
 class InvalidUrl(PulsarException):
+    """The service URL is malformed."""
+
     result = Result.InvalidUrl
 
 
 class ServiceUnitNotReady(PulsarException):
+    """The broker is loading or moving the topic."""
+
     result = Result.ServiceUnitNotReady
 
 
 class OperationNotSupported(PulsarException):
+    """The operation is not possible with this object or this network."""
+
     result = Result.OperationNotSupported
 
 
 class ProducerBlockedQuotaExceededError(PulsarException):
+    """The backlog quota is used up; the producer may be opened again later."""
+
     result = Result.ProducerBlockedQuotaExceededError
 
 
 class ProducerBlockedQuotaExceededException(PulsarException):
+    """The backlog quota is used up; the producer is refused."""
+
     result = Result.ProducerBlockedQuotaExceededException
 
 
 class ProducerQueueIsFull(PulsarException):
+    """The most messages are pending."""
+
     result = Result.ProducerQueueIsFull
 
 
 class MessageTooBig(PulsarException):
+    """The message is larger than the broker accepts."""
+
     result = Result.MessageTooBig
 
 
 class TopicNotFound(PulsarException):
+    """The topic or its namespace does not exist, or the topic has no schema."""
+
     result = Result.TopicNotFound
 
 
 class SubscriptionNotFound(PulsarException):
+    """The subscription does not exist."""
+
     result = Result.SubscriptionNotFound
 
 
 class ConsumerNotFound(PulsarException):
+    """The consumer does not exist."""
+
     result = Result.ConsumerNotFound
 
 
 class UnsupportedVersionError(PulsarException):
+    """The broker does not know the request."""
+
     result = Result.UnsupportedVersionError
 
 
 class TopicTerminated(PulsarException):
+    """The topic was terminated, and takes no more messages."""
+
     result = Result.TopicTerminated
 
 
 class CryptoError(PulsarException):
+    """A key for encryption or decryption is missing or unusable."""
+
     result = Result.CryptoError
 
 
 class IncompatibleSchema(PulsarException):
+    """The schema of the topic does not permit this one."""
+
     result = Result.IncompatibleSchema
 
 
 class ConsumerAssignError(PulsarException):
+    """The hash ranges of a KeyShared consumer overlap others, or its policy differs."""
+
     result = Result.ConsumerAssignError
 
 
 class CumulativeAcknowledgementNotAllowedError(PulsarException):
+    """The broker refused a cumulative acknowledgement."""
+
     result = Result.CumulativeAcknowledgementNotAllowedError
 
 
 class TransactionCoordinatorNotFoundError(PulsarException):
+    """The broker has no coordinator of transactions."""
+
     result = Result.TransactionCoordinatorNotFoundError
 
 
 class InvalidTxnStatusError(PulsarException):
+    """The transaction is not in the required state."""
+
     result = Result.InvalidTxnStatusError
 
 
 class NotAllowedError(PulsarException):
+    """The policies of the broker do not allow it."""
+
     result = Result.NotAllowedError
 
 
 class TransactionConflict(PulsarException):
+    """Another transaction has acknowledged the message."""
+
     result = Result.TransactionConflict
 
 
 class TransactionNotFound(PulsarException):
+    """The transaction does not exist."""
+
     result = Result.TransactionNotFound
 
 
 class ProducerFenced(PulsarException):
+    """An exclusive producer has the topic."""
+
     result = Result.ProducerFenced
 
 
 class MemoryBufferIsFull(PulsarException):
+    """The memory for pending messages is used up."""
+
     result = Result.MemoryBufferIsFull
 
 
 class Interrupted(PulsarException):
+    """In the official client: the call was interrupted. Not raised here."""
+
     result = Result.Interrupted
 
 

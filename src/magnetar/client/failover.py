@@ -19,9 +19,9 @@ class ClusterAddress:
     """The address of a cluster, and the credentials for it."""
 
     service_url: str
-    """As of a client."""
+    """``pulsar://host[:port][,host[:port]...]``, or with TLS ``pulsar+ssl://``."""
     authentication: Authentication | None = None
-    """None: without credentials."""
+    """The credentials for this cluster. None: without credentials."""
     tls_trust_certs_file_path: str | None = None
     """PEM, trusted issuers of brokers' certificates. None: those of the system."""
 
@@ -34,10 +34,11 @@ class ClusterFailover:
     """
 
     primary: ClusterAddress
+    """The cluster that is used whenever it answers."""
     secondary: Sequence[ClusterAddress]
     """At least one, in the order of preference."""
     check_interval_ms: float = 5000
-    """Time between two probes."""
+    """Time between two probes, in milliseconds."""
     failover_threshold: int = 1
     """Probes in a row that the cluster in use must fail before another is used."""
     switch_back_threshold: int = 1

@@ -92,11 +92,18 @@ class RawEntry:
 
     @property
     def metadata(self) -> MessageMetadata:
+        """The metadata of the entry, of its first message if it is a batch.
+
+        :raises InvalidMessage: the entry contradicts itself
+        """
         return self.entry.metadata
 
     @property
     def payload(self) -> bytes:
-        """The payload as compressed by the producer."""
+        """The payload as compressed, and possibly encrypted, by the producer.
+
+        :raises InvalidMessage: the entry contradicts itself
+        """
         return self.entry.payload
 
     @property
@@ -207,7 +214,11 @@ class MessageReference:
 
 
 class Message:
-    """One message; names are those of the official client."""
+    """One message; names are those of the official client.
+
+    Metadata of messages inside a batch are parsed at the first access: methods that need them raise
+    :class:`InvalidMessage` if they cannot be parsed.
+    """
 
     __slots__ = ("_content", "_entry", "_id", "_own_metadata", "_redeliveries", "_single_raw", "_topic")
 
@@ -237,6 +248,7 @@ class Message:
         return f"Message({self.message_id()}, {self.topic_name()}, {shown})"
 
     def data(self) -> bytes:
+        """The content, decrypted and uncompressed."""
         return self._content
 
     def value(self) -> bytes:
@@ -244,9 +256,11 @@ class Message:
         return self._content
 
     def message_id(self) -> MessageId:
+        """The id of the message: ledger, entry, index in the batch and partition."""
         return self._id
 
     def topic_name(self) -> str:
+        """The full name of the topic, with the partition."""
         return self._topic
 
     def redelivery_count(self) -> int:
@@ -258,15 +272,18 @@ class Message:
         return self._entry.metadata.publish_time
 
     def producer_name(self) -> str:
+        """The name of the producer."""
         return self._entry.metadata.producer_name
 
     def sequence_id(self) -> int:
+        """The number that the producer gave the message."""
         single = self._own()
         if isinstance(single, SingleMessageMetadata) and not single.HasField("sequence_id"):
             return self._entry.metadata.sequence_id + max(0, self._id.batch_index())
         return single.sequence_id
 
     def properties(self) -> dict[str, str]:
+        """The properties of the message."""
         return {pair.key: pair.value for pair in self._own().properties}
 
     def partition_key(self) -> str:
@@ -274,6 +291,7 @@ class Message:
         return self._own().partition_key
 
     def has_partition_key(self) -> bool:
+        """Whether the message has a key, which may be empty."""
         return self._own().HasField("partition_key")
 
     def has_base64_encoded_key(self) -> bool:
@@ -322,10 +340,11 @@ class Message:
         return self._own().ordering_key.decode(errors="replace")
 
     def event_timestamp(self) -> int:
-        """ms since 1970; 0 if not set."""
+        """The time of the event, in milliseconds since 1970; 0: not set."""
         return self._own().event_time
 
     def has_null_value(self) -> bool:
+        """Whether the message has no content, unlike one with an empty content."""
         return self._own().null_value
 
     def _own(self) -> MessageMetadata | SingleMessageMetadata:

@@ -20,7 +20,8 @@ _I64_MAX = (1 << 63) - 1
 class MessageId:
     """A message id: immutable, hashable, ordered by ledger, entry, batch index and partition.
 
-    Numbers are signed: -1 for 2^64-1 of the protocol. ``batch_size`` is 0 if unknown.
+    Numbers are signed: -1 for 2^64-1 of the protocol. ``MessageId.earliest`` and ``MessageId.latest`` are the
+    ends of every topic.
     """
 
     __slots__ = ("_batch_index", "_batch_size", "_entry_id", "_ledger_id", "_partition")
@@ -36,6 +37,13 @@ class MessageId:
         batch_index: int = -1,
         batch_size: int = 0,
     ) -> None:
+        """:param partition: the index of the partition; -1: the topic is not partitioned
+
+        :param ledger_id: the ledger
+        :param entry_id: the entry in its ledger; -1: no entry
+        :param batch_index: the index in the batch; -1: not in a batch
+        :param batch_size: the number of messages in the batch; 0: unknown
+        """
         self._partition = partition
         self._ledger_id = ledger_id
         self._entry_id = entry_id
@@ -43,35 +51,41 @@ class MessageId:
         self._batch_size = batch_size
 
     def ledger_id(self) -> int:
+        """The ledger."""
         return self._ledger_id
 
     def entry_id(self) -> int:
+        """The entry in its ledger; -1: no entry."""
         return self._entry_id
 
     def batch_index(self) -> int:
+        """The index in the batch; -1: not in a batch."""
         return self._batch_index
 
     def batch_size(self) -> int:
+        """The number of messages in the batch; 0: unknown."""
         return self._batch_size
 
     def partition(self) -> int:
+        """The index of the partition; -1: the topic is not partitioned."""
         return self._partition
 
     @property
     def position(self) -> tuple[int, int]:
-        """(ledger id, entry id)."""
+        """Ledger id and entry id."""
         return self._ledger_id, self._entry_id
 
     def serialize(self) -> bytes:
-        """Returns a ``MessageIdData``, as in official clients."""
+        """Returns the id as bytes, a ``MessageIdData`` as in official clients."""
         return encode_message_id(
             self._ledger_id, self._entry_id, self._partition, self._batch_index, self._batch_size
         )
 
     @staticmethod
     def deserialize(message_id_bytes: bytes) -> MessageId:
-        """The inverse of :meth:`serialize`.
+        """Returns the id that :meth:`serialize` made bytes of.
 
+        :param message_id_bytes: the bytes
         :raises InvalidMessage: the bytes are not an id
         """
         plain = decode_message_id(message_id_bytes)

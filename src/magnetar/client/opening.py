@@ -302,7 +302,7 @@ class Opening(ABC):
         :param chunking_enabled: sends messages that are larger than an entry in chunks; not with batching
         :param encryption_key: the name of the key for encryption; None: without encryption
         :param crypto_key_reader: the source of that key
-        :param batching_type: none: a batch never has two keys. A producer that numbers its messages
+        :param batching_type: None: a batch never has two keys. A producer that numbers its messages
             (``initial_sequence_id``, or ``sequence_id`` of a message) sends its batch when the key changes,
             which keeps the order; any other producer fills a batch for each key, so that messages of
             different keys may change places

@@ -79,7 +79,7 @@ def compressed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
 
 
 class MessageOptions:
-    """The options of a message, with the names of official clients."""
+    """The options of a message, which ``send`` takes as keyword arguments with official names."""
 
     __slots__ = (
         "deliver_at",
@@ -109,14 +109,22 @@ class MessageOptions:
         null_value: bool = False,
         now_ms: int = 0,
     ) -> None:
-        """:param event_timestamp: ms since 1970
+        """:param properties: texts by name
 
+        :param partition_key: the key, which chooses the partition, the consumer of a KeyShared subscription,
+            and what compaction keeps
+        :param ordering_key: a key for partitions and KeyShared subscriptions in place of ``partition_key``
+        :param replication_clusters: the clusters that get the message; None: all of the namespace
+        :param disable_replication: whether the message stays in its cluster
+        :param event_timestamp: the time of the event, in milliseconds since 1970
         :param partition_key_bytes: a key that need not be text, in place of ``partition_key``; consumers get
             it in Base64
         :param null_partition_key: the key is null, which is possible with key-value schemas
         :param null_value: the message has no content; in a compacted topic it deletes its key
-        :param deliver_at: ms since 1970, before which the message is not delivered (Shared and Key_Shared)
+        :param deliver_at: a time in milliseconds since 1970, before which Shared and KeyShared subscriptions
+            do not deliver the message
         :param deliver_after: the same, relative to ``now_ms``
+        :param now_ms: the present time in milliseconds since 1970, which the client sets
         :raises InvalidMessage: two options exclude each other, or a time does not fit into 64 bits
         """
         if partition_key_bytes is not None:

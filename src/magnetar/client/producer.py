@@ -134,12 +134,16 @@ class Producer(Attached):
     # Sending
 
     async def send(self, content: bytes, *, sequence_id: int | None = None, **options: Any) -> MessageId:
-        """Publishes one message and waits for the receipt.
+        """Publishes one message and waits for the receipt. If it is cancelled, the message is still
+        published.
 
-        Options are those of :class:`MessageOptions`.
-
+        :param content: the content, as consumers get it
+        :param sequence_id: the number of the message, which deduplication compares; None: the next one
+        :param options: those of :class:`MessageOptions`
+        :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
         :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
         :raises MessageTooBig: the message is larger than the broker accepts
+        :raises InvalidMessage: an option is out of range, or contradicts others
         :raises Timeout: no receipt within the send time-out; the message may still have been published
         :raises PulsarException: the producer is closed, or has failed for good
         """
@@ -181,8 +185,12 @@ class Producer(Attached):
     def send_async(
         self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: object
     ) -> None:
-        """Publishes one message; ``callback(result, message id)`` is called in the loop.
+        """Publishes one message without waiting for the receipt.
 
+        :param content: the content, as consumers get it
+        :param callback: called in the loop with the result and the id of the message, None after an error
+        :param sequence_id: as for :meth:`send`
+        :param options: as for :meth:`send`
         :raises ProducerQueueIsFull: too many are pending
         :raises PulsarException: as :meth:`send`, for errors that are known immediately
         """
@@ -543,7 +551,10 @@ class Producer(Attached):
             connection.send(each.frame)
 
     async def close(self) -> None:
-        """Publishes pending messages, within the operation time-out, then closes. Idempotent."""
+        """Publishes pending messages, within the operation time-out, then closes. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
         attachment = self._attachment
         if attachment.closed:
             return

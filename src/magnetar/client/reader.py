@@ -100,30 +100,37 @@ class Reader:
         return self._consumer
 
     def topic(self) -> str:
+        """The full name of the topic."""
         return self._consumer.topic()
 
     def is_connected(self) -> bool:
+        """Whether it has a connection to the broker now; it reconnects by itself."""
         return self._consumer.is_connected()
 
     async def read_next(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
         :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         return await self._consumer.receive(timeout_millis)
 
     async def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored; do not mix with :meth:`read_next`.
+        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
+        :meth:`read_next`.
 
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
         :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         return await self._consumer.receive_entry(timeout_millis)
 
     async def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """Returns the next entry, and following ones that have arrived already; at most ``limit``.
+        """Returns the next entry, and following ones that have arrived already.
 
+        :param limit: the most entries to return; at least 1
+        :param timeout_millis: how long to wait for the first one, in milliseconds; None: until it arrives
         :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
@@ -140,16 +147,32 @@ class Reader:
         self._consumer.widen_queue(receiver_queue_size)
 
     async def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last read one."""
+        """Whether the topic has a message after the last read one.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return await self._consumer.has_message_available()
 
     async def get_last_message_id(self) -> MessageId:
-        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
+
+        :raises OperationNotSupported: the reader has several topics or partitions
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return await self._consumer.get_last_message_id()
 
     async def seek(self, messageid: MessageId | int) -> None:
-        """Continues at a message, or at a publish time in ms since 1970."""
+        """Continues elsewhere.
+
+        :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
+            time in milliseconds since 1970
+        :raises PulsarException: the broker refused, or the reader is not connected
+        """
         await self._consumer.seek(messageid)
 
     async def close(self) -> None:
+        """Closes the reader. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
         await self._consumer.close()

@@ -51,6 +51,7 @@ class ProducerSchema:
     definition: str = ""
     """An Avro definition for AVRO and JSON; empty for others."""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Properties of the schema, which the topic keeps."""
     parts: tuple[ProducerSchema, ProducerSchema] | None = None
     """The schemas of key and value; see :func:`key_value_schema`."""
 
@@ -76,6 +77,8 @@ class ProducerSchema:
 def key_value_schema(key: ProducerSchema, value: ProducerSchema, *, separated: bool) -> ProducerSchema:
     """Returns the schema of messages with a key and a value.
 
+    :param key: the schema of the key
+    :param value: the schema of the value
     :param separated: the key is that of the message (``partition_key_bytes``), and the content is the value;
         else the content has both (:func:`magnetar.protocol.key_values.join`)
     """
@@ -93,6 +96,7 @@ class TopicSchema:
     data: bytes
     """An Avro definition for AVRO and JSON; both for KEY_VALUE, see ``magnetar.protocol.key_values``."""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Properties of the schema."""
 
     @property
     def is_separated(self) -> bool:
@@ -100,7 +104,10 @@ class TopicSchema:
         return key_values.is_separated(self.properties)
 
     def kind_of(self, side: str) -> str:
-        """Returns the type of the ``key`` or the ``value`` of a KEY_VALUE."""
+        """Returns the type of one part of a KEY_VALUE.
+
+        :param side: ``key`` or ``value``
+        """
         return key_values.kind_of(self.properties, side)
 
 

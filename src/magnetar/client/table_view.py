@@ -56,7 +56,10 @@ class TableView:
         return len(self._contents)
 
     def get(self, key: str) -> bytes | None:
-        """Returns the content of a key; None: the topic has no message with it."""
+        """Returns the content of a key; None: the topic has no message with it.
+
+        :param key: the ``partition_key`` of messages
+        """
         return self._contents.get(key)
 
     def contents(self) -> dict[str, bytes]:
@@ -64,12 +67,16 @@ class TableView:
         return dict(self._contents)
 
     def listen(self, listener: Listener) -> dict[str, bytes]:
-        """Calls ``listener`` for each later change, and returns a copy of the contents before them."""
+        """Calls ``listener`` for each later change, and returns a copy of the contents before them.
+
+        :param listener: called with a key and its new content, empty if the key was deleted; it must not
+            block
+        """
         self._listeners.append(listener)
         return self.contents()
 
     async def close(self) -> None:
-        """Closes the reader. Idempotent.
+        """Closes the view. Idempotent.
 
         :raises PulsarException: the broker refused
         """

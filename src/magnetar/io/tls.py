@@ -41,6 +41,7 @@ class TlsFiles:
     trust_store: str = ""
     """PKCS12, instead of :attr:`trust`."""
     trust_store_password: str = field(default="", repr=False)
+    """The password of the trust store."""
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -15,11 +15,19 @@ class KeyReader(Protocol):
     """
 
     def public_key(self, name: str) -> bytes:
-        """Returns a key for encryption, in PEM."""
+        """Returns a key for encryption, in PEM.
+
+        :param name: the ``encryption_key`` of a producer
+        :raises CryptoError: no key has the name
+        """
         ...
 
     def private_key(self, name: str) -> bytes:
-        """Returns a key for decryption, in PEM."""
+        """Returns a key for decryption, in PEM.
+
+        :param name: the name of the key, from the message
+        :raises CryptoError: no key has the name
+        """
         ...
 
 
@@ -30,23 +38,25 @@ class CryptoKeyReader:
     """
 
     def __init__(self, public_key_path: str = "", private_key_path: str = "") -> None:
-        """:param public_key_path: empty without encryption
+        """:param public_key_path: the key for encryption; empty without encryption
 
-        :param private_key_path: empty without decryption
+        :param private_key_path: the key for decryption; empty without decryption
         """
         self._public = public_key_path
         self._private = private_key_path
 
     def public_key(self, name: str) -> bytes:
-        """Returns the public key of that name, in PEM.
+        """Returns the public key, in PEM.
 
+        :param name: for errors; the key is the same for all names
         :raises CryptoError: the key is not set, or cannot be read
         """
         return _read(self._public, "public", name)
 
     def private_key(self, name: str) -> bytes:
-        """Returns the private key of that name, in PEM.
+        """Returns the private key, in PEM.
 
+        :param name: for errors; the key is the same for all names
         :raises CryptoError: the key is not set, or cannot be read
         """
         return _read(self._private, "private", name)

@@ -76,6 +76,8 @@ class BearerAuthentication(Authentication):
 
 
 class AuthenticationToken(BearerAuthentication):
+    """Authentication by a token, such as a JWT; the role is its subject."""
+
     def __init__(self, token: str | Callable[[], str]) -> None:
         """:param token: a token, or a callable that returns one; it is called in another thread whenever a
             token is needed
@@ -120,8 +122,13 @@ class TokenFile:
 
 
 class AuthenticationBasic(Authentication):
+    """Authentication by a user name and a password; the role is the user name."""
+
     def __init__(self, username: str, password: str, method: str = "basic") -> None:
-        """:param method: the broker's name of the method
+        """:param username: the user name, without a colon
+
+        :param password: the password
+        :param method: the broker's name of the method
 
         :raises NoCredentials: the name is empty or contains a colon
         """

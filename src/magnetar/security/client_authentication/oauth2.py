@@ -32,6 +32,9 @@ _GRANT = "client_credentials"
 
 
 class AuthenticationOauth2(BearerAuthentication):
+    """Authentication by a token of an OAuth 2.0 issuer (client credentials), fetched again before it
+    expires."""
+
     def __init__(self, auth_params_string: str | Mapping[str, str]) -> None:
         """:param auth_params_string: JSON, or a mapping: ``issuerUrl``; ``privateKey`` (a file with
         ``client_id`` and ``client_secret`` as JSON, its ``file:`` or its ``data:`` URL) or ``client_id``
