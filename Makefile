@@ -101,6 +101,7 @@ lint: setup
 	@$(PY) tools/copy_hot_functions.py --check
 	@$(PY) tools/generate_statistics.py --check
 	@$(PY) tools/generate_client.py --check
+	@$(PY) tools/client_reference.py --check
 	@$(PY) tools/check_words.py
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tools/audit
 
