@@ -15,6 +15,8 @@ DEFAULT_MAX_UNCOMPRESSED_SIZE = 128 * 1024 * 1024
 """The largest announced uncompressed size in bytes, unless the caller sets another limit."""
 
 _PIECE_BYTES = 1 << 20
+_FLUSHED = b"\0\0\xff\xff"
+"""Java clients end a ZLIB payload with this flush; the end and the checksum of its stream are missing."""
 
 
 def compress(codec: int, data: bytes) -> bytes:
@@ -61,6 +63,7 @@ def decompress_in_pieces(codec: int, data: bytes, uncompressed_size: int, max_si
         return [decompress(codec, data, uncompressed_size, max_size)]
     _check_announced(codec, data, uncompressed_size, max_size)
     stream = zlib.decompressobj()
+    is_flushed = data.endswith(_FLUSHED)
     pieces: list[bytes] = []
     size = 0
     try:
@@ -74,6 +77,8 @@ def decompress_in_pieces(codec: int, data: bytes, uncompressed_size: int, max_si
                     f"than the {uncompressed_size} of its metadata"
                 )
             if not piece and not data and not stream.eof:
+                if is_flushed:
+                    break
                 raise CompressionError("truncated ZLIB data")
             pieces.append(piece)
     except zlib.error as error:
@@ -128,7 +133,7 @@ def _load_zlib() -> _Functions:
             result = stream.decompress(data, size + 1)
         except zlib.error as error:
             raise CompressionError(f"damaged ZLIB data: {error}") from error
-        if len(result) <= size and not stream.eof:
+        if len(result) <= size and not (stream.eof or data.endswith(_FLUSHED)):
             raise CompressionError("truncated ZLIB data")
         return result
 

@@ -88,6 +88,19 @@ def test_truncated(codec: CompressionType, decompressed: Decompress) -> None:
         decompressed(codec, compress(codec, data)[:-5], len(data))
 
 
+@both_ways
+@given(st.binary(min_size=1, max_size=2000))
+def test_zlib_streams_without_an_end_are_read(decompressed: Decompress, data: bytes) -> None:
+    """Java clients end a payload with a flush, so that end and checksum of its stream are missing."""
+    stream = zlib.compressobj()
+    payload = stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
+    assert decompressed(CompressionType.ZLIB, payload, len(data)) == data
+    with pytest.raises(CompressionError):
+        decompressed(CompressionType.ZLIB, payload, len(data) + 1)
+    with pytest.raises(CompressionError):
+        decompressed(CompressionType.ZLIB, payload, len(data) - 1)
+
+
 def test_a_zlib_bomb_stops_at_the_announced_size() -> None:
     bomb = zlib.compress(bytes(50_000_000))
     with pytest.raises(
