@@ -14,7 +14,7 @@ MINUTES ?= 30
 BASE ?= HEAD
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster cluster-down geo test check lint bench release instructions faults simulate fuzz interop soak spark-on-pulsar clean
+.PHONY: help setup run cluster cluster-down geo test check lint bench release instructions faults simulate fuzz interop soak spark-on-pulsar client-on-pulsar clean
 
 help:
 	@echo 'make run      start Magnetar standalone (DATA=dir ARGS="--http-port 0 ...")'
@@ -32,6 +32,7 @@ help:
 	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300 (ARGS=--ledgers: of ledgers on bookies, ARGS=--brokers: of several brokers, ARGS=--geo: of clusters that replicate, ARGS=--shadows: of shadow topics)'
 	@echo 'make interop  the Rust client (slow to build)'
 	@echo 'make spark-on-pulsar  the tests of the Spark source against Apache Pulsar (ARGS="tests/spark/test_write.py")'
+	@echo 'make client-on-pulsar  the tests of the client beside the Java client against Apache Pulsar (ARGS="tests/integration/test_client_core.py")'
 	@echo 'make soak     Spark in local clusters, pipelines at size, kills, other masters; 100 rounds of a cluster, brokers in trouble with 1,000 topics; hostile tenants; power cuts with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
 
@@ -132,6 +133,9 @@ soak: setup
 
 spark-on-pulsar: setup
 	@$(PY) tools/spark_on_pulsar.py $(ARGS)
+
+client-on-pulsar: setup
+	@$(PY) tools/client_on_pulsar.py $(ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
