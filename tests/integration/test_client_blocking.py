@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -161,14 +161,28 @@ def test_what_is_closed_says_so_and_threads_end(server: Server, topic: str) -> N
     client = Client(server.url)
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic)
+    waiting = client.create_producer(topic, max_pending_messages=1, block_if_queue_full=True)
     client.close()
     client.close()
     with pytest.raises(AlreadyClosed):
         client.create_producer(topic)
     with pytest.raises(AlreadyClosed):
         consumer.acknowledge(MessageId(-1, 0, 0))
-    for call in (consumer.receive, lambda: producer.send(b"x")):
-        with pytest.raises(RuntimeError):
+    message = MessageId(-1, 0, 0)
+    calls: list[Callable[[], object]] = [
+        consumer.receive,
+        consumer.batch_receive,
+        consumer.redeliver_unacknowledged_messages,
+        lambda: consumer.seek(message),
+        lambda: consumer.negative_acknowledge(message),
+        producer.flush,
+        lambda: producer.send(b"x"),
+        lambda: producer.send_async(b"x", lambda *_: None),
+        # The second one does not wait for the place of the first.
+        *[lambda: waiting.send_async(b"x", lambda *_: None)] * 2,
+    ]
+    for call in calls:
+        with pytest.raises(AlreadyClosed, match="the client is closed"):
             call()
     with pytest.raises(InvalidUrl):
         Client("localhost:6650")

@@ -44,6 +44,37 @@ T = TypeVar("T")
 _OK = Result.Ok
 
 
+_CLOSED = "the client is closed"
+
+
+class _ClientThread(LoopThread):
+    """The loop of a client; its methods raise AlreadyClosed after the end of the client."""
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        try:
+            return super().run(work)
+        except RuntimeError as error:
+            self._say_closed(error)
+            raise
+
+    def outcome(self, outcome: Outcome[T], call: Callable[..., object], *arguments: object) -> T | None:
+        try:
+            return super().outcome(outcome, call, *arguments)
+        except RuntimeError as error:
+            self._say_closed(error)
+            raise
+
+    def post(self, call: Callable[..., object], *arguments: object) -> None:
+        try:
+            super().post(call, *arguments)
+        except RuntimeError as error:
+            raise AlreadyClosed(_CLOSED) from error
+
+    def _say_closed(self, error: RuntimeError) -> None:
+        if self.loop.is_closed():
+            raise AlreadyClosed(_CLOSED) from error
+
+
 class Client(BlockingOpening):
     """Producers, consumers and readers of one cluster, with blocking methods."""
 
@@ -52,7 +83,7 @@ class Client(BlockingOpening):
         service_url: str | ClusterFailover | ControlledClusterFailover,
         **options: Unpack[ClientArguments],
     ) -> None:
-        self._thread = LoopThread("client")
+        self._thread = _ClientThread("client")
         try:
             self._core = self._thread.run(_made(service_url, self._thread, options))
         except BaseException:
@@ -115,24 +146,37 @@ class Client(BlockingOpening):
         return TableView(self._run(self._core.create_table_view(topic, **options)), self._thread)
 
     def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
-        """As the asyncio interface.
+        """Returns a schema of a topic.
 
+        :param topic: the name of the topic
+        :param version: the version as messages have it (``schema_version``); empty: the newest
         :raises TopicNotFound: the topic has no schema
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._run(self._core.schema(topic, version))
 
     def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
-        """Does the same as the method of the asyncio interface."""
+        """Returns the names of a topic's partitions; without partitions, its own name.
+
+        :param topic: the name of the topic
+        :param create: create a missing topic, if the broker permits
+        :raises TopicNotFound: the topic does not exist, and ``create`` is False
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return self._run(self._core.get_topic_partitions(topic, create=create))
 
     @property
     def service(self) -> ClusterAddress:
-        """The cluster that the client uses."""
+        """The cluster that the client uses now."""
         return self._core.service
 
     def use_service(self, service: ClusterAddress) -> None:
-        """Does the same as the method of the asyncio interface.
+        """Uses another cluster, or other credentials, from now on.
 
+        All connections are closed. Producers and consumers attach again, and producers send their messages
+        without receipts there.
+
+        :param service: the address of the cluster, with its credentials
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: the credentials do not suit the service URL
         """
@@ -144,11 +188,14 @@ class Client(BlockingOpening):
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
             work.close()
-            raise AlreadyClosed("the client is closed")
+            raise AlreadyClosed(_CLOSED)
         return self._thread.run(work)
 
     def close(self) -> None:
-        """Closes all producers, consumers and readers of the client. Idempotent."""
+        """Closes all producers, consumers and readers of the client, then its connections. Idempotent.
+
+        :raises PulsarException: one could not be closed; the others were
+        """
         if self._closed:
             return
         self._closed = True
@@ -184,11 +231,7 @@ class Producer:
         *,
         keeps_context: bool = False,
     ) -> None:
-        """:param slots: one per pending message, if senders wait while the queue is full; else None
-
-        :param room: the memory that the client's messages may use, if senders wait for it; else None
-        :param keeps_context: interceptors of :meth:`send_async` run in a copy of the caller's context
-        """
+        """:param slots: one per pending message, if senders wait while the queue is full; else None"""
         self._producer = producer
         self._thread = thread
         self._slots = slots
@@ -196,9 +239,11 @@ class Producer:
         self._keeps_context = keeps_context
 
     def topic(self) -> str:
+        """The full name of the topic."""
         return self._producer.topic()
 
     def producer_name(self) -> str:
+        """The given name, or the name from the broker."""
         return self._producer.producer_name()
 
     def last_sequence_id(self) -> int:
@@ -206,6 +251,7 @@ class Producer:
         return self._producer.last_sequence_id()
 
     def is_connected(self) -> bool:
+        """Whether it has a connection to the broker now; it reconnects by itself."""
         return self._producer.is_connected()
 
     @property
@@ -217,9 +263,17 @@ class Producer:
         return self._producer.stats
 
     def send(self, content: bytes, **options: Any) -> MessageId:
-        """Publishes one message and waits for the receipt; as the asyncio interface.
+        """Publishes one message and waits for the receipt.
 
-        A message of a batch is sent at once, with those that are in the batch already.
+        :param content: the content, as consumers get it
+        :param options: those of :class:`MessageOptions`, and ``sequence_id``: the number of the message,
+            which deduplication compares
+        :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
+        :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
+        :raises MessageTooBig: the message is larger than the broker accepts
+        :raises InvalidMessage: an option is out of range, or contradicts others
+        :raises Timeout: no receipt within the send time-out; the message may still have been published
+        :raises PulsarException: the producer is closed, or has failed for good
         """
         if self._slots is not None or self._keeps_context:
             return self._thread.run(self._producer.send(content, **options))
@@ -245,20 +299,32 @@ class Producer:
     def send_async(
         self, content: bytes, callback: Callable[[Result, MessageId | None], object], **options: object
     ) -> None:
-        """Publishes one message; ``callback(result, message id)`` is called in the client's thread.
+        """Publishes one message without waiting for the receipt.
 
-        With ``block_if_queue_full`` it waits while too many are pending, or use too much memory, else the
-        callback gets the error.
+        With ``block_if_queue_full`` it waits while too many are pending, else the callback gets the error.
+
+        :param content: the content, as consumers get it
+        :param callback: called with the result and the id of the message, None after an error; in the
+            client's thread, which it must not block
+        :param options: as for :meth:`send`
+        :raises AlreadyClosed: the client is closed
         """
         slots, room = self._slots, self._room
         if slots is not None:
             slots.take()
         if room is not None:
             room.take(len(content))
-        if self._keeps_context:
-            self._thread.post(copy_context().run, self._enqueue, content, callback, options)
-        else:
-            self._thread.post(self._enqueue, content, callback, options)
+        try:
+            if self._keeps_context:
+                self._thread.post(copy_context().run, self._enqueue, content, callback, options)
+            else:
+                self._thread.post(self._enqueue, content, callback, options)
+        except AlreadyClosed:
+            if slots is not None:
+                slots.give()
+            if room is not None:
+                room.give(len(content))
+            raise
 
     def _enqueue(
         self,
@@ -290,14 +356,20 @@ class Producer:
             done(None, error)
 
     def flush(self) -> None:
-        """Waits until no message is pending."""
+        """Sends the open batches, and waits until no message is pending; callbacks get failures.
+
+        :raises AlreadyClosed: the client is closed
+        """
         self._thread.run(self._flush())
 
     async def _flush(self) -> None:
         await self._producer.flush()
 
     def close(self) -> None:
-        """Publishes pending messages, then closes. Idempotent."""
+        """Publishes pending messages, within the operation time-out, then closes. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
         self._thread.run(self._producer.close())
 
 
@@ -309,26 +381,37 @@ class Reader:
         self._thread = thread
 
     def topic(self) -> str:
+        """The full name of the topic."""
         return self._reader.topic()
 
     def is_connected(self) -> bool:
+        """Whether it has a connection to the broker now; it reconnects by itself."""
         return self._reader.is_connected()
 
     def read_next(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
         :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
         return self._thread.run(self._reader.read_next(timeout_millis))
 
     def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored; do not mix with :meth:`read_next`."""
+        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
+        :meth:`read_next`.
+
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :raises Timeout: no entry arrived in time
+        :raises PulsarException: the reader is closed, or has failed for good
+        """
         return self._thread.run(self._reader.read_next_entry(timeout_millis))
 
     def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """Returns the next entry, and following ones that have arrived already; at most ``limit``.
+        """Returns the next entry, and following ones that have arrived already.
 
+        :param limit: the most entries to return; at least 1
+        :param timeout_millis: how long to wait for the first one, in milliseconds; None: until it arrives
         :raises Timeout: no message arrived in time
         :raises PulsarException: the reader is closed, or has failed for good
         """
@@ -339,18 +422,34 @@ class Reader:
         self._thread.post(self._reader.widen_queue, receiver_queue_size)
 
     def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last read one."""
+        """Whether the topic has a message after the last read one.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return self._thread.run(self._reader.has_message_available())
 
     def get_last_message_id(self) -> MessageId:
-        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
+
+        :raises OperationNotSupported: the reader has several topics or partitions
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return self._thread.run(self._reader.get_last_message_id())
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Continues at a message, or at a publish time in ms since 1970."""
+        """Continues elsewhere.
+
+        :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
+            time in milliseconds since 1970
+        :raises PulsarException: the broker refused, or the reader is not connected
+        """
         self._thread.run(self._reader.seek(messageid))
 
     def close(self) -> None:
+        """Closes the reader. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
         self._thread.run(self._reader.close())
 
 
@@ -365,7 +464,10 @@ class TableView:
         return len(self._view)
 
     def get(self, key: str) -> bytes | None:
-        """Returns the content of a key; None: the topic has no message with it."""
+        """Returns the content of a key; None: the topic has no message with it.
+
+        :param key: the ``partition_key`` of messages
+        """
         return self._view.get(key)
 
     def contents(self) -> dict[str, bytes]:
@@ -377,6 +479,7 @@ class TableView:
 
         :param listener: called with a key and its new content, empty if the key was deleted, in the client's
             loop, which it must not block
+        :raises AlreadyClosed: the client is closed
         """
         return self._thread.run(self._listen(listener))
 

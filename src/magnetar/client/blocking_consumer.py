@@ -40,15 +40,19 @@ class Consumer:
         self._acknowledges = False
 
     def topic(self) -> str:
+        """The full name of the topic; of several topics, a name for messages and errors."""
         return self._consumer.topic()
 
     def subscription_name(self) -> str:
+        """The name of the subscription."""
         return self._consumer.subscription_name()
 
     def consumer_name(self) -> str:
+        """The given name, or a random one."""
         return self._consumer.consumer_name()
 
     def is_connected(self) -> bool:
+        """Whether it has a connection to the broker now; it reconnects by itself."""
         return self._consumer.is_connected()
 
     @property
@@ -83,6 +87,7 @@ class Consumer:
     def receive(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
         :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
@@ -125,9 +130,10 @@ class Consumer:
             taken.append(message)
 
     def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
-        """Returns the next messages together; none if none arrives in time.
+        """Returns the next messages together; none if none arrives in time. The last may exceed the limit of
+        bytes.
 
-        :param policy: None: the default of :class:`BatchReceivePolicy`
+        :param policy: the limits; None: 10 MiB or 100 ms
         :raises InvalidConfiguration: the policy has no limit
         :raises PulsarException: the consumer is closed, or has failed for good
         """
@@ -135,11 +141,21 @@ class Consumer:
         return self._thread.run(receive_batch(self._thread.loop, self._consumer, wanted, self._taken))
 
     def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored; do not mix with :meth:`receive`."""
+        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
+        :meth:`receive`.
+
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :raises Timeout: no entry arrived in time
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
         return self._thread.run(self._consumer.receive_entry(timeout_millis))
 
     def acknowledge(self, message: Acknowledged) -> None:
-        """Acknowledges one message; with ``ack_receipt_enabled`` waits for the broker's answer."""
+        """Acknowledges one message; with ``ack_receipt_enabled`` waits for the broker's answer.
+
+        :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :raises PulsarException: the broker refused, or the consumer is closed
+        """
         consumer = self._consumer
         if consumer.has_receipts:
             self._thread.run(consumer.acknowledge(message))
@@ -165,7 +181,12 @@ class Consumer:
                 report(self._thread.loop, self._consumer.acknowledge_all, error)
 
     def acknowledge_cumulative(self, message: Acknowledged) -> None:
-        """Acknowledges all messages up to and including one; as :meth:`acknowledge`."""
+        """Acknowledges all messages of a topic up to and including one; waits as :meth:`acknowledge`.
+
+        :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :raises InvalidConfiguration: the subscription is Shared or KeyShared
+        :raises PulsarException: the broker refused, or the consumer is closed
+        """
         self._thread.run(self._consumer.acknowledge_cumulative(message))
 
     def reconsume_later(
@@ -173,19 +194,30 @@ class Consumer:
     ) -> None:
         """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
 
-        See :meth:`magnetar.client.consumer.Consumer.reconsume_later`.
+        After ``max_redeliver_count`` times it goes to the dead letter topic instead. Only Shared and
+        Key_Shared subscriptions delay messages.
 
+        :param message: a message of this consumer
+        :param delay_ms: the time until the message is delivered again, in milliseconds; 0: at once
+        :param properties: added to those of the message
         :raises InvalidConfiguration: the consumer has no retry topic
         :raises PulsarException: the message was not published, and is redelivered
         """
         self._thread.run(self._consumer.reconsume_later(message, delay_ms, properties))
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``."""
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``; of a batch, of all its messages.
+
+        :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :raises AlreadyClosed: the client is closed
+        """
         self._thread.post(self._consumer.negative_acknowledge, message)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Requests redelivery of all unacknowledged messages of this consumer."""
+        """Requests redelivery of all unacknowledged messages of this consumer.
+
+        :raises AlreadyClosed: the client is closed
+        """
         self._thread.run(self._redeliver())
 
     async def _redeliver(self) -> None:
@@ -197,7 +229,14 @@ class Consumer:
         self._consumer.redeliver_unacknowledged_messages()
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Moves the subscription to a message, or to a publish time in ms since 1970."""
+        """Moves the subscription; its consumers reconnect, and receive from there.
+
+        :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
+            time in milliseconds since 1970. The message of an id is itself delivered only with
+            ``start_message_id_inclusive``
+        :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
+        :raises PulsarException: the broker refused, or the consumer is not connected
+        """
         self._thread.run(self.sought(messageid))
 
     async def sought(self, target: MessageId | int) -> None:
@@ -206,15 +245,25 @@ class Consumer:
         self._taken.clear()
 
     def get_last_message_id(self) -> MessageId:
-        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty."""
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
+
+        :raises OperationNotSupported: the consumer has several topics or partitions
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
         return self._thread.run(self._consumer.get_last_message_id())
 
     def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes."""
+        """Deletes the subscription, and closes.
+
+        :raises PulsarException: the broker refused; the consumer stays open
+        """
         self._thread.run(self._consumer.unsubscribe())
 
     def close(self) -> None:
-        """Sends collected acknowledgements, and closes. Idempotent."""
+        """Sends collected acknowledgements, and closes. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
         self._thread.run(self.ended())
 
     async def ended(self) -> None:

@@ -78,3 +78,14 @@ def test_who_waits_for_a_loop_that_another_thread_closes_is_told() -> None:
     _wait_for_one_that_is_closed()
     # Its task was never ended. Where it is destroyed in the middle of a compilation, CPython 3.11 fails that.
     gc.collect()
+
+
+def test_calls_after_the_end_fail_each_time() -> None:
+    thread = LoopThread("ended")
+    called: list[int] = []
+    thread.post(called.append, 1)
+    thread.close()
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            thread.post(called.append, 2)
+    assert called == [1]

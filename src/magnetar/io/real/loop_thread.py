@@ -182,6 +182,8 @@ class LoopThread:
         self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+        # Calls that were posted meanwhile are lost; the next one must fail.
+        self._planned = False
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels it.
@@ -239,7 +241,12 @@ class LoopThread:
         self._calls.append((call, arguments))
         if not self._planned:
             self._planned = True
-            self.loop.call_soon_threadsafe(self._drain)
+            try:
+                self.loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                # Otherwise the next call would be kept for a turn that never comes.
+                self._planned = False
+                raise
 
     def _drain(self) -> None:
         # Before taking the calls: a later post plans another turn, or is taken in this one.
