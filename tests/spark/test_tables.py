@@ -17,7 +17,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from object_stores import object_store
-from pulsar.schema import AvroSchema
+from protobuf_messages import Compiled
+from pulsar.schema import AvroSchema, ProtobufNativeSchema
 from spark_world import Cluster
 from table_readers import delta_rows, duck, iceberg_rows
 
@@ -225,6 +226,27 @@ def test_avro_fields_become_columns_also_later_ones(
             assert [sizes if each == "sizes" else row[each] for each in names[2:]] == values
             assert (row["__key"], row["__topic"]) == (f"k{row['number']}".encode(), topic)
             assert row["__publishTime"].utcoffset().total_seconds() == 0
+
+
+@pytest.mark.parametrize("form", FORMATS if SOAK else ("delta",))
+def test_fields_of_protobuf_become_columns_also_later_ones(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path, form: str
+) -> None:
+    settings = {"topics": [topic], "path": str(tmp_path / "tables"), "format": form}
+    client = pulsar.Client(cluster.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    texts = ("message Order { int32 id = 1; }", "message Order { int64 note = 7; int32 number = 1; }")
+    for text, values in zip(texts, ({"id": 1}, {"number": 2, "note": 1 << 40}), strict=True):
+        message = Compiled(tmp_path, text).message
+        producer = client.create_producer(topic, schema=ProtobufNativeSchema(message))
+        producer.send(message(**values))
+        code, report = run("table", **settings)
+        assert (code, report["figures"]["rows added"]) == (0, 1), report
+    client.close()
+    for found in (libraries(tmp_path / "tables", topic, form), duck(reading(report, topic, "DuckDB"))):
+        assert sorted(zip(found["id"].to_pylist(), found["note"].to_pylist(), strict=True)) == [
+            (1, None),
+            (2, 1 << 40),
+        ]
 
 
 @pytest.mark.parametrize("form", FORMATS if SOAK else ("iceberg",))

@@ -14,7 +14,8 @@ import fastavro
 
 from magnetar.client.schema import BAD_VALUES, PRIMITIVES, Decoder
 from magnetar.spark.codec.avro_types import plain, without_null
-from magnetar.spark.codec.schemas import Definition
+from magnetar.spark.codec.protobuf_types import protobuf_decoder
+from magnetar.spark.codec.schemas import PROTOBUF, Definition
 
 __all__ = [
     "BAD_VALUES",
@@ -71,7 +72,18 @@ def decoder_of(written: Definition, wanted: Definition) -> Decoder:
         return _avro(written if written.kind == "AVRO" else wanted, wanted)
     if wanted.kind == "JSON":
         return _json(json.loads(wanted.text))
+    if wanted.kind in PROTOBUF:
+        if not wanted.text:
+            return bytes
+        return protobuf_decoder(_protobuf_text(written, wanted), wanted.text)
     return PRIMITIVES[wanted.kind]
+
+
+def _protobuf_text(written: Definition, wanted: Definition) -> str:
+    """Returns the definition by which the bytes are read."""
+    if written.kind == wanted.kind and written.text:
+        return written.text
+    return wanted.newest or wanted.text
 
 
 def _avro(written: Definition, wanted: Definition) -> Decoder:

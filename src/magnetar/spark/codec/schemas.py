@@ -30,6 +30,7 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.key_values import SIDES, is_separated, kind_of
 from magnetar.spark.codec.avro_types import column_type
 from magnetar.spark.codec.columns import BYTES, METADATA, METADATA_NAMES, ORIGIN_NAMES, VALUE
+from magnetar.spark.codec.protobuf_types import PARSING_INFO, layout_of
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import SparkSourceError
 from magnetar.spark.topics import topics_of
@@ -38,6 +39,7 @@ __all__ = [
     "KEY",
     "NOTHING",
     "PRIMITIVES",
+    "PROTOBUF",
     "RECORDS",
     "Definition",
     "columns_of",
@@ -45,10 +47,12 @@ __all__ = [
     "definition_of_all_versions",
     "definition_of_fitting_versions",
     "shared_definition",
+    "type_of",
 ]
 
 KEY = "key"
 RECORDS = ("AVRO", "JSON")
+PROTOBUF = ("PROTOBUF_NATIVE", "PROTOBUF")
 
 PRIMITIVES: dict[str, DataType] = {
     "NONE": BinaryType(),
@@ -67,6 +71,12 @@ PRIMITIVES: dict[str, DataType] = {
     "LOCAL_DATE": DateType(),
     "LOCAL_DATE_TIME": TimestampNTZType(),
 }
+_OTHER_NAMES = {
+    "KEYVALUE": "KEY_VALUE",
+    "LOCALDATE": "LOCAL_DATE",
+    "LOCALDATETIME": "LOCAL_DATE_TIME",
+    "PROTOBUFNATIVE": "PROTOBUF_NATIVE",
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,8 @@ class Definition:
 
     kind: str
     text: str = ""
-    """An Avro definition, for AVRO and JSON."""
+    """An Avro definition, for AVRO and JSON; for messages of protobuf, see ``protobuf_types``, and empty if
+    the registry does not tell their fields."""
     key: Definition | None = None
     value: Definition | None = None
     separated: bool = False
@@ -111,21 +122,42 @@ def definition_of_all_versions(
     :param known: versions that were read before; others are added
     """
     newest = definition_of(admin, topic)
-    if newest.kind not in RECORDS:
+    if newest.kind not in (*RECORDS, *PROTOBUF):
         return newest
-    record = json.loads(newest.text)
-    for version in range(int(admin.schema(str(TopicName.parse(topic).base))["version"]) - 1, -1, -1):
+    earlier: list[Definition] = []
+    for version in range(int(admin.schema(str(TopicName.parse(topic).base))["version"])):
         if version not in known:
             try:
                 known[version] = definition_of(admin, topic, version)
             except NotFound:
                 known[version] = NOTHING
         if known[version].kind == newest.kind:
-            _add_fields(record, json.loads(known[version].text))
-    text = json.dumps(record)
-    if record == json.loads(newest.text):
-        return newest
-    return replace(newest, text=text, newest=newest.text)
+            earlier.append(known[version])
+    return _joined([*earlier, newest])
+
+
+def _joined(versions: Sequence[Definition]) -> Definition:
+    """Returns the last version with the fields of all of them, which have the same kind, oldest first.
+
+    :raises SparkSourceError: the versions cannot share columns
+    """
+    last = versions[-1]
+    if last.kind in PROTOBUF:
+        texts = [each.text for each in versions if each.text]
+        if not last.text or len(set(texts)) == 1:
+            return last
+        layout = layout_of(texts[0])
+        for text in texts[1:]:
+            layout = layout.followed_by(layout_of(text))
+        return replace(last, text=layout.to_json(), newest=last.text)
+    if last.kind not in RECORDS:
+        return last
+    record = json.loads(last.text)
+    for each in reversed(versions[:-1]):
+        _add_fields(record, json.loads(each.text))
+    if record == json.loads(last.text):
+        return last
+    return replace(last, text=json.dumps(record), newest=last.text)
 
 
 def definition_of_fitting_versions(
@@ -155,22 +187,14 @@ def definition_of_fitting_versions(
                 # Deleted, so no message has it.
                 continue
         definition = known[version]
-        reason = _other_form(accepted, definition) or _unusable(definition, refusal)
+        reason = _other_form(accepted, definition) or _unusable(accepted, definition, refusal)
         if reason:
             refused.append((version, f"the table cannot have its schema version {version}: {reason}"))
         else:
             accepted.append(definition)
     if not accepted:
         raise SparkSourceError(refused[-1][1] if refused else f"{topic} has no schema")
-    last = accepted.pop()
-    if last.kind not in RECORDS:
-        return replace(last, refused=tuple(refused))
-    record = json.loads(last.text)
-    for each in reversed(accepted):
-        _add_fields(record, json.loads(each.text))
-    if record != json.loads(last.text):
-        last = replace(last, text=json.dumps(record), newest=last.text)
-    return replace(last, refused=tuple(refused))
+    return replace(_joined(accepted), refused=tuple(refused))
 
 
 def _other_form(accepted: Sequence[Definition], definition: Definition) -> str:
@@ -180,8 +204,13 @@ def _other_form(accepted: Sequence[Definition], definition: Definition) -> str:
     return f"the schema was {before.kind} and is now {definition.kind}"
 
 
-def _unusable(definition: Definition, refusal: Callable[[StructType], str]) -> str:
+def _unusable(
+    accepted: Sequence[Definition], definition: Definition, refusal: Callable[[StructType], str]
+) -> str:
     try:
+        if definition.kind in PROTOBUF:
+            # Its names may be others than those of the columns.
+            definition = _joined([*accepted, definition])
         return refusal(columns_of(definition))
     except SparkSourceError as error:
         return str(error)
@@ -202,9 +231,9 @@ def _add_fields(record: object, earlier: object) -> None:
 
 
 def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
-    kind = {"KEYVALUE": "KEY_VALUE", "LOCALDATE": "LOCAL_DATE", "LOCALDATETIME": "LOCAL_DATE_TIME"}.get(
-        kind.upper(), kind.upper()
-    )
+    kind = _OTHER_NAMES.get(kind.upper(), kind.upper())
+    if kind == "PROTOBUF":
+        return Definition(kind, properties.get(PARSING_INFO, ""))
     if kind != "KEY_VALUE":
         return Definition(kind, text if isinstance(text, str) else json.dumps(text))
     parts = json.loads(text) if isinstance(text, str) else text
@@ -263,6 +292,10 @@ def type_of(definition: Definition) -> DataType:
     """
     if definition.kind in RECORDS:
         return column_type(json.loads(definition.text))
+    if definition.kind in PROTOBUF:
+        if not definition.text and definition.kind == "PROTOBUF":
+            return BinaryType()
+        return layout_of(definition.text).type
     found = PRIMITIVES.get(definition.kind)
     if found is None:
         raise SparkSourceError(

@@ -22,7 +22,7 @@ from magnetar.spark.codec.decoders import BAD_VALUES, Decoder, decoder_of
 from magnetar.spark.codec.hot_avro import KINDS, Column, FlatReader
 from magnetar.spark.codec.hot_rows import Bytes, RowBuilder
 from magnetar.spark.codec.rows import Malformed, malformed_row
-from magnetar.spark.codec.schemas import KEY, RECORDS, Definition, columns_of, definition_of
+from magnetar.spark.codec.schemas import KEY, Definition, columns_of, definition_of, type_of
 
 __all__ = [
     "ColumnBuilder",
@@ -121,7 +121,7 @@ class ColumnBuilder:
 
     def _arrays(self, found: list[object], bad: dict[int, str]) -> dict[str, pa.Array]:
         names = [name for name in self._types if not name.startswith("__")]
-        wrapped = self._wanted.kind not in RECORDS and self._wanted.kind != "KEY_VALUE"
+        wrapped = self._wanted.kind != "KEY_VALUE" and not isinstance(type_of(self._wanted), StructType)
         kind = pa.struct([pa.field(name, self._types[name]) for name in names])
         records = [None if each is None else {VALUE: each} for each in found] if wrapped else found
         try:
