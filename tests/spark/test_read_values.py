@@ -119,6 +119,8 @@ def test_spark_reads_columns_and_can_leave_some_out(
         ("FLOAT", b"\x3f\x80\0\0", 1.0),
         ("DOUBLE", b"\xbf\xf0\0\0\0\0\0\0", -1.0),
         ("TIMESTAMP", (1000).to_bytes(8, "big"), datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)),
+        ("TIME", (3_600_001).to_bytes(8, "big"), 3_600_001_000),
+        ("LOCAL_TIME", (3_600_001_002_003).to_bytes(8, "big"), 3_600_001_002),
         ("DATE", (86_400_000 * 3).to_bytes(8, "big"), datetime.date(1970, 1, 4)),
     ],
 )
@@ -208,6 +210,13 @@ def test_a_column_that_the_schema_does_not_have_is_refused_by_name(cluster: Clus
 def test_schemas_without_columns_are_refused_by_name(cluster: Cluster, topic: str) -> None:
     put(cluster, topic, b"x")
     union = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}
-    put_schema(cluster, topic, "AVRO", union)
+    put_schema(cluster, topic, "JSON", union)
     with pytest.raises(SparkSourceError, match=r"value\.a: a union of several types"):
         rows_of(cluster, topic=topic)
+
+
+def test_a_union_of_avro_has_a_field_for_each_type(cluster: Cluster, topic: str) -> None:
+    put(cluster, topic, b"\x02\x02x")
+    union = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}
+    put_schema(cluster, topic, "AVRO", union)
+    assert [row["a"] for row in rows_of(cluster, topic=topic)] == [{"member0": None, "member1": "x"}]

@@ -132,6 +132,8 @@ def _decoder(kind: str, definition: bytes) -> Decoder | None:
         return lambda data: (_DAY_ZERO + timedelta(days=PRIMITIVES[kind](data))).date()
     if kind in ("TIMESTAMP", "INSTANT"):
         return lambda data: (_DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))).replace(tzinfo=UTC)
+    if kind in ("TIME", "LOCAL_TIME"):
+        return lambda data: (_DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))).time()
     if kind == "LOCAL_DATE_TIME":
         return lambda data: _DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))
     return None if kind in _BYTES else PRIMITIVES.get(kind)

@@ -145,6 +145,18 @@ def _date_time(data: bytes) -> int:
     return int(day * _EPOCH_DAY_MS * 1000 + nanos // 1000)
 
 
+def _time(data: bytes) -> int:
+    # Java's java.sql.Time counts from 1970 in UTC, so its times of other zones may be on the day before.
+    return int(_long(data) % _EPOCH_DAY_MS * 1000)
+
+
+def _local_time(data: bytes) -> int:
+    nanos = _long(data)
+    if not 0 <= nanos < _EPOCH_DAY_MS * 1_000_000:
+        raise ValueError(f"a LOCAL_TIME must be nanoseconds of a day, not {nanos}")
+    return int(nanos // 1000)
+
+
 PRIMITIVES: dict[str, Decoder] = {
     "NONE": bytes,
     "BYTES": bytes,
@@ -157,9 +169,12 @@ PRIMITIVES: dict[str, Decoder] = {
     "FLOAT": _number(">f"),
     "DOUBLE": _number(">d"),
     "DATE": lambda data: _long(data) // _EPOCH_DAY_MS,
+    "TIME": _time,
     "TIMESTAMP": lambda data: _long(data) * 1000,
     "INSTANT": _instant,
     "LOCAL_DATE": _long,
+    "LOCAL_TIME": _local_time,
     "LOCAL_DATE_TIME": _date_time,
 }
-"""Decoders by the name of the type. Dates are days, and times microseconds, since 1970."""
+"""Decoders by the name of the type. Dates are days, and times microseconds, since 1970; times of day are
+microseconds since midnight."""

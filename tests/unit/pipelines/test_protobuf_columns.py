@@ -15,26 +15,13 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from protobuf_messages import Compiled
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
-from table_readers import delta_rows, duck, iceberg_rows
+from schema_versions import TOPIC, Registry, content_columns, created, definition, put, rows, views
 
-from magnetar.admin_client import NotFound
 from magnetar.spark.codec.decoders import decoder_of
-from magnetar.spark.codec.schemas import (
-    Definition,
-    columns_of,
-    definition_of_all_versions,
-    definition_of_fitting_versions,
-)
+from magnetar.spark.codec.schemas import Definition, columns_of, definition_of_fitting_versions
 from magnetar.spark.errors import SparkSourceError
-from magnetar.spark.pipelines.table_commits import OpenTable, TableError, TableIdentity, commit_once
-from magnetar.spark.pipelines.table_delta import DeltaFormat
-from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder
-from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
+from magnetar.spark.pipelines.table_commits import TableError
 
-NAME = ("public", "default", "orders")
-TOPIC = "persistent://public/default/orders"
 EVERYTHING = """
 import "google/protobuf/timestamp.proto";
 import "google/protobuf/duration.proto";
@@ -55,67 +42,6 @@ message Order {
 """
 
 each_format = pytest.mark.parametrize("form", ["delta", "iceberg"])
-
-
-class Registry:
-    """The versions of a topic's schema, as the admin client tells them."""
-
-    def __init__(self, *texts: str, kind: str = "PROTOBUF_NATIVE") -> None:
-        self._kind = kind
-        self._texts = list(texts)
-
-    def schema(self, topic: str, version: int | None = None) -> dict[str, object]:
-        if not self._texts:
-            raise NotFound(404, "no schema")
-        number = len(self._texts) - 1 if version is None else version
-        text = self._texts[number]
-        if self._kind == "PROTOBUF":
-            properties = {"__PARSING_INFO__": text} if text else {}
-            return {"type": self._kind, "version": number, "data": "{}", "properties": properties}
-        return {"type": self._kind, "version": number, "data": text, "properties": {}}
-
-
-def definition(*texts: str, kind: str = "PROTOBUF_NATIVE") -> Definition:
-    admin: Any = Registry(*texts, kind=kind)
-    return definition_of_all_versions(admin, TOPIC, {})
-
-
-def content_columns(wanted: Definition) -> pa.Schema:
-    fields = [each for each in columns_of(wanted).fields if not each.name.startswith("__")]
-    return to_arrow_schema(StructType(fields), timezone="UTC")
-
-
-def rows(wanted: Definition, *messages: tuple[str, bytes]) -> list[pa.RecordBatch]:
-    """The rows of messages, each with the definition that it was written with."""
-    columns = content_columns(wanted)
-    values = [decoder_of(Definition(wanted.kind, text), wanted)(data) for text, data in messages]
-    array = pa.array(values, pa.struct(list(columns)))
-    return [pa.RecordBatch.from_arrays(array.flatten(), schema=columns)]
-
-
-def created(path: Path, form: str, columns: pa.Schema) -> OpenTable:
-    folder = TableFolder("/".join((str(path), *NAME)))
-    table: OpenTable = DeltaFormat(folder)
-    if form == "iceberg":
-        table = IcebergFormat(catalog_in(f"{path}/catalog.db"), NAME, folder)
-    table.create(TableIdentity("query", "topic", "subscription", "append"), columns)
-    return table
-
-
-def put(table: OpenTable, wanted: Definition, *messages: tuple[str, bytes]) -> None:
-    table.widen(content_columns(wanted))
-    state = table.load()
-    writer = TableFileWriter(table.folder, state.schema, state.identity.query)
-    for batch in rows(wanted, *messages):
-        writer.add(batch)
-    file = writer.finish()
-    assert file is not None
-    commit_once(table, state.marker, file.path, [file])
-
-
-def views(path: Path, table: OpenTable, form: str) -> list[list[dict[str, Any]]]:
-    library = delta_rows(path.joinpath(*NAME)) if form == "delta" else iceberg_rows(path, *NAME)
-    return [found.to_pylist() for found in (library, duck(table.reading()["DuckDB"]))]
 
 
 def filled(compiled: Compiled) -> bytes:
@@ -206,8 +132,8 @@ def test_a_type_that_changes_stops_the_table(tmp_path: Path, form: str) -> None:
         table.widen(content_columns(definition(first.definition, second.definition)))
     admin: Any = Registry(first.definition, second.definition)
 
-    def refusal(columns: StructType) -> str:
-        return "" if columns["id"].dataType.simpleString() == "int" else "another type"
+    def refusal(wanted: Definition) -> str:
+        return "" if columns_of(wanted)["id"].dataType.simpleString() == "int" else "another type"
 
     found = definition_of_fitting_versions(admin, TOPIC, {}, refusal)
     reason = "the table cannot have its schema version 1: another type"
@@ -222,7 +148,7 @@ def test_two_numbers_with_one_name(tmp_path: Path) -> None:
     ):
         definition(first.definition, second.definition)
     admin: Any = Registry(first.definition, second.definition)
-    found = definition_of_fitting_versions(admin, TOPIC, {}, lambda columns: "")
+    found = definition_of_fitting_versions(admin, TOPIC, {}, lambda wanted: "")
     assert [version for version, _ in found.refused] == [1]
 
 

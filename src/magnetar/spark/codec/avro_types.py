@@ -34,11 +34,14 @@ from pyspark.sql.types import (
 from magnetar.spark.errors import InvalidRows, SparkSourceError
 
 __all__ = [
+    "branch_of",
     "column_type",
     "definition_for",
     "field_for",
+    "members_of",
     "plain",
     "record_name",
+    "with_members",
     "without_null",
 ]
 _PRIMITIVES: dict[str, DataType] = {
@@ -59,6 +62,8 @@ _LOGICAL: dict[str, DataType] = {
 }
 _UNREAD = ("time-millis", "time-micros", "uuid", "duration")
 """Logical types without a column type: the underlying type is read."""
+_MEMBER = "member"
+"""The name of the only field of a record that stands for a type of a union."""
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: dict[type[DataType], str] = {
     StringType: "string",
@@ -78,52 +83,76 @@ _DEFINED_LOGICAL: dict[type[DataType], tuple[str, str]] = {
 }
 
 
-def column_type(definition: Any, names: dict[str, object] | None = None, at: str = "value") -> DataType:
+def column_type(
+    definition: object,
+    names: dict[str, object] | None = None,
+    at: str = "value",
+    *,
+    has_members: bool = False,
+) -> DataType:
     """Returns the column type for a definition.
 
     :param names: named types so far
-    :raises SparkSourceError: the definition has a union of several types, or is recursive
+    :param has_members: whether a union of several types becomes a struct with a field for each
+    :raises SparkSourceError: the definition is recursive, or has a union of several types without
+        ``has_members``
     """
-    names = {} if names is None else names
-    if isinstance(definition, list):
-        return column_type(without_null(definition, at), names, at)
-    if isinstance(definition, str):
-        if definition in _PRIMITIVES:
-            return _PRIMITIVES[definition]
-        known = names.get(definition)
+    return _ColumnTypes({} if names is None else names, has_members).of(definition, at)
+
+
+class _ColumnTypes:
+    def __init__(self, names: dict[str, object], has_members: bool) -> None:
+        self._names = names
+        self._has_members = has_members
+
+    def of(self, definition: object, at: str) -> DataType:
+        if isinstance(definition, list):
+            members = members_of(definition)
+            if self._has_members and len(members) > 1:
+                fields = [self.of(each, f"{at}.{name}") for name, each in members.items()]
+                return StructType([StructField(*each) for each in zip(members, fields, strict=True)])
+            return self.of(without_null(definition, at), at)
+        if isinstance(definition, str):
+            return self._known(definition, at)
+        if not isinstance(definition, dict):
+            raise SparkSourceError(f"{at}: {definition!r} is not a type of Avro")
+        kind = definition["type"]
+        logical = definition.get("logicalType")
+        if logical == "decimal":
+            return DecimalType(int(definition["precision"]), int(definition.get("scale", 0)))
+        if logical in _LOGICAL and kind in ("int", "long"):
+            return _LOGICAL[logical]
+        if kind == "array":
+            return ArrayType(self.of(definition["items"], f"{at}[]"))
+        if kind == "map":
+            return MapType(StringType(), self.of(definition["values"], f"{at}{{}}"))
+        if kind not in ("record", "error", "enum", "fixed"):
+            return self.of(kind, at)
+        found = self._named(definition, at)
+        for name in _names_of(definition):
+            self._names[name] = found
+        return found
+
+    def _known(self, name: str, at: str) -> DataType:
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        known = self._names.get(name)
         if known is None:
-            raise SparkSourceError(f"{at}: the type {definition!r} is recursive or not defined")
+            raise SparkSourceError(f"{at}: the type {name!r} is recursive or not defined")
         assert isinstance(known, DataType)
         return known
-    kind = definition["type"]
-    logical = definition.get("logicalType")
-    if logical == "decimal":
-        return DecimalType(int(definition["precision"]), int(definition.get("scale", 0)))
-    if logical in _LOGICAL and kind in ("int", "long"):
-        return _LOGICAL[logical]
-    if kind == "array":
-        return ArrayType(column_type(definition["items"], names, f"{at}[]"))
-    if kind == "map":
-        return MapType(StringType(), column_type(definition["values"], names, f"{at}{{}}"))
-    if kind not in ("record", "error", "enum", "fixed"):
-        return column_type(kind, names, at)
-    found = _named(definition, names, at)
-    for name in _names_of(definition):
-        names[name] = found
-    return found
 
-
-def _named(definition: Any, names: dict[str, object], at: str) -> DataType:
-    if definition["type"] == "enum":
-        return StringType()
-    if definition["type"] == "fixed":
-        return BinaryType()
-    return StructType(
-        [
-            StructField(each["name"], column_type(each["type"], names, f"{at}.{each['name']}"))
-            for each in definition["fields"]
-        ]
-    )
+    def _named(self, definition: dict[str, Any], at: str) -> DataType:
+        if definition["type"] == "enum":
+            return StringType()
+        if definition["type"] == "fixed":
+            return BinaryType()
+        return StructType(
+            [
+                StructField(each["name"], self.of(each["type"], f"{at}.{each['name']}"))
+                for each in definition["fields"]
+            ]
+        )
 
 
 def _names_of(definition: Any) -> tuple[str, ...]:
@@ -142,6 +171,73 @@ def without_null(union: list[Any], at: str) -> object:
             f"{at}: a union of several types cannot become a column; use value.format=bytes to read the bytes"
         )
     return others[0]
+
+
+def members_of(union: list[object]) -> dict[str, object]:
+    """Returns the types of a union besides null, by the names that Spark's reader of Avro gives them."""
+    return {f"member{number}": each for number, each in enumerate(each for each in union if each != "null")}
+
+
+def with_members(definition: object, *, are_named: bool, at: str = "union") -> Any:
+    """Returns a definition of the same encoding, in which types of a union are the fields of records.
+
+    A record with one field is encoded as that field. The record is recognized by its name, which has the
+    place of the union and the type, so that types of the writer and the reader are matched.
+
+    :param are_named: whether fields have the names of :func:`members_of`, as the reader wants them; otherwise
+        they have a name by which such a reader finds them
+    """
+
+    def within(part: object, name: str) -> object:
+        return with_members(part, are_named=are_named, at=f"{at}_{name}")
+
+    if isinstance(definition, list):
+        members = members_of(definition)
+        if len(members) < 2:
+            return [within(each, "only") for each in definition]
+        records = iter(
+            {
+                "type": "record",
+                "name": f"{at}_{branch_of(each)}",
+                "fields": [
+                    {
+                        "name": name if are_named else _MEMBER,
+                        "aliases": [_MEMBER] if are_named else [],
+                        "type": within(each, branch_of(each)),
+                    }
+                ],
+            }
+            for name, each in members.items()
+        )
+        return [each if each == "null" else next(records) for each in definition]
+    if not isinstance(definition, dict):
+        return definition
+    found: dict[str, Any] = {
+        key: within(each, key) if key in ("type", "items", "values") else each
+        for key, each in definition.items()
+    }
+    if "fields" in found:
+        found["fields"] = [
+            {**each, **_default_of(each), "type": within(each["type"], each["name"])}
+            for each in found["fields"]
+        ]
+    return found
+
+
+def _default_of(field: dict[str, object]) -> dict[str, object]:
+    """Returns the default of a field with a union of several types, which is one of the first type."""
+    union = field["type"]
+    if field.get("default") is None or not isinstance(union, list):
+        return {}
+    members = list(members_of(union))
+    return {"default": {members[0]: field["default"]}} if len(members) > 1 else {}
+
+
+def branch_of(definition: object) -> str:
+    """Returns the name by which a type is matched in a union."""
+    if isinstance(definition, dict):
+        definition = definition["name"] if "name" in definition else definition["type"]
+    return re.sub("[^A-Za-z0-9_]", "_", str(definition).rpartition(".")[2])
 
 
 def plain(definition: object) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 
 from magnetar.client.schema import BAD_VALUES, PRIMITIVES, Decoder
-from magnetar.spark.codec.avro_types import plain, without_null
+from magnetar.spark.codec.avro_types import plain, with_members, without_null
 from magnetar.spark.codec.protobuf_types import protobuf_decoder
 from magnetar.spark.codec.schemas import PROTOBUF, Definition
 
@@ -87,9 +87,11 @@ def _protobuf_text(written: Definition, wanted: Definition) -> str:
 
 
 def _avro(written: Definition, wanted: Definition) -> Decoder:
-    writer = fastavro.parse_schema(plain(json.loads(written.text)))
-    reader = fastavro.parse_schema(plain(json.loads(wanted.text)))
     same = written.text == wanted.text
+    writer, reader = (
+        fastavro.parse_schema(with_members(plain(json.loads(each.text)), are_named=same or each is wanted))
+        for each in (written, wanted)
+    )
     read = fastavro.schemaless_reader
 
     def decode(data: bytes) -> object:

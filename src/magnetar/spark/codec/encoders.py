@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from magnetar.spark.codec.avro_types import column_type, field_for, plain, without_null
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.codec.decoders import writer
-from magnetar.spark.codec.schemas import Definition
+from magnetar.spark.codec.schemas import TIMES, Definition
 from magnetar.spark.errors import InvalidRows, SparkSourceError
 
 __all__ = [
@@ -201,6 +201,8 @@ def _primitive(kind: str, column: pa.Array) -> pa.Array:
     if kind in ("DATE", "LOCAL_DATE"):
         days = column.cast(pa.int32()).cast(pa.int64())
         return _packed(pc.multiply(days, _DAY_MS) if kind == "DATE" else days, ">i8", column)
+    if kind in TIMES:
+        return _time_of_day(kind, column)
     micros = _filled(column.cast(pa.timestamp("us")).cast(pa.int64()))
     if kind == "TIMESTAMP":
         return _split(np.floor_divide(micros, 1000), None, None, column)
@@ -209,6 +211,14 @@ def _primitive(kind: str, column: pa.Array) -> pa.Array:
         return _split(seconds, rest * 1000, ">i4", column)
     days, rest = np.divmod(micros, _DAY_MICROS)
     return _split(days, rest * 1000, ">i8", column)
+
+
+def _time_of_day(kind: str, column: pa.Array) -> pa.Array:
+    micros = _filled(column)
+    wrong = micros[(micros < 0) | (micros >= _DAY_MICROS)]
+    if len(wrong):
+        raise InvalidRows(f"a row has {wrong[0]} for a {kind}, which must be microseconds since midnight")
+    return _split(micros // 1000 if kind == "TIME" else micros * 1000, None, None, column)
 
 
 def _filled(column: pa.Array) -> Any:

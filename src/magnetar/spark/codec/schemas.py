@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from magnetar.admin_client import AdminClient, NotFound
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.key_values import SIDES, is_separated, kind_of
-from magnetar.spark.codec.avro_types import column_type
+from magnetar.spark.codec.avro_types import branch_of, column_type
 from magnetar.spark.codec.columns import BYTES, METADATA, METADATA_NAMES, ORIGIN_NAMES, VALUE
 from magnetar.spark.codec.protobuf_types import PARSING_INFO, layout_of
 from magnetar.spark.connection import Connection
@@ -41,6 +41,7 @@ __all__ = [
     "PRIMITIVES",
     "PROTOBUF",
     "RECORDS",
+    "TIMES",
     "Definition",
     "columns_of",
     "definition_of",
@@ -54,6 +55,8 @@ KEY = "key"
 RECORDS = ("AVRO", "JSON")
 PROTOBUF = ("PROTOBUF_NATIVE", "PROTOBUF")
 
+TIMES = ("TIME", "LOCAL_TIME")
+"""Types whose column has the microseconds since midnight: Spark's own type is not for every use yet."""
 PRIMITIVES: dict[str, DataType] = {
     "NONE": BinaryType(),
     "BYTES": BinaryType(),
@@ -66,15 +69,18 @@ PRIMITIVES: dict[str, DataType] = {
     "FLOAT": FloatType(),
     "DOUBLE": DoubleType(),
     "DATE": DateType(),
+    "TIME": LongType(),
     "TIMESTAMP": TimestampType(),
     "INSTANT": TimestampType(),
     "LOCAL_DATE": DateType(),
+    "LOCAL_TIME": LongType(),
     "LOCAL_DATE_TIME": TimestampNTZType(),
 }
 _OTHER_NAMES = {
     "KEYVALUE": "KEY_VALUE",
     "LOCALDATE": "LOCAL_DATE",
     "LOCALDATETIME": "LOCAL_DATE_TIME",
+    "LOCALTIME": "LOCAL_TIME",
     "PROTOBUFNATIVE": "PROTOBUF_NATIVE",
 }
 
@@ -164,12 +170,12 @@ def definition_of_fitting_versions(
     admin: AdminClient,
     topic: str,
     known: MutableMapping[int, Definition],
-    refusal: Callable[[StructType], str],
+    refusal: Callable[[Definition], str],
 ) -> Definition:
     """As :func:`definition_of_all_versions`, of those versions alone whose columns can be used.
 
-    :param refusal: called with the columns of each version, from the oldest one, if the versions before it do
-        not suffice to refuse it; returns why they cannot be used, or an empty text
+    :param refusal: called with each version, from the oldest one, if the versions before it do not suffice to
+        refuse it; returns why its columns cannot be used, or an empty text
     :raises SparkSourceError: no version can be used
     """
     base = str(TopicName.parse(topic).base)
@@ -205,29 +211,46 @@ def _other_form(accepted: Sequence[Definition], definition: Definition) -> str:
 
 
 def _unusable(
-    accepted: Sequence[Definition], definition: Definition, refusal: Callable[[StructType], str]
+    accepted: Sequence[Definition], definition: Definition, refusal: Callable[[Definition], str]
 ) -> str:
     try:
         if definition.kind in PROTOBUF:
             # Its names may be others than those of the columns.
             definition = _joined([*accepted, definition])
-        return refusal(columns_of(definition))
+        return refusal(definition)
     except SparkSourceError as error:
         return str(error)
 
 
-def _add_fields(record: object, earlier: object) -> None:
-    """Adds the fields of an earlier version that a record lacks, also within records."""
-    if not isinstance(record, dict) or not isinstance(earlier, dict):
+def _add_fields(present: object, earlier: object) -> None:
+    """Adds the fields of an earlier version that a record lacks, and the types that a union lacks; also those
+    within records, unions, arrays and maps."""
+    if isinstance(present, list) and isinstance(earlier, list):
+        ours = {branch_of(each): each for each in present if each != "null"}
+        theirs = {branch_of(each): each for each in earlier if each != "null"}
+        for name in ours.keys() & theirs.keys():
+            _add_fields(ours[name], theirs[name])
+        if len(ours) > 1:
+            present += [each for name, each in theirs.items() if name not in ours]
         return
-    present = {each["name"]: each for each in record.get("fields", ())}
+    if isinstance(present, list) or isinstance(earlier, list):
+        _add_fields(*(each if isinstance(each, list) else [each] for each in (present, earlier)))
+        return
+    if not isinstance(present, dict) or not isinstance(earlier, dict):
+        return
+    for part in ("items", "values"):
+        if part in present and part in earlier:
+            _add_fields(present[part], earlier[part])
+    if "fields" not in present:
+        return
+    fields = {each["name"]: each for each in present["fields"]}
     for field in earlier.get("fields", ()):
-        if field["name"] in present:
-            _add_fields(present[field["name"]]["type"], field["type"])
+        if field["name"] in fields:
+            _add_fields(fields[field["name"]]["type"], field["type"])
         else:
             kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
             kinds = ["null", *(each for each in kinds if each != "null")]
-            record["fields"].append({"name": field["name"], "type": kinds, "default": None})
+            present["fields"].append({"name": field["name"], "type": kinds, "default": None})
 
 
 def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
@@ -291,7 +314,8 @@ def type_of(definition: Definition) -> DataType:
     :raises SparkSourceError: the schema is not supported
     """
     if definition.kind in RECORDS:
-        return column_type(json.loads(definition.text))
+        # JSON does not tell which type of a union a value has.
+        return column_type(json.loads(definition.text), has_members=definition.kind == "AVRO")
     if definition.kind in PROTOBUF:
         if not definition.text and definition.kind == "PROTOBUF":
             return BinaryType()

@@ -12,8 +12,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from magnetar.admin_client import AdminError, NotFound
 from magnetar.http.metrics.exposition import family, labels_text
@@ -32,7 +30,7 @@ from magnetar.spark.options import QueryOptions
 from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.report import Table
 from magnetar.spark.pipelines.table_batch import BatchPlan, shares_of, write_batch
-from magnetar.spark.pipelines.table_columns import ColumnError
+from magnetar.spark.pipelines.table_columns import ColumnError, columns_in
 from magnetar.spark.pipelines.table_commits import (
     BatchTaken,
     TableError,
@@ -246,7 +244,7 @@ class TopicTable:
             query, self.topic, f"table-{query}", self._config.mode, self._config.partitions
         )
         definition = self._definition(QueryOptions.parse(self._given), pa.schema([]))
-        columns = to_arrow_schema(columns_of(definition), timezone="UTC")
+        columns = columns_in(definition)
         for each in identity.partitions:
             try:
                 each.check(columns)
@@ -263,10 +261,10 @@ class TopicTable:
         if options.value_format == "bytes":
             return NOTHING
 
-        def refusal(wanted: StructType) -> str:
+        def refusal(wanted: Definition) -> str:
             nonlocal columns
             try:
-                columns = self.table.merged(columns, to_arrow_schema(wanted, timezone="UTC"))
+                columns = self.table.merged(columns, columns_in(wanted))
             except ColumnError as error:
                 return str(error)
             return ""
@@ -306,7 +304,7 @@ class TopicTable:
             return False
         end = dict(batch.end)
         columns = columns_of(batch.definition)
-        self.table.widen(to_arrow_schema(columns, timezone="UTC"))
+        self.table.widen(columns_in(batch.definition))
         parts = [each for each in reader.partitions(start, end) if isinstance(each, TaskPart)]
         tasks = tasks_of(spark)
         shares = shares_of(_cut(parts, tasks), tasks)

@@ -6,8 +6,12 @@ from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
 
-__all__ = ["ColumnError", "conformed", "merged_columns"]
+from magnetar.spark.codec.columns import VALUE
+from magnetar.spark.codec.schemas import KEY, TIMES, Definition, columns_of
+
+__all__ = ["ColumnError", "columns_in", "conformed", "merged_columns"]
 
 Promotions = Collection[tuple[pa.DataType, pa.DataType]]
 """Pairs of types: a column of the first one can become one of the second."""
@@ -15,6 +19,19 @@ Promotions = Collection[tuple[pa.DataType, pa.DataType]]
 
 class ColumnError(Exception):
     """A column cannot follow the schema; ``str()`` names the field and both types."""
+
+
+def columns_in(definition: Definition) -> pa.Schema:
+    """Returns the columns of a table for a schema: those of ``format("pulsar")``, but with times of day.
+
+    :raises SparkSourceError: the schema is not supported; the text has the reason
+    """
+    columns = to_arrow_schema(columns_of(definition), timezone="UTC")
+    for name, part in ((VALUE, definition), (VALUE, definition.value), (KEY, definition.key)):
+        if part is not None and part.kind in TIMES:
+            place = columns.get_field_index(name)
+            columns = columns.set(place, pa.field(name, pa.time64("us")))
+    return columns
 
 
 def merged_columns(has: pa.Schema, wanted: pa.Schema, promotions: Promotions) -> pa.Schema:

@@ -59,6 +59,7 @@ class DeltaFormat(OpenTable):
         return DeltaState(table, self.folder)
 
     def create(self, identity: TableIdentity, columns: pa.Schema) -> None:
+        columns = _writable(columns)
         partitions = identity.partitions
         for each in partitions:
             if each.transform != "identity":
@@ -80,7 +81,7 @@ class DeltaFormat(OpenTable):
                 raise
 
     def merged(self, has: pa.Schema, columns: pa.Schema) -> pa.Schema:
-        merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(columns)), ())
+        merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(_writable(columns))), ())
         _check_names(merged)
         return merged
 
@@ -88,7 +89,7 @@ class DeltaFormat(OpenTable):
         table = DeltaTable(str(self.folder), storage_options=self.folder.delta_options())
         has = _columns_of(table.schema())
         try:
-            merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(columns)), ())
+            merged = merged_columns(has, _columns_of(DeltaSchema.from_arrow(_writable(columns))), ())
         except ColumnError as error:
             raise cannot_follow(self, error, "Delta") from error
         self._check_names(merged)
@@ -127,6 +128,13 @@ class DeltaFormat(OpenTable):
             "Python": f"deltalake.DeltaTable({where!r}).to_pandas()",
             "Spark": f'spark.read.format("delta").load("{where}")',
         }
+
+
+def _writable(columns: pa.Schema) -> pa.Schema:
+    """Returns the columns with the types that Delta has: a time of day is a number of microseconds."""
+    return pa.schema(
+        [pa.field(each.name, pa.int64()) if pa.types.is_time(each.type) else each for each in columns]
+    )
 
 
 class DeltaState(TableState):
