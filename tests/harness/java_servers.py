@@ -37,17 +37,20 @@ _LOG4J = """<Configuration status="WARN">
 """
 
 
-def class_path() -> str:
-    """The jars of the servers, fetched when they are missing."""
+def class_path(project: Path = SERVERS) -> str:
+    """The jars of the servers, fetched when they are missing.
+
+    :param project: the folder with the list of the jars
+    """
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("needs Maven and a JDK")
-    library, pom = SERVERS / "target" / "lib", SERVERS / "pom.xml"
-    with (SERVERS / ".building").open("w") as lock:
+    library, pom = project / "target" / "lib", project / "pom.xml"
+    with (project / ".building").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists() or library.stat().st_mtime < pom.stat().st_mtime:
             shutil.rmtree(library, ignore_errors=True)
             command = ["mvn", "-B", "-q", "-ntp", "package"]
-            done = subprocess.run(command, cwd=SERVERS, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout[-3000:]
     return f"{library}/*"
 

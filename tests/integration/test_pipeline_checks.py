@@ -134,6 +134,18 @@ def test_topics_of_tables(
         ),
         ({"storage": {"secret": "x"}, "path": "s3://lake/t"}, "table: storage has no option 'secret'"),
         ({"catalog": "catalog.db"}, "table: catalog is for format = 'iceberg'"),
+        (
+            {"catalog": "https://user:word@host/", "format": "iceberg"},
+            "table.catalog: must be a file that the driver can access, or the address of a REST catalog",
+        ),
+        (
+            {"catalog_options": {"token": "x"}, "format": "iceberg"},
+            "table: catalog_options is for a REST catalog",
+        ),
+        (
+            {"catalog": "http://host", "catalog_options": {"uri": "x"}, "format": "iceberg"},
+            "table: catalog_options has no option 'uri'; use warehouse, prefix, token",
+        ),
         ({"orphan_days": 0.0}, "orphan_days at least 0.05"),
     ],
 )

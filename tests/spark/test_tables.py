@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from object_stores import object_store
 from protobuf_messages import Compiled
 from pulsar.schema import AvroSchema, ProtobufNativeSchema
+from rest_catalog import rest_catalog
 from spark_world import Cluster
 from table_readers import delta_rows, duck, iceberg_rows
 
@@ -112,6 +113,24 @@ def test_tables_lie_in_an_object_store(
         assert numbers(found) == list(range(100))
         code, report = run("table", **settings)
         assert (code, report["figures"]["rows added"]) == (0, 0)
+
+
+@pytest.mark.skipif(not SOAK, reason="test_rest_catalog.py has what differs; here is the whole pipeline")
+def test_tables_are_in_a_rest_catalog(run: Run, cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    cluster.client.subscribe(topic, "keep").close()
+    with rest_catalog(tmp_path) as port:
+        settings = {"topics": [topic], "path": str(tmp_path / "tables"), "format": "iceberg"}
+        settings |= {"catalog": f"http://127.0.0.1:{port}", "catalog_options": {"token": "hidden"}}
+        for added in (100, 10):
+            assert run("generate", topic=topic, messages=added)[0] == 0
+            code, report = run("table", **settings)
+            assert (code, report["figures"]["rows added"]) == (0, added), report
+            assert "hidden" not in json.dumps(report)
+        code, upkeep = run("table-maintain", **settings)
+        assert (code, upkeep["figures"]["small files merged"] > 0) == (0, True), upkeep
+        assert len(duck(reading(run("table", **settings)[1], topic, "DuckDB"))) == 110
+    code, report = run("table", **settings)
+    assert (code, f"the catalog http://127.0.0.1:{port} cannot be used" in report["error"]) == (1, True)
 
 
 def test_a_running_pipeline_tells_rows_and_lag(

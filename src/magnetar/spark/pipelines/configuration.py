@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -21,6 +22,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 __all__ = [
+    "CatalogLocation",
     "Cluster",
     "ConfigurationRefused",
     "Document",
@@ -40,6 +42,12 @@ T = TypeVar("T")
 
 class Location(str):
     """An absolute path, or ``s3://BUCKET/PATH``."""
+
+    __slots__ = ()
+
+
+class CatalogLocation(str):
+    """An absolute path, or the address of a REST catalog."""
 
     __slots__ = ()
 
@@ -173,6 +181,15 @@ class Document:
             if not isinstance(value, str) or not value or "://" in value:
                 raise ValueError(f"must be a directory that all processes of Spark can access, not {value!r}")
             return self._directory / Path(value).expanduser()
+        if hint is CatalogLocation:
+            if isinstance(value, str) and re.fullmatch(r"https?://[^/?#@]+[^?#@]*", value):
+                return CatalogLocation(value.rstrip("/"))
+            if not isinstance(value, str) or not value or "://" in value:
+                raise ValueError(
+                    "must be a file that the driver can access, or the address of a REST catalog, such as "
+                    f"https://HOST/PATH, not {value!r}"
+                )
+            return CatalogLocation(self._directory / Path(value).expanduser())
         if hint is Location:
             if isinstance(value, str) and value.startswith("s3://") and value.strip("/") != "s3:":
                 return Location(value.rstrip("/"))

@@ -110,11 +110,11 @@ def pause(seconds: float) -> None:
 
 def _round(work: Work, tables: dict[str, TopicTable]) -> None:
     for topic in topics_of(work):
-        if topic not in tables:
-            tables[topic] = TopicTable(work, topic)
-        table = tables[topic]
         work.progress.step(f"adding {topic}")
         try:
+            if topic not in tables:
+                tables[topic] = TopicTable(work, topic)
+            table = tables[topic]
             table.add_all(work.spark)
         except (TableError, SparkSourceError) as error:
             raise PipelineError(f"{topic}: {error}") from error

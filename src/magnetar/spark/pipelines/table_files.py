@@ -21,6 +21,7 @@ from magnetar.spark.pipelines.table_partitions import PartitionColumn, Partition
 
 __all__ = [
     "ACCESS_OPTIONS",
+    "CATALOG_OPTIONS",
     "S3",
     "TableFileWriter",
     "TableFolder",
@@ -54,6 +55,15 @@ ACCESS_OPTIONS = {
     "session_token": _Names("session_token", "AWS_SESSION_TOKEN", "s3.session-token"),
 }
 """The options of an object store, as the section of the pipeline has them."""
+CATALOG_OPTIONS = {
+    "warehouse": "warehouse",
+    "prefix": "prefix",
+    "token": "token",
+    "credential": "credential",
+    "scope": "scope",
+    "oauth2_server_uri": "oauth2-server-uri",
+}
+"""The options of a REST catalog, as the section of the pipeline has them, and as ``pyiceberg`` has them."""
 _DESCRIPTION = pa.schema(
     [
         ("path", pa.string()),

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -30,6 +31,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
+from requests.exceptions import RequestException
 
 from magnetar.spark.durable import sync
 from magnetar.spark.pipelines.table_columns import ColumnError, merged_columns
@@ -38,15 +40,16 @@ from magnetar.spark.pipelines.table_commits import (
     CommitRefused,
     LiveFile,
     OpenTable,
+    TableError,
     TableIdentity,
     TableMarker,
     TableState,
     cannot_follow,
     rolled_back,
 )
-from magnetar.spark.pipelines.table_files import TableFolder, WrittenFile
+from magnetar.spark.pipelines.table_files import CATALOG_OPTIONS, TableFolder, WrittenFile
 
-__all__ = ["IcebergFormat", "catalog_in"]
+__all__ = ["IcebergFormat", "catalog_in", "rest_catalog"]
 
 log = logging.getLogger(__name__)
 _METADATA = "metadata"
@@ -61,6 +64,20 @@ def catalog_in(file: str, options: Mapping[str, str] | None = None) -> Catalog:
     """
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     return SqlCatalog("magnetar", uri=f"sqlite:///{file}", **(options or {}))
+
+
+def rest_catalog(address: str, options: Mapping[str, str], access: Mapping[str, str]) -> Catalog:
+    """Returns a REST catalog.
+
+    :param options: access to the tables' files
+    :param access: options of the catalog, by their names in :data:`CATALOG_OPTIONS`
+    :raises TableError: the catalog does not answer, or refuses
+    """
+    given = {CATALOG_OPTIONS[name]: value for name, value in access.items()}
+    try:
+        return RestCatalog("magnetar", uri=address, **given, **options)
+    except (RESTError, RequestException) as error:
+        raise TableError(f"the catalog {address} cannot be used: {error}") from error
 
 
 class IcebergFormat(OpenTable):
@@ -79,7 +96,9 @@ class IcebergFormat(OpenTable):
         return IcebergState(self._catalog, table, self.folder)
 
     def create(self, identity: TableIdentity, columns: pa.Schema) -> None:
-        self._catalog.create_namespace_if_not_exists(self._name[:-1])
+        for end in range(1, len(self._name)):
+            # Some catalogs want a namespace to exist before those in it.
+            self._catalog.create_namespace_if_not_exists(self._name[:end])
         schema = assign_fresh_schema_ids(self._catalog._convert_schema_if_needed(_writable(columns)))
         fields = [
             PartitionField(

@@ -58,6 +58,12 @@ def run(work: Work) -> None:
 
 
 def _tables_of(config: TableMaintainConfig, topic: str) -> list[OpenTable]:
-    """Returns the table of a topic and its quarantine table, if they exist."""
-    both = [opened(config, topic, is_quarantine=is_quarantine) for is_quarantine in (False, True)]
-    return [each for each in both if each.find() is not None]
+    """Returns the table of a topic and its quarantine table, if they exist.
+
+    :raises PipelineError: they cannot be used
+    """
+    try:
+        both = [opened(config, topic, is_quarantine=is_quarantine) for is_quarantine in (False, True)]
+        return [each for each in both if each.find() is not None]
+    except TableError as error:
+        raise PipelineError(f"{topic}: {error}") from error

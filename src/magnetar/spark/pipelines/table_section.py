@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from magnetar.build_info import install_extra
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.spark.pipelines.configuration import Location, PipelineError, init_value
+from magnetar.spark.pipelines.configuration import CatalogLocation, Location, PipelineError, init_value
 from magnetar.spark.pipelines.table_commits import OpenTable
-from magnetar.spark.pipelines.table_files import ACCESS_OPTIONS, S3, TableFolder
+from magnetar.spark.pipelines.table_files import ACCESS_OPTIONS, CATALOG_OPTIONS, S3, TableFolder
 from magnetar.spark.pipelines.table_partitions import parse_partitions
 from magnetar.spark.pipelines.table_upkeep import TableUpkeep, maintain
 
@@ -41,8 +41,12 @@ class TablesSection:
     pattern: str = ""
     """A regular expression for full names of topics: persistent://public/default/orders-.*; empty: none."""
     format: Literal["delta", "iceberg"] = "delta"
-    catalog: Location | None = None
-    """The SQLite file that is the catalog of Iceberg tables; empty: catalog.db in path."""
+    catalog: CatalogLocation | None = None
+    """The catalog of Iceberg tables: an SQLite file, or the address of a REST catalog, such as
+    https://HOST/PATH; empty: catalog.db in path."""
+    catalog_options: dict[str, str] = field(default_factory=dict)
+    """Access to a REST catalog: warehouse, prefix, token, credential (ID:SECRET), scope and
+    oauth2_server_uri."""
     storage: dict[str, str] = field(default_factory=dict)
     """Access to s3://: endpoint, region, access_key_id, secret_access_key and session_token.
     Without them, the variables of the environment count (AWS_ACCESS_KEY_ID and others)."""
@@ -84,22 +88,32 @@ class TablesSection:
             raise ValueError(f"storage has no option {unknown[0]!r}; use {', '.join(ACCESS_OPTIONS)}")
         if self.storage and not self.path.startswith(S3):
             raise ValueError(f"storage is for tables at s3://, not for path {self.path}")
-        if self.catalog and self.catalog.startswith(S3):
-            raise ValueError(f"catalog must be a file that the driver can access, not {self.catalog}")
+        unknown = sorted(set(self.catalog_options) - set(CATALOG_OPTIONS))
+        if unknown:
+            raise ValueError(
+                f"catalog_options has no option {unknown[0]!r}; use {', '.join(CATALOG_OPTIONS)}"
+            )
+        if self.catalog_options and not self.has_rest_catalog:
+            raise ValueError("catalog_options is for a REST catalog, whose address is the catalog")
         if self.catalog and self.format != "iceberg":
             raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
         if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
-            raise ValueError("catalog is required for Iceberg tables at s3://, because it is a file")
+            raise ValueError("catalog is required for Iceberg tables at s3://: a file, or a REST catalog")
 
     @property
-    def catalog_file(self) -> str:
-        """The file of the catalog of Iceberg tables."""
+    def has_rest_catalog(self) -> bool:
+        """Whether ``catalog`` is the address of a REST catalog."""
+        return (self.catalog or "").startswith(("http://", "https://"))
+
+    @property
+    def catalog_place(self) -> str:
+        """The file, or the address, of the catalog of Iceberg tables."""
         return self.catalog or f"{self.path}/{_CATALOG_FILE}"
 
     @property
     def may_have_tables(self) -> bool:
         """Whether looking for tables creates nothing."""
-        return self.format == "delta" or Path(self.catalog_file).exists()
+        return self.format == "delta" or self.has_rest_catalog or Path(self.catalog_place).exists()
 
     def keep_up(self, spark: SparkSession, table: OpenTable) -> TableUpkeep:
         """Maintains a table as this section says.
@@ -212,9 +226,10 @@ def folder_of(config: TablesSection, topic: str) -> TableFolder:
 
 
 def opened(config: TablesSection, topic: str, *, is_quarantine: bool = False) -> OpenTable:
-    """Returns the table of a topic, whether it exists or not; creates the catalog of Iceberg tables.
+    """Returns the table of a topic, whether it exists or not; creates the file that is the catalog of tables.
 
     :param is_quarantine: the quarantine table of the topic instead
+    :raises TableError: the REST catalog cannot be used
     """
     place = place_of(topic)
     if is_quarantine:
@@ -224,6 +239,11 @@ def opened(config: TablesSection, topic: str, *, is_quarantine: bool = False) ->
         from magnetar.spark.pipelines.table_delta import DeltaFormat
 
         return DeltaFormat(folder)
-    from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
+    from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in, rest_catalog
 
-    return IcebergFormat(catalog_in(config.catalog_file, folder.iceberg_options()), place, folder)
+    options = folder.iceberg_options()
+    if config.has_rest_catalog:
+        return IcebergFormat(
+            rest_catalog(config.catalog_place, options, config.catalog_options), place, folder
+        )
+    return IcebergFormat(catalog_in(config.catalog_place, options), place, folder)
