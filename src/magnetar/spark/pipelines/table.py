@@ -423,6 +423,7 @@ def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
             "small files merged": sum(each.upkeep.merged for each in added),
             "states expired": sum(each.upkeep.expired for each in added),
             "orphans removed": sum(each.upkeep.removed for each in added),
+            "metadata files removed": sum(each.upkeep.cleaned for each in added),
         }
     )
     lines = [

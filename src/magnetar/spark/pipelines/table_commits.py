@@ -275,6 +275,13 @@ class OpenTable(ABC):
         """Returns the paths of all files that states since then name, relative to the table's folder."""
 
     @abstractmethod
+    def clean(self, since: datetime, before: datetime) -> int:
+        """Deletes metadata that no state since ``since`` needs, and that are older than ``before``.
+
+        :returns: how many files were deleted
+        """
+
+    @abstractmethod
     def reading(self) -> dict[str, str]:
         """Returns the line that reads the table, by program."""
 

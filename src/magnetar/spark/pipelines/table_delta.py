@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +45,10 @@ from magnetar.spark.pipelines.table_partitions import PartitionValue
 __all__ = ["DeltaFormat"]
 
 _LOG = "_delta_log"
+_LOG_FILE = re.compile(r"([0-9]{20})(\.checkpoint\.parquet|\.json)")
+_LAST_CHECKPOINT = "_last_checkpoint"
+_COMMITS_A_CHECKPOINT = 10
+"""Commits after which upkeep writes a checkpoint, which readers need for fewer of them."""
 _SHORT = 32
 """Longer texts are cut in statistics: a shorter text is a lower bound, but no upper one."""
 
@@ -107,7 +115,7 @@ class DeltaFormat(OpenTable):
             raise TableError(f"{self}: {error}") from error
 
     def expire(self, before: datetime) -> int:
-        # Versions are kept by their files; the log is kept for ever.
+        # Versions go with their files, and with the part of the log that clean deletes.
         return 0
 
     def retained(self, since: datetime) -> set[str]:
@@ -121,6 +129,34 @@ class DeltaFormat(OpenTable):
                         found.add(action["remove"]["path"])
         return found
 
+    def clean(self, since: datetime, before: datetime) -> int:
+        system, folder = self.folder.file_system()
+        log = f"{folder}/{_LOG}"
+        listed = _log_files(system, log)
+        newest = max(listed.commits, default=0)
+        if newest - max(listed.checkpoints, default=0) >= _COMMITS_A_CHECKPOINT:
+            self._loaded().create_checkpoint()
+            listed = _log_files(system, log)
+        # The state at that time, which later commits have replaced.
+        first = min(
+            [version for version, each in listed.commits.items() if each.mtime >= since], default=newest + 1
+        )
+        usable = [version for version in listed.checkpoints if version < first and version <= listed.last]
+        if not usable:
+            return 0
+        begin = max(usable)
+        # It must outlive a loss of power, now that the log before it goes.
+        if self.folder.local is not None:
+            sync(Path(listed.checkpoints[begin].path))
+            sync(Path(log))
+        kept = min(begin, _version_of_marker(self._loaded(), self.folder))
+        files = [(version, each) for version, each in listed.commits.items() if version < kept]
+        files += [(version, each) for version, each in listed.checkpoints.items() if version < begin]
+        removed = [each for _, each in sorted(files, key=itemgetter(0)) if each.mtime < min(since, before)]
+        for each in removed:
+            system.delete_file(each.path)
+        return len(removed)
+
     def reading(self) -> dict[str, str]:
         where = str(self.folder)
         return {
@@ -128,6 +164,42 @@ class DeltaFormat(OpenTable):
             "Python": f"deltalake.DeltaTable({where!r}).to_pandas()",
             "Spark": f'spark.read.format("delta").load("{where}")',
         }
+
+
+class _LogFiles(NamedTuple):
+    """The files of a log, by version; others, such as checkpoints in parts, do not matter here."""
+
+    commits: dict[int, fs.FileInfo]
+    checkpoints: dict[int, fs.FileInfo]
+    last: int
+    """The version of the checkpoint at which readers begin; -1: none."""
+
+
+def _log_files(system: fs.FileSystem, log: str) -> _LogFiles:
+    found = _LogFiles({}, {}, -1)
+    for each in system.get_file_info(fs.FileSelector(log)):
+        if each.base_name == _LAST_CHECKPOINT:
+            found = found._replace(
+                last=int(json.loads(system.open_input_stream(each.path).read())["version"])
+            )
+        elif named := _LOG_FILE.fullmatch(each.base_name):
+            (found.commits if named[2] == ".json" else found.checkpoints)[int(named[1])] = each
+    return found
+
+
+def _version_of_marker(table: DeltaTable, folder: TableFolder) -> int:
+    """Returns the version that has the last marker, or the present version if there is none.
+
+    :raises TableError: the table was rolled back behind it, or is not one of this pipeline
+    """
+    marker = DeltaState(table, folder).marker
+    if not marker.batch:
+        return int(table.version())
+    return next(
+        version
+        for version, commit in _commits(table)
+        if _marker_of(commit, marker.query, str(folder)) == marker
+    )
 
 
 def _writable(columns: pa.Schema) -> pa.Schema:

@@ -7,13 +7,18 @@ a lost race by appending again, and deletes files of commits that failed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow import fs
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -53,6 +58,7 @@ __all__ = ["IcebergFormat", "catalog_in", "rest_catalog"]
 
 log = logging.getLogger(__name__)
 _METADATA = "metadata"
+_VERSION = re.compile(r"[0-9]+-[0-9a-f-]{36}\.metadata\.json")
 _FIRST_PARTITION_ID = 1000
 _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
@@ -163,6 +169,25 @@ class IcebergFormat(OpenTable):
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         }
 
+    def clean(self, since: datetime, before: datetime) -> int:
+        system, base = self.folder.file_system()
+        listed = system.get_file_info(fs.FileSelector(f"{base}/{_METADATA}", allow_not_found=True))
+        old = [each for each in listed if each.is_file and each.mtime < before]
+        # Read after the list: a file that a commit names by then is not deleted.
+        table = self._loaded()
+        named = _named_metadata(table)
+        own = _own_metadata(TableIdentity.of(table.properties, str(self.folder)).query)
+        unnamed = [each for each in old if each.base_name not in named]
+        removed = [each.path for each in unnamed if own.fullmatch(each.base_name)]
+        # A reader may have the path of a state that can be read.
+        versions = [
+            each.path for each in unnamed if _VERSION.fullmatch(each.base_name) and each.mtime < since
+        ]
+        removed += [path for path in versions if _is_of(table, system.open_input_stream(path).read())]
+        for path in removed:
+            system.delete_file(path)
+        return len(removed)
+
     def reading(self) -> dict[str, str]:
         state = self.find()
         where = state.table.metadata_location if state is not None else f"{self.folder}/{_METADATA}/..."
@@ -171,6 +196,40 @@ class IcebergFormat(OpenTable):
             "Python": f"pyiceberg.table.StaticTable.from_metadata({where!r}).scan().to_pandas()",
             "Spark": f'spark.read.format("iceberg").load("{where}")',
         }
+
+
+def _named_metadata(table: Table) -> set[str]:
+    """Returns the names of all files with metadata that the table names; each is unique."""
+    found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
+    for snapshot in table.snapshots():
+        found.add(snapshot.manifest_list)
+        found.update(each.manifest_path for each in snapshot.manifests(table.io))
+    return {each.rpartition("/")[2] for each in found}
+
+
+def _is_of(table: Table, version: bytes) -> bool:
+    """Whether the text of a metadata file is an earlier version of this table, and not of another one."""
+    try:
+        return bool(json.loads(version)["table-uuid"] == str(table.metadata.table_uuid))
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _mark_of(query: str) -> str:
+    """Returns the first half of the ids of this query's commits, as hexadecimal digits."""
+    return hashlib.sha256(query.encode()).hexdigest()[:16]
+
+
+def _commit_id(query: str) -> uuid.UUID:
+    """Returns a new id of a commit, which is in the names of its manifests."""
+    return uuid.UUID(_mark_of(query) + uuid.uuid4().hex[16:])
+
+
+def _own_metadata(query: str) -> re.Pattern[str]:
+    """Returns a pattern of the names of this query's manifests and lists of manifests."""
+    mark = _mark_of(query)
+    form = f"{mark[:8]}-{mark[8:12]}-{mark[12:16]}-[0-9a-f]{{4}}-[0-9a-f]{{12}}"
+    return re.compile(rf"{form}-m[0-9]+\.avro|snap-[0-9]+-[0-9]+-{form}\.avro")
 
 
 def _writable(columns: pa.Schema) -> pa.Schema:
@@ -278,6 +337,7 @@ class IcebergState(TableState):
         transaction = self.table.transaction()
         update = transaction.update_snapshot(snapshot_properties={MARKER: marker.to_json()})
         producer = update.overwrite() if old else update.fast_append()
+        producer.commit_uuid = _commit_id(marker.query)
         sequence = self.table.metadata.next_sequence_number()
         marker = replace(marker, snapshot=producer.snapshot_id, sequence=sequence)
         transaction.set_properties({MARKER: marker.to_json()})
@@ -305,7 +365,7 @@ class IcebergState(TableState):
 
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
         transaction = self.table.transaction()
-        overwrite = transaction.update_snapshot().overwrite()
+        overwrite = transaction.update_snapshot().overwrite(_commit_id(self.identity.query))
         known = self._data_files()
         for file in old:
             overwrite.delete_data_file(known[self._folder.at(file.path)])

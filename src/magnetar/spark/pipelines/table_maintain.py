@@ -50,9 +50,9 @@ def run(work: Work) -> None:
             except TableError as error:
                 raise PipelineError(f"{topic}: {error}") from error
             whole += done
-            lines.append((topic, str(table), done.merged, done.expired, done.removed))
-    names = ("small files merged", "states expired", "orphans removed")
-    figures = (len(lines), whole.merged, whole.expired, whole.removed)
+            lines.append((topic, str(table), done.merged, done.expired, done.removed, done.cleaned))
+    names = ("small files merged", "states expired", "orphans removed", "metadata files removed")
+    figures = (len(lines), whole.merged, whole.expired, whole.removed, whole.cleaned)
     work.report.figures.update(zip(("tables", *names), figures, strict=True))
     work.report.tables.append(Table("Tables", ("topic", "table", *names), lines))
 

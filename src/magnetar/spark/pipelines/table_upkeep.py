@@ -37,10 +37,15 @@ class TableUpkeep:
     """States of the table that were given up."""
     removed: int = 0
     """Files that were deleted."""
+    cleaned: int = 0
+    """Files of metadata that were deleted."""
 
     def __add__(self, other: TableUpkeep) -> TableUpkeep:
         return TableUpkeep(
-            self.merged + other.merged, self.expired + other.expired, self.removed + other.removed
+            self.merged + other.merged,
+            self.expired + other.expired,
+            self.removed + other.removed,
+            self.cleaned + other.cleaned,
         )
 
 
@@ -51,13 +56,14 @@ def maintain(
 
     :param target_bytes: size up to which files of a partition are merged; 0: they are not
     :param keep: age up to which earlier states of the table can be read
-    :param orphan_age: age from which a file that no retained state names is deleted
+    :param orphan_age: age from which a file that no retained state names is deleted, also one with metadata
     :raises TableError: the table cannot be used
     """
     merged = _merge(spark, table, target_bytes) if target_bytes else 0
     now = datetime.now(UTC)
     expired = table.expire(now - keep)
-    return TableUpkeep(merged, expired, _remove_orphans(table, now - keep, now - orphan_age))
+    removed = _remove_orphans(table, now - keep, now - orphan_age)
+    return TableUpkeep(merged, expired, removed, table.clean(now - keep, now - orphan_age))
 
 
 def _merge(spark: SparkSession, table: OpenTable, target_bytes: int) -> int:
