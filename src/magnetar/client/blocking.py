@@ -5,7 +5,7 @@ All methods may be called from any thread except the loop's own; callbacks run t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -278,18 +278,19 @@ class Producer:
         if self._slots is not None or self._keeps_context:
             return self._thread.run(self._producer.send(content, **options))
         outcome: Outcome[MessageId] = Outcome()
-        message_id = self._thread.outcome(outcome, self._enqueue_now, content, outcome.told, options)
+        number = options.pop("sequence_id", None)
+        message_id = self._thread.outcome(outcome, self._enqueue_now, content, outcome.told, number, options)
         return message_id if message_id is not None else MessageId()
 
     def _enqueue_now(
         self,
         content: bytes,
         told: Callable[[MessageId | None, BaseException | None], object],
-        options: dict[str, Any],
+        sequence_id: int | None,
+        options: Mapping[str, object],
     ) -> None:
         producer = self._producer
         try:
-            sequence_id = options.pop("sequence_id", None)
             producer.enqueue(content, told, sequence_id, producer.message_options(options))
         except Exception as error:  # noqa: BLE001 - raised in the waiting thread
             told(None, error)

@@ -171,11 +171,12 @@ def layout_of(definition: str) -> MessageLayout:
     return _message_layout(_root(found), "value", ())
 
 
-def _json_of(definition: str) -> Any:
+def _json_of(definition: str) -> object:
     try:
-        return json.loads(definition)
+        found: object = json.loads(definition)
     except ValueError as error:
         raise SparkSourceError(f"the definition of the schema is not JSON: {error}") from error
+    return found
 
 
 def _message_layout(message: Descriptor, at: str, within: tuple[str, ...]) -> MessageLayout:
