@@ -46,14 +46,16 @@ INTERNAL: Mapping[type, frozenset[str]] = {
     AsyncProducer: frozenset(
         {
             *("check_open", "closed_by_broker", "cluster_changed", "connection_lost", "migrated", "open"),
-            *("enqueue", "enqueue_prepared", "message_options", "receipts", "send_failed"),
+            *("enqueue", "enqueue_or_wait", "enqueue_prepared", "message_options", "receipts"),
+            *("send_batches", "send_failed"),
         }
     ),
     AsyncConsumer: frozenset(
         {
             *("check_open", "closed_by_broker", "cluster_changed", "connection_lost", "migrated", "open"),
             *("active_changed", "end_of_topic", "has_receipts", "message", "messages", "on_arrival"),
-            *("acknowledge_soon", "seek_to_last", "take_entry", "widen_queue"),
+            *("acknowledge_all", "acknowledge_soon", "end_listening", "listening", "seek_to_last"),
+            *("take_entry", "widen_queue"),
         }
     ),
     aio.Client: frozenset({"partitions"}),
@@ -78,9 +80,10 @@ MADE_BY_CLIENT = frozenset(
         *(blocking.Producer, blocking.Consumer, blocking.Reader, blocking.TableView),
         *(AsyncProducer, AsyncConsumer, aio.Reader, AsyncTableView),
         *(client.Message, client.RawEntry, TopicSchema, client.Authentication),
+        *(client.ProducerInterceptor, client.ConsumerInterceptor),
     }
 )
-"""Programs do not call the constructors of these classes."""
+"""Programs do not call the constructors of these classes; interceptors are derived from theirs."""
 
 
 class Section(NamedTuple):
@@ -114,7 +117,23 @@ BLOCKING = (
     Section(
         "Policies and addresses",
         "",
-        (client.BatchReceivePolicy, client.DeadLetterPolicy, client.ClusterAddress, client.ClusterFailover),
+        (
+            client.BatchReceivePolicy,
+            client.DeadLetterPolicy,
+            client.ClusterAddress,
+            client.ClusterFailover,
+            client.ControlledClusterFailover,
+        ),
+    ),
+    Section(
+        "Interceptors",
+        "The client calls interceptors in its loop, which they must not block. An exception of one is logged, and "
+        "does not disturb the message.",
+        (
+            client.ProducerInterceptor,
+            client.ConsumerInterceptor,
+            client.OutgoingMessage,
+        ),
     ),
     Section(
         "Schemas",

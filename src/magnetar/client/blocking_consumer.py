@@ -21,6 +21,91 @@ from magnetar.io.waiting import report
 _AHEAD = 200
 
 
+class FetchedMessages:
+    """What other threads receive from a consumer and acknowledge: messages are taken from the loop's thread
+    together, and ids are passed to it together."""
+
+    def __init__(
+        self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, thread: LoopThread
+    ) -> None:
+        self._consumer = consumer
+        self._thread = thread
+        self.messages: deque[Message] = deque()
+        self._fetching = 0
+        self._done_with: deque[Acknowledged] = deque()
+        """Messages to acknowledge in the loop."""
+        self._acknowledges = False
+
+    def next(self) -> Message | None:
+        """Returns the next message that :meth:`fetch` has taken; None: there is none."""
+        try:
+            return self.messages.popleft()
+        except IndexError:
+            return None
+
+    async def fetch(self, timeout_millis: float | None) -> None:
+        """Takes at least one message, if none was taken; runs in the loop.
+
+        :raises Timeout: no message arrived in time
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        taken = self.messages
+        if taken:
+            # Another thread has fetched messages since this one checked.
+            return
+        self._fetching += 1
+        try:
+            taken.append(await self._consumer.receive(timeout_millis))
+        finally:
+            self._fetching -= 1
+        for _ in range(_AHEAD - 1):
+            if self._fetching:
+                # A thread that waits for the next message would not see messages that are fetched meanwhile.
+                return
+            message = self._consumer.take()
+            if message is None:
+                return
+            taken.append(message)
+
+    def acknowledge(self, message: Acknowledged) -> None:
+        """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
+        call."""
+        self._done_with.append(message)
+        if not self._acknowledges:
+            self._acknowledges = True
+            self._thread.post(self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        # Before taking the messages: a later one plans another turn, or is taken in this one.
+        self._acknowledges = False
+        while self._done_with:
+            try:
+                self._consumer.acknowledge_all(self._done_with)
+            except PulsarException as error:
+                report(self._thread.loop, self._consumer.acknowledge_all, error)
+
+    def redeliver(self) -> None:
+        """Requests redelivery of all unacknowledged messages; called in the loop."""
+        self.messages.clear()
+        self._consumer.redeliver_unacknowledged_messages()
+
+    async def seek(self, target: MessageId | int) -> None:
+        """Moves the subscription; runs in the loop.
+
+        :raises PulsarException: as :meth:`Consumer.seek`
+        """
+        await self._consumer.seek(target)
+        self.messages.clear()
+
+    async def close(self) -> None:
+        """Closes the consumer; runs in the loop.
+
+        :raises PulsarException: the broker refused
+        """
+        self.messages.clear()
+        await self._consumer.close()
+
+
 class Consumer:
     """A consumer; see :meth:`Client.subscribe`.
 
@@ -29,15 +114,16 @@ class Consumer:
     """
 
     def __init__(
-        self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, thread: LoopThread
+        self,
+        consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer,
+        thread: LoopThread,
+        fetched: FetchedMessages | None = None,
     ) -> None:
+        """:param fetched: the messages of the consumer; None: they are used by this object alone"""
         self._consumer = consumer
         self._thread = thread
-        self._taken: deque[Message] = deque()
-        self._fetching = 0
-        self._done_with: deque[Acknowledged] = deque()
-        """Messages to acknowledge in the loop."""
-        self._acknowledges = False
+        self._fetched = fetched or FetchedMessages(consumer, thread)
+        self._taken = self._fetched.messages
 
     def topic(self) -> str:
         """The full name of the topic; of several topics, a name for messages and errors."""
@@ -96,38 +182,7 @@ class Consumer:
                 return self._taken.popleft()
             except IndexError:
                 # Another thread may receive the message that this one fetched: then fetch again.
-                self._thread.run(self.fetch(timeout_millis))
-
-    def fetched(self) -> Message | None:
-        """Returns the next message that :meth:`fetch` has taken; None: there is none."""
-        try:
-            return self._taken.popleft()
-        except IndexError:
-            return None
-
-    async def fetch(self, timeout_millis: float | None) -> None:
-        """Takes at least one message from the loop's side, if none was taken; runs in the loop.
-
-        :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
-        """
-        taken = self._taken
-        if taken:
-            # Another thread has fetched messages since this one checked.
-            return
-        self._fetching += 1
-        try:
-            taken.append(await self._consumer.receive(timeout_millis))
-        finally:
-            self._fetching -= 1
-        for _ in range(_AHEAD - 1):
-            if self._fetching:
-                # A thread that waits for the next message would not see messages that are fetched meanwhile.
-                return
-            message = self._consumer.take()
-            if message is None:
-                return
-            taken.append(message)
+                self._thread.run(self._fetched.fetch(timeout_millis))
 
     def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
         """Returns the next messages together; none if none arrives in time. The last may exceed the limit of
@@ -161,24 +216,7 @@ class Consumer:
             self._thread.run(consumer.acknowledge(message))
         else:
             consumer.check_open()
-            self.acknowledge_soon(message)
-
-    def acknowledge_soon(self, message: Acknowledged) -> None:
-        """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
-        call."""
-        self._done_with.append(message)
-        if not self._acknowledges:
-            self._acknowledges = True
-            self._thread.post(self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        # Before taking the messages: a later one plans another turn, or is taken in this one.
-        self._acknowledges = False
-        while self._done_with:
-            try:
-                self._consumer.acknowledge_all(self._done_with)
-            except PulsarException as error:
-                report(self._thread.loop, self._consumer.acknowledge_all, error)
+            self._fetched.acknowledge(message)
 
     def acknowledge_cumulative(self, message: Acknowledged) -> None:
         """Acknowledges all messages of a topic up to and including one; waits as :meth:`acknowledge`.
@@ -221,12 +259,7 @@ class Consumer:
         self._thread.run(self._redeliver())
 
     async def _redeliver(self) -> None:
-        self.redelivers()
-
-    def redelivers(self) -> None:
-        """As :meth:`redeliver_unacknowledged_messages`; runs in the loop."""
-        self._taken.clear()
-        self._consumer.redeliver_unacknowledged_messages()
+        self._fetched.redeliver()
 
     def seek(self, messageid: MessageId | int) -> None:
         """Moves the subscription; its consumers reconnect, and receive from there.
@@ -237,12 +270,7 @@ class Consumer:
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
         :raises PulsarException: the broker refused, or the consumer is not connected
         """
-        self._thread.run(self.sought(messageid))
-
-    async def sought(self, target: MessageId | int) -> None:
-        """As :meth:`seek`; runs in the loop."""
-        await self._consumer.seek(target)
-        self._taken.clear()
+        self._thread.run(self._fetched.seek(messageid))
 
     def get_last_message_id(self) -> MessageId:
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
@@ -264,12 +292,7 @@ class Consumer:
 
         :raises PulsarException: the broker refused
         """
-        self._thread.run(self.ended())
-
-    async def ended(self) -> None:
-        """As :meth:`close`; runs in the loop."""
-        self._taken.clear()
-        await self._consumer.close()
+        self._thread.run(self._fetched.close())
 
 
 class ListenerOnThreads(ThreadedListener):

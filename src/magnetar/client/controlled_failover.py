@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
 from urllib.parse import urlsplit
 
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
@@ -117,6 +116,9 @@ def address_of(answer: Mapping[str, object], current: ClusterAddress) -> Cluster
     return named
 
 
+Answer = dict[str, object]
+
+
 class ControlledService:
     """Asks the web service of one client, and changes to the cluster that it names."""
 
@@ -132,7 +134,7 @@ class ControlledService:
         :param use: makes the client use a cluster from now on
         """
         self._policy = policy
-        self._apart: Callable[[Callable[[], Any]], Awaitable[Any]] = io.apart
+        self._apart: Callable[[Callable[[], Answer]], Awaitable[Answer]] = io.apart
         self._current = current
         self._use = use
         self._last: dict[str, object] | None = None

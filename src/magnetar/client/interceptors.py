@@ -28,13 +28,21 @@ class OutgoingMessage:
     __slots__ = ("content", "notes", "options")
 
     def __init__(self, content: bytes, options: MessageOptions | None = None) -> None:
+        """:param content: the content, as consumers get it
+
+        :param options: key, properties and others; None: none is set
+        """
         self.content = content
         self.options = options or MessageOptions()
         self.notes: dict[object, object] = {}
         """What interceptors remember until the outcome, each with itself as the key."""
 
     def set_property(self, name: str, value: str) -> None:
-        """Adds a property, or replaces its value."""
+        """Adds a property, or replaces its value.
+
+        :param name: the name of the property
+        :param value: its value
+        """
         self.options.properties = {**(self.options.properties or {}), name: value}
 
 
@@ -42,13 +50,19 @@ class ProducerInterceptor:
     """Base of interceptors of producers, as Java's ``ProducerInterceptor``; its methods do nothing."""
 
     def eligible(self, message: OutgoingMessage) -> bool:
-        """Returns whether :meth:`before_send` and :meth:`on_send_acknowledgement` get this message."""
+        """Returns whether :meth:`before_send` and :meth:`on_send_acknowledgement` get this message.
+
+        :param message: as the program sends it, or as earlier interceptors returned it
+        """
         return True
 
     def before_send(self, producer: Producer, message: OutgoingMessage) -> OutgoingMessage:
         """Returns the message to send: the given one, possibly changed, or another one.
 
         It is called after the choice of the partition, in the order of the interceptors.
+
+        :param producer: the producer of the topic or partition
+        :param message: as the program sends it, or as earlier interceptors returned it
         """
         return message
 
@@ -59,11 +73,20 @@ class ProducerInterceptor:
         message_id: MessageId | None,
         error: PulsarException | None,
     ) -> None:
-        """Gets the outcome of a message: its id, which a broker that drops duplicates may leave out, or the
-        error."""
+        """Gets the outcome of a message.
+
+        :param producer: the producer of the topic or partition
+        :param message: as it was sent
+        :param message_id: its id, which a broker that drops duplicates may leave out; None after an error
+        :param error: why it was not published; None: it was
+        """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """Gets the new number of partitions of the topic."""
+        """Gets the new number of partitions of the topic.
+
+        :param topic: the name of the topic, without partition
+        :param partitions: how many it has now
+        """
 
     def close(self) -> None:
         """Ends with the producer, or with the producers of all partitions."""
@@ -80,28 +103,52 @@ class ConsumerInterceptor:
 
         It is called when a message leaves the receiver queue, in the order of the interceptors. The blocking
         interface takes several messages at once.
+
+        :param consumer: the consumer of the topic or partition
+        :param message: as it arrived, or as earlier interceptors returned it
         """
         return message
 
     def on_acknowledge(
         self, consumer: Consumer, message_id: MessageId, error: PulsarException | None
     ) -> None:
-        """Called after an acknowledgement; with ``ack_receipt_enabled`` after the broker's answer."""
+        """Called after an acknowledgement; with ``ack_receipt_enabled`` after the broker's answer.
+
+        :param consumer: the consumer of the topic or partition
+        :param message_id: what was acknowledged
+        :param error: why it failed; None: it did not
+        """
 
     def on_acknowledge_cumulative(
         self, consumer: Consumer, message_id: MessageId, error: PulsarException | None
     ) -> None:
-        """As :meth:`on_acknowledge`, for cumulative acknowledgements."""
+        """Called after a cumulative acknowledgement, as :meth:`on_acknowledge`.
+
+        :param consumer: the consumer of the topic or partition
+        :param message_id: the last message that was acknowledged
+        :param error: why it failed; None: it did not
+        """
 
     def on_negative_acks_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
-        """Called before redelivery of negatively acknowledged messages is requested, with ids of entries."""
+        """Called before redelivery of negatively acknowledged messages is requested.
+
+        :param consumer: the consumer of the topic or partition
+        :param message_ids: ids of entries
+        """
 
     def on_ack_timeout_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
-        """Called before redelivery of messages is requested that were not acknowledged in time, with ids of
-        entries."""
+        """Called before redelivery of messages is requested that were not acknowledged in time.
+
+        :param consumer: the consumer of the topic or partition
+        :param message_ids: ids of entries
+        """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """Gets the new number of partitions of the topic."""
+        """Gets the new number of partitions of the topic.
+
+        :param topic: the name of the topic, without partition
+        :param partitions: how many it has now
+        """
 
     def close(self) -> None:
         """Ends with the consumer, or with the consumers of all partitions and topics."""

@@ -8,8 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-import magnetar.client.blocking as own_blocking
 import magnetar.pulsar.client as blocking
+from magnetar.client.blocking_consumer import FetchedMessages
 from magnetar.client.enums import (
     BatchingType,
     CompressionType,
@@ -195,7 +195,7 @@ class Consumer:
         self._consumer = consumer
         self._schema = schema
         self._kind = kind
-        self._receiver = own_blocking.Consumer(consumer, calls.thread)
+        self._fetched = FetchedMessages(consumer, calls.thread)
         self._by_topic = isinstance(consumer, TopicsConsumer)
 
     async def receive(self) -> PulsarMessage:
@@ -203,10 +203,10 @@ class Consumer:
 
         :raises PulsarException: the consumer is closed, or has failed for good
         """
-        receiver = self._receiver
-        while (message := receiver.fetched()) is None:
+        fetched = self._fetched
+        while (message := fetched.next()) is None:
             # Another task may receive the message that this one fetches: then it fetches again.
-            await _run(self._calls, receiver.fetch(None))
+            await _run(self._calls, fetched.fetch(None))
         return PulsarMessage._wrap(message, self._schema)
 
     def _meant(self, message: object) -> Acknowledged:
@@ -225,7 +225,7 @@ class Consumer:
             if self._calls.closed:
                 raise AlreadyClosed("the client is closed")
             self._consumer.check_open()
-            self._receiver.acknowledge_soon(meant)
+            self._fetched.acknowledge(meant)
         except ClientError as error:
             raise AsyncPulsarException(error.result, str(error)) from error
 
@@ -254,11 +254,11 @@ class Consumer:
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Moves the subscription to a message, or to a publish time in ms since 1970."""
-        await _run(self._calls, self._receiver.sought(_target(messageid)))
+        await _run(self._calls, self._fetched.seek(_target(messageid)))
 
     async def close(self) -> None:
         """Sends collected acknowledgements, and closes."""
-        await _run(self._calls, self._receiver.ended())
+        await _run(self._calls, self._fetched.close())
 
     async def get_last_message_id(self) -> TopicMessageId:
         """Returns the id of the topic's last message."""
@@ -266,7 +266,7 @@ class Consumer:
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Requests redelivery of all unacknowledged messages of this consumer."""
-        self._calls.thread.post(self._receiver.redelivers)
+        self._calls.thread.post(self._fetched.redeliver)
 
     def topic(self) -> str:
         return self._consumer.topic()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from magnetar.client import blocking
+from magnetar.client.blocking_consumer import FetchedMessages
 from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.enums import ConsumerType
 from magnetar.client.exceptions import (
@@ -237,7 +238,8 @@ class Consumer:
         self._kind = kind
         self._limits = limits if limits is not None else BatchLimits(-1, 10 * 1024 * 1024, 100)
         self._forget = forget
-        self._receiver = blocking.Consumer(consumer, calls.thread)
+        self._fetched = FetchedMessages(consumer, calls.thread)
+        self._receiver = blocking.Consumer(consumer, calls.thread, self._fetched)
         self._by_topic = isinstance(consumer, TopicsConsumer)
         self._listening: ListenerFeed | None = None
 
@@ -275,7 +277,7 @@ class Consumer:
             self._check_receives()
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
-        message = self._receiver.fetched()
+        message = self._fetched.next()
         if message is None:
             with self._calls.errors():
                 message = self._receiver.receive(timeout_millis)

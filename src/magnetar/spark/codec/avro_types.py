@@ -178,7 +178,7 @@ def members_of(union: list[object]) -> dict[str, object]:
     return {f"member{number}": each for number, each in enumerate(each for each in union if each != "null")}
 
 
-def with_members(definition: object, *, are_named: bool, at: str = "union") -> object:
+def with_members(definition: object, *, are_named: bool, at: str = "union") -> Any:
     """Returns a definition of the same encoding, in which types of a union are the fields of records.
 
     A record with one field is encoded as that field. The record is recognized by its name, which has the
