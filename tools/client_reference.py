@@ -127,7 +127,7 @@ BLOCKING = (
     ),
     Section(
         "Interceptors",
-        "The client calls interceptors in its loop, which they must not block. An exception of one is logged, "
+        "The client calls interceptors in its loop, which they must not block. An exception of one is logged "
         "and does not disturb the message.",
         (
             client.ProducerInterceptor,

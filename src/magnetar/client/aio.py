@@ -15,14 +15,14 @@ from magnetar.client.enums import (
     PartitionsRoutingMode,
     ProducerAccessMode,
 )
-from magnetar.client.exceptions import PulsarException, Result
+from magnetar.client.exceptions import InvalidConfiguration, PulsarException, Result
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
 from magnetar.io.interfaces import ClientIo
-from magnetar.io.real import running_client_io
+from magnetar.io.real import is_running, running_client_io
 
 __all__ = [
     "BatchingType",
@@ -51,5 +51,15 @@ class Client(client.Client):
     :raises RuntimeError: without ``io``, and no event loop is running
     """
 
+    _has_own_io = False
+
     def _default_io(self) -> ClientIo:
+        self._has_own_io = True
         return running_client_io()
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._has_own_io and not is_running(self._io.loop):
+            raise InvalidConfiguration(
+                "the client belongs to another event loop; make one for each loop, or use the blocking client"
+            )

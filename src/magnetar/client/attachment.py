@@ -456,6 +456,11 @@ class Attached:
         """
         self._attachment.check_open()
 
+    def forked(self, error: PulsarException) -> None:
+        """Called in a child process, where it cannot be used: its connections are those of the parent."""
+        self._attachment.failure = error
+        self._attachment.closed = True
+
     def end_interval(self) -> None:
         """Ends an interval of the statistics, and logs its numbers if there was anything."""
         raise NotImplementedError

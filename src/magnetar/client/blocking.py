@@ -70,6 +70,10 @@ class _ClientThread(LoopThread):
         except RuntimeError as error:
             raise AlreadyClosed(_CLOSED) from error
 
+    def check_process(self) -> None:
+        if self.is_forked:
+            raise AlreadyClosed(core.FORKED)
+
     def _say_closed(self, error: RuntimeError) -> None:
         if self.loop.is_closed():
             raise AlreadyClosed(_CLOSED) from error
@@ -186,7 +190,7 @@ class Client(BlockingOpening):
         self._core.use_service(service)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._closed:
+        if self._closed and not self._thread.is_forked:
             work.close()
             raise AlreadyClosed(_CLOSED)
         return self._thread.run(work)
@@ -199,6 +203,9 @@ class Client(BlockingOpening):
         if self._closed:
             return
         self._closed = True
+        if self._thread.is_forked:
+            # The connections are the parent's.
+            return
         try:
             self._thread.run(self._core.close())
         finally:
@@ -312,6 +319,7 @@ class Producer:
         """
         slots, room = self._slots, self._room
         if slots is not None:
+            self._thread.check_process()
             slots.take()
         if room is not None:
             room.take(len(content))

@@ -68,6 +68,7 @@ _ROUTING = (
     "hashing_scheme",
     "lazy_start_partitioned_producers",
 )
+FORKED = "the client was made before this process was forked; make a new client in the child process"
 _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 
 
@@ -221,6 +222,8 @@ class Client(Opening):
             memory=MemoryLimit(io.loop, memory_limit_bytes) if memory_limit_bytes != 0 else None,
         )
         self._closed = False
+        self._is_forked = False
+        io.in_children(self._forked)
         self._statistics = Looking(io.loop, "statistics", stats_interval_seconds, self._end_intervals)
         self._statistics.begin()
         self._failover: FailoverProbes | ControlledService | None = None
@@ -232,6 +235,19 @@ class Client(Opening):
             self._failover = ControlledService(controlled, io, lambda: self._service, self.use_service)
         if self._failover is not None:
             self._failover.begin()
+
+    def _forked(self) -> None:
+        """Called in a child process, where connections and loop are those of the parent."""
+        self._is_forked = True
+        for each in self.services.attachments.values():
+            each.forked(AlreadyClosed(FORKED))
+
+    def _check_open(self) -> None:
+        """:raises AlreadyClosed: the client is closed, or is that of the parent process"""
+        if self._is_forked:
+            raise AlreadyClosed(FORKED)
+        if self._closed:
+            raise AlreadyClosed("the client is closed")
 
     async def _end_intervals(self) -> None:
         for each in tuple(self.services.attachments.values()):
@@ -252,8 +268,7 @@ class Client(Opening):
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: the credentials do not suit the service URL
         """
-        if self._closed:
-            raise AlreadyClosed("the client is closed")
+        self._check_open()
         addresses = parse_service_url(service.service_url)
         network, get_auth_data = self._access_to(service)
         self._service = service
@@ -397,8 +412,7 @@ class Client(Opening):
     async def _subscribed(
         self, find: Find, subscription: str, discovery_seconds: float, *, come_and_go: bool, **options: Any
     ) -> TopicsConsumer:
-        if self._closed:
-            raise AlreadyClosed("the client is closed")
+        self._check_open()
         wanted, during = self._consumer_options(options)
         made = TopicsConsumer(
             self.services, find, subscription, wanted, discovery_seconds, come_and_go=come_and_go
@@ -455,8 +469,7 @@ class Client(Opening):
         return topic_schema(found)
 
     def _name_of(self, topic: str) -> str:
-        if self._closed:
-            raise AlreadyClosed("the client is closed")
+        self._check_open()
         try:
             return str(TopicName.parse(topic))
         except InvalidName as error:
@@ -473,7 +486,7 @@ class Client(Opening):
 
         :raises PulsarException: one could not be closed; the others were
         """
-        if self._closed:
+        if self._closed or self._is_forked:
             return
         self._closed = True
         self._statistics.end()

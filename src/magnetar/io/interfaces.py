@@ -390,6 +390,10 @@ class Io:
     """How long background work blocks the loop."""
 
 
+def _ignored(_call: Callable[[], object]) -> None:
+    """For processes that are not forked, such as simulated ones."""
+
+
 async def _at_once(job: Callable[[], T]) -> T:
     return job()
 
@@ -407,6 +411,8 @@ class ClientIo:
     apart: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once
     """Runs a function that may block, such as one that returns a new token, where it delays nothing else;
     returns its result."""
+    in_children: Callable[[Callable[[], object]], object] = _ignored
+    """Calls a method in each process that is forked from this one."""
 
 
 def joined(pieces: Sequence[Buffer], size: int) -> Sequence[Buffer]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from magnetar.exit_codes import IO_FAILED
-from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io, Service
+from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io, Loop, Service
 from magnetar.io.real.clock import SystemClock, SystemRandomness
 from magnetar.io.real.direct import KernelWrites
 from magnetar.io.real.disk import RealDisk
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from magnetar.io.real.process import ChildProcess
     from magnetar.io.tls import ClientTls
 
-__all__ = ["real_client_io", "real_io", "running_client_io", "stop_process"]
+__all__ = ["is_running", "real_client_io", "real_io", "running_client_io", "stop_process"]
 
 log = logging.getLogger("magnetar.io")
 
@@ -95,7 +95,15 @@ def real_client_io(loop: asyncio.AbstractEventLoop) -> ClientIo:
         network=TcpNetwork(loop),
         secured=partial(_secured, loop),
         apart=partial(loop.run_in_executor, None),
+        in_children=_in_children,
     )
+
+
+def _in_children(call: Callable[[], object]) -> None:
+    # Imported here because a broker that has no client does without.
+    from magnetar.io.real.loop_thread import in_children
+
+    in_children(call)
 
 
 def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNetwork:
@@ -104,6 +112,14 @@ def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNe
     from magnetar.io.tls import ClientContext
 
     return TlsClientNetwork(loop, ClientContext(wanted), proxy=wanted.proxy)
+
+
+def is_running(loop: Loop) -> bool:
+    """Returns whether this is the loop that calls."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def running_client_io() -> ClientIo:

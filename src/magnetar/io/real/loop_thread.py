@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -12,12 +13,35 @@ from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
+from weakref import WeakMethod
 
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import real_client_io
 from magnetar.io.waiting import tell
 
 T = TypeVar("T")
+
+
+_in_children: list[WeakMethod[Callable[[], object]]] = []
+_loops_of_parent: list[object] = []
+"""They are kept, because the end of a loop would change what it shares with the parent: its epoll."""
+
+
+def in_children(call: Callable[[], object]) -> None:
+    """Calls a method in each process that is forked from this one, unless its object is gone by then."""
+    _in_children[:] = [each for each in _in_children if each() is not None]
+    _in_children.append(WeakMethod(call))
+
+
+def _after_fork() -> None:
+    calls = [each() for each in _in_children]
+    _in_children.clear()
+    for call in calls:
+        if call is not None:
+            call()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Slots:
@@ -169,8 +193,26 @@ class LoopThread:
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._planned = False
         self._closing = False
+        self.is_forked = False
+        """Whether this process is a child of the one whose thread runs the loop."""
+        in_children(self._forked)
         self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
         self._thread.start()
+
+    def _forked(self) -> None:
+        self.is_forked = True
+        self._planned = False
+        _loops_of_parent.append(self.loop)
+
+    def check_process(self) -> None:
+        """Checks that the loop runs in this process.
+
+        :raises RuntimeError: it runs in the parent process
+        """
+        if self.is_forked:
+            raise RuntimeError(
+                "the loop was made before this process was forked; make a new client in the child process"
+            )
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -189,8 +231,11 @@ class LoopThread:
         """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels it.
 
         :raises RuntimeError: called in the loop itself, where it would wait forever; or the thread is closed,
-            possibly by another thread meanwhile
+            possibly by another thread meanwhile; or it runs in the parent process
         """
+        if self.is_forked:
+            work.close()
+            self.check_process()
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError(_IN_CALLBACK)
@@ -236,10 +281,11 @@ class LoopThread:
     def post(self, call: Callable[..., object], *arguments: object) -> None:
         """Calls ``call`` in the loop, in the order of posting; many calls posted together cost one wake-up.
 
-        :raises RuntimeError: the loop is closed
+        :raises RuntimeError: the loop is closed, or runs in the parent process
         """
         self._calls.append((call, arguments))
         if not self._planned:
+            self.check_process()
             self._planned = True
             try:
                 self.loop.call_soon_threadsafe(self._drain)
@@ -259,6 +305,8 @@ class LoopThread:
     def close(self) -> None:
         """Ends the loop and the thread; earlier posts are called first."""
         self._closing = True
+        if self.is_forked:
+            return
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             if threading.current_thread() is not self._thread:
