@@ -38,7 +38,7 @@ class ControlledClusterFailover:
     url_provider_header: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the requests, such as credentials."""
     check_interval_ms: float = 30_000
-    """Time between two requests."""
+    """Time between two requests, in milliseconds."""
 
     def check(self) -> None:
         """Checks the policy.

@@ -28,9 +28,9 @@ class OutgoingMessage:
     __slots__ = ("content", "notes", "options")
 
     def __init__(self, content: bytes, options: MessageOptions | None = None) -> None:
-        """:param content: the content, as consumers get it
+        """:param content: the content, before compression and encryption
 
-        :param options: key, properties and others; None: none is set
+        :param options: the options of the message; None: none
         """
         self.content = content
         self.options = options or MessageOptions()
@@ -52,7 +52,7 @@ class ProducerInterceptor:
     def eligible(self, message: OutgoingMessage) -> bool:
         """Returns whether :meth:`before_send` and :meth:`on_send_acknowledgement` get this message.
 
-        :param message: as the program sends it, or as earlier interceptors returned it
+        :param message: the message, before its compression and encryption
         """
         return True
 
@@ -61,8 +61,8 @@ class ProducerInterceptor:
 
         It is called after the choice of the partition, in the order of the interceptors.
 
-        :param producer: the producer of the topic or partition
-        :param message: as the program sends it, or as earlier interceptors returned it
+        :param producer: the producer, of a partitioned topic that of the partition
+        :param message: the message, as the interceptors before this one left it
         """
         return message
 
@@ -75,17 +75,17 @@ class ProducerInterceptor:
     ) -> None:
         """Gets the outcome of a message.
 
-        :param producer: the producer of the topic or partition
-        :param message: as it was sent
-        :param message_id: its id, which a broker that drops duplicates may leave out; None after an error
-        :param error: why it was not published; None: it was
+        :param producer: as for :meth:`before_send`
+        :param message: the message as it was sent
+        :param message_id: its id; None after an error, or if a broker that drops duplicates leaves it out
+        :param error: why the message failed; None: it has a receipt
         """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
         """Gets the new number of partitions of the topic.
 
-        :param topic: the name of the topic, without partition
-        :param partitions: how many it has now
+        :param topic: the name of the partitioned topic
+        :param partitions: the number of its partitions
         """
 
     def close(self) -> None:
@@ -104,8 +104,8 @@ class ConsumerInterceptor:
         It is called when a message leaves the receiver queue, in the order of the interceptors. The blocking
         interface takes several messages at once.
 
-        :param consumer: the consumer of the topic or partition
-        :param message: as it arrived, or as earlier interceptors returned it
+        :param consumer: the consumer, of several topics or partitions that of the message
+        :param message: the message, as the interceptors before this one left it
         """
         return message
 
@@ -114,40 +114,40 @@ class ConsumerInterceptor:
     ) -> None:
         """Called after an acknowledgement; with ``ack_receipt_enabled`` after the broker's answer.
 
-        :param consumer: the consumer of the topic or partition
-        :param message_id: what was acknowledged
-        :param error: why it failed; None: it did not
+        :param consumer: as for :meth:`before_consume`
+        :param message_id: the id of the message, or of an entry
+        :param error: why it failed; None: it was sent
         """
 
     def on_acknowledge_cumulative(
         self, consumer: Consumer, message_id: MessageId, error: PulsarException | None
     ) -> None:
-        """Called after a cumulative acknowledgement, as :meth:`on_acknowledge`.
+        """As :meth:`on_acknowledge`, for cumulative acknowledgements.
 
-        :param consumer: the consumer of the topic or partition
-        :param message_id: the last message that was acknowledged
-        :param error: why it failed; None: it did not
+        :param consumer: as for :meth:`before_consume`
+        :param message_id: the id of the last acknowledged message
+        :param error: why it failed; None: it was sent
         """
 
     def on_negative_acks_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
         """Called before redelivery of negatively acknowledged messages is requested.
 
-        :param consumer: the consumer of the topic or partition
-        :param message_ids: ids of entries
+        :param consumer: as for :meth:`before_consume`
+        :param message_ids: the ids of their entries
         """
 
     def on_ack_timeout_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
         """Called before redelivery of messages is requested that were not acknowledged in time.
 
-        :param consumer: the consumer of the topic or partition
-        :param message_ids: ids of entries
+        :param consumer: as for :meth:`before_consume`
+        :param message_ids: the ids of their entries
         """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
         """Gets the new number of partitions of the topic.
 
-        :param topic: the name of the topic, without partition
-        :param partitions: how many it has now
+        :param topic: the name of the partitioned topic
+        :param partitions: the number of its partitions
         """
 
     def close(self) -> None:

@@ -59,24 +59,37 @@ class ProducerStats:
     """
 
     num_msgs_sent: int
+    """Messages sent."""
     num_bytes_sent: int
-    """Contents before compression; in batches with the metadata of each message."""
+    """Contents before compression, in bytes; in batches with the metadata of each message."""
     num_send_failed: int
+    """Messages that failed."""
     num_acks_received: int
     """Messages whose receipts have arrived."""
     send_msgs_rate: float
     """Messages in a second."""
     send_bytes_rate: float
+    """Bytes in a second."""
     send_latency_millis50pct: float
+    """The latency in milliseconds that half of the messages did not exceed."""
     send_latency_millis75pct: float
+    """The latency in milliseconds that 75 % of the messages did not exceed."""
     send_latency_millis95pct: float
+    """The latency in milliseconds that 95 % of the messages did not exceed."""
     send_latency_millis99pct: float
+    """The latency in milliseconds that 99 % of the messages did not exceed."""
     send_latency_millis999pct: float
+    """The latency in milliseconds that 99.9 % of the messages did not exceed."""
     send_latency_millis_max: float
+    """The highest latency, in milliseconds."""
     total_msgs_sent: int
+    """Messages sent."""
     total_bytes_sent: int
+    """Contents before compression, in bytes; in batches with the metadata of each message."""
     total_send_failed: int
+    """Messages that failed."""
     total_acks_received: int
+    """Messages whose receipts have arrived."""
     pending_queue_size: int
     """Messages without a receipt."""
     partition_stats: Mapping[str, ProducerStats]
@@ -91,19 +104,27 @@ class ConsumerStats:
     num_msgs_received: int
     """Messages that the program received."""
     num_bytes_received: int
-    """Entries of which messages were received, as they are stored."""
+    """Entries of which messages were received, as they are stored, in bytes."""
     num_acks_sent: int
     """Completely acknowledged entries count with all their messages, cumulative acknowledgements as one."""
     num_acks_failed: int
+    """Acknowledgements that failed."""
     num_receive_failed: int
+    """Calls of ``receive`` that raised an error other than a time-out."""
     rate_msgs_received: float
     """Messages in a second."""
     rate_bytes_received: float
+    """Bytes in a second."""
     total_msgs_received: int
+    """Messages that the program received."""
     total_bytes_received: int
+    """Entries of which messages were received, as they are stored, in bytes."""
     total_received_failed: int
+    """Calls of ``receive`` that raised an error other than a time-out."""
     total_acks_sent: int
+    """Acknowledgements sent."""
     total_acks_failed: int
+    """Acknowledgements that failed."""
     msg_num_in_receiver_queue: int
     """Messages that have arrived and were not received."""
     partition_stats: Mapping[str, ConsumerStats]
