@@ -89,7 +89,7 @@ class JavaPeer:
         return JavaTableView(self, name)
 
     def close(self) -> None:
-        """Ends the process, which closes its client first."""
+        """Ends the process."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
