@@ -45,14 +45,30 @@ _FIELD = re.compile(r"^:(param|raises|returns)( \S+)?: ?(.*?)(?=\n\s*\n|\n:|\Z)"
 INTERNAL: Mapping[type, frozenset[str]] = {
     AsyncProducer: frozenset(
         {
-            *("check_open", "closed_by_broker", "cluster_changed", "connection_lost", "migrated", "open"),
+            *(
+                "check_open",
+                "closed_by_broker",
+                "cluster_changed",
+                "connection_lost",
+                "forked",
+                "migrated",
+                "open",
+            ),
             *("enqueue", "enqueue_or_wait", "enqueue_prepared", "message_options", "receipts"),
             *("send_batches", "send_failed"),
         }
     ),
     AsyncConsumer: frozenset(
         {
-            *("check_open", "closed_by_broker", "cluster_changed", "connection_lost", "migrated", "open"),
+            *(
+                "check_open",
+                "closed_by_broker",
+                "cluster_changed",
+                "connection_lost",
+                "forked",
+                "migrated",
+                "open",
+            ),
             *("active_changed", "end_of_topic", "has_receipts", "message", "messages", "on_arrival"),
             *("acknowledge_all", "acknowledge_soon", "end_listening", "listening", "seek_to_last"),
             *("take_entry", "widen_queue"),
