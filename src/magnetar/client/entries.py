@@ -144,6 +144,10 @@ class MessageOpening:
         :param skipped: the entry is before the start position of the consumer
         :raises InvalidMessage: the entry cannot be split
         """
+        if entry.batch_size == 0:
+            plain = entry.plain_message(self._topic)
+            if plain is not None:
+                return (plain,)
         metadata = entry.metadata
         if metadata.encryption_keys:
             try:

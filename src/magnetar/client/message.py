@@ -5,10 +5,11 @@ from __future__ import annotations
 from base64 import b64decode
 
 from magnetar.client.exceptions import InvalidMessage
+from magnetar.client.hot_messages import PlainMessage, messages_of
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.errors import EntryError, ProtocolError
 from magnetar.protocol.frames import signed
-from magnetar.protocol.hot_client_decode import MessageRun, split_places
+from magnetar.protocol.hot_client_decode import MessageRun, plain_payload, split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
 
@@ -99,6 +100,11 @@ class RawEntry:
         return self.entry.metadata
 
     @property
+    def sealed(self) -> MessageMetadata | None:
+        """The metadata before the client decrypted the payload; None: it was not encrypted, or still is."""
+        return self.entry.sealed
+
+    @property
     def payload(self) -> bytes:
         """The payload as compressed, and possibly encrypted, by the producer.
 
@@ -118,6 +124,17 @@ class RawEntry:
         """Returns the entry as one message, unchanged."""
         message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
         return Message(topic, message_id, self.entry, b"", self.payload, self.redeliveries)
+
+    def plain_message(self, topic: str) -> Message | None:
+        """Returns the message of an entry whose payload is its content, without parsing the metadata; None:
+        the metadata matter, or the entry is damaged."""
+        if self._parsed is not None:
+            return None
+        start = plain_payload(self.data)
+        if start < 0:
+            return None
+        message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
+        return Message(topic, message_id, self, b"", self.data[start:], self.redeliveries)
 
     def is_delivered(self, batch_index: int) -> bool:
         """Whether this message of the batch must be delivered."""
@@ -145,18 +162,9 @@ class RawEntry:
                 f"{self.message_id()}: the batch holds fewer than {self.batch_size} messages"
             )
         ids = (self.partition, self.ledger_id, self.entry_id)
-        return [
-            Message(
-                topic,
-                MessageId(*ids, index, self.batch_size),
-                entry,
-                payload[start:middle],
-                payload[middle:end],
-                self.redeliveries,
-            )
-            for index, (start, middle, end) in enumerate(places)
-            if self.is_delivered(index)
-        ]
+        return messages_of(
+            Message, MessageId, topic, entry, payload, places, ids, self.redeliveries, self.ack_set
+        )
 
 
 def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]:
@@ -213,32 +221,34 @@ class MessageReference:
         return self._topic
 
 
-class Message:
+class Message(PlainMessage):
     """One message; names are those of the official client.
 
     Metadata of messages inside a batch are parsed at the first access: methods that need them raise
     :class:`InvalidMessage` if they cannot be parsed.
     """
 
-    __slots__ = ("_content", "_entry", "_id", "_own_metadata", "_redeliveries", "_single_raw", "_topic")
+    __slots__ = ()
+
+    _id: MessageId
 
     def __init__(
         self,
         topic: str,
         message_id: MessageId,
-        entry: Entry,
+        entry: Entry | RawEntry,
         single: bytes,
         content: bytes,
         redeliveries: int,
     ) -> None:
-        """:param single: serialized ``SingleMessageMetadata``; empty outside a batch"""
+        """:param entry: metadata are parsed at the first access if it is a :class:`RawEntry`
+
+        :param single: serialized ``SingleMessageMetadata``; empty outside a batch"""
         self._topic = topic
         self._id = message_id
         self._entry = entry
         self._single_raw = single
-        self._own_metadata: MessageMetadata | SingleMessageMetadata | None = None
-        if message_id.batch_index() < 0:
-            self._own_metadata = entry.metadata
+        self._own_metadata = None
         self._content = content
         self._redeliveries = redeliveries
 
@@ -247,10 +257,6 @@ class Message:
         shown = repr(data) if len(data) <= _SHOWN_BYTES else f"{data[:_SHOWN_BYTES]!r}..., {len(data)} bytes"
         return f"Message({self.message_id()}, {self.topic_name()}, {shown})"
 
-    def data(self) -> bytes:
-        """The content, decrypted and uncompressed."""
-        return self._content
-
     def value(self) -> bytes:
         """The content; without a schema it is bytes."""
         return self._content
@@ -258,14 +264,6 @@ class Message:
     def message_id(self) -> MessageId:
         """The id of the message: ledger, entry, index in the batch and partition."""
         return self._id
-
-    def topic_name(self) -> str:
-        """The full name of the topic, with the partition."""
-        return self._topic
-
-    def redelivery_count(self) -> int:
-        """Number of earlier deliveries, if the broker counts them."""
-        return self._redeliveries
 
     def publish_timestamp(self) -> int:
         """The publish time, in milliseconds since 1970."""
@@ -354,10 +352,13 @@ class Message:
         """
         own = self._own_metadata
         if own is None:
-            try:
-                own = parse_message(SingleMessageMetadata(), self._single_raw, "message's metadata")
-            except EntryError as error:
-                raise InvalidMessage(f"{self._id}: {error}") from error
+            if self._id.batch_index() < 0:
+                own = self._entry.metadata
+            else:
+                try:
+                    own = parse_message(SingleMessageMetadata(), self._single_raw, "message's metadata")
+                except EntryError as error:
+                    raise InvalidMessage(f"{self._id}: {error}") from error
             self._own_metadata = own
         return own
 

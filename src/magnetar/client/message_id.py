@@ -8,6 +8,7 @@ from typing import ClassVar
 from google.protobuf.message import DecodeError
 
 from magnetar.client.exceptions import InvalidMessage
+from magnetar.client.hot_messages import PlainId
 from magnetar.protocol.frames import signed, unsigned
 from magnetar.protocol.hot_client_decode import decode_message_id
 from magnetar.protocol.hot_client_encode import encode_message_id
@@ -17,14 +18,14 @@ _I64_MAX = (1 << 63) - 1
 
 
 @total_ordering
-class MessageId:
+class MessageId(PlainId):
     """A message id: immutable, hashable, ordered by ledger, entry, batch index and partition.
 
     Numbers are signed: -1 for 2^64-1 of the protocol. ``MessageId.earliest`` and ``MessageId.latest`` are the
     ends of every topic.
     """
 
-    __slots__ = ("_batch_index", "_batch_size", "_entry_id", "_ledger_id", "_partition")
+    __slots__ = ()
 
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
@@ -50,30 +51,9 @@ class MessageId:
         self._batch_index = batch_index
         self._batch_size = batch_size
 
-    def ledger_id(self) -> int:
-        """The ledger."""
-        return self._ledger_id
-
-    def entry_id(self) -> int:
-        """The entry in its ledger; -1: no entry."""
-        return self._entry_id
-
-    def batch_index(self) -> int:
-        """The index in the batch; -1: not in a batch."""
-        return self._batch_index
-
-    def batch_size(self) -> int:
-        """The number of messages in the batch; 0: unknown."""
-        return self._batch_size
-
-    def partition(self) -> int:
-        """The index of the partition; -1: the topic is not partitioned."""
-        return self._partition
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """Ledger id and entry id."""
-        return self._ledger_id, self._entry_id
+    def __reduce__(self) -> tuple[object, ...]:
+        numbers = self._partition, self._ledger_id, self._entry_id, self._batch_index, self._batch_size
+        return type(self), numbers
 
     def serialize(self) -> bytes:
         """Returns the id as bytes, a ``MessageIdData`` as in official clients."""

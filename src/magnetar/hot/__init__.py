@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from magnetar.hot.forms import HotStatus
 
 SERVING = (
+    "magnetar.client.hot_messages",
     "magnetar.ledger.bookkeeper.hot_adds",
     "magnetar.ledger.embedded.group",
     "magnetar.managed_ledger.hot_ranges",

@@ -71,6 +71,9 @@ cdef int _check_entry(bytes buffer, Py_ssize_t start, Py_ssize_t end, bint verif
 @cython.locals(tag='long long', after='Py_ssize_t', value='long long', end='Py_ssize_t')
 cdef long long _batch_size(bytes buffer, Py_ssize_t start, Py_ssize_t entry_end) except? -2
 
+@cython.locals(limit='Py_ssize_t', start='Py_ssize_t', size='long long', end='Py_ssize_t', after='Py_ssize_t', tag='long long', seen='int')
+cpdef Py_ssize_t plain_payload(bytes entry) except? -2
+
 @cython.locals(wire='int', after='Py_ssize_t', size='long long')
 cdef Py_ssize_t _skip(bytes buffer, Py_ssize_t position, Py_ssize_t end, long long tag) except? -1
 

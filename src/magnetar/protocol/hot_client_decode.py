@@ -383,6 +383,43 @@ def _batch_size(buffer: bytes, start: int, entry_end: int) -> int:
     return 0
 
 
+def plain_payload(entry: bytes) -> int:
+    """Returns where the payload of an entry begins, if its metadata say nothing else about the payload: it is
+    one message, not compressed, not encrypted and no chunk. Otherwise, or if the entry is damaged, -1."""
+    limit = len(entry)
+    start = 0
+    if limit < 10 or (entry[0] == 0x0E and entry[1] == 0x02):
+        return -1
+    if entry[0] == 0x0E and entry[1] == 0x01:
+        start = 6
+    size = _size_at(entry, start)
+    start += 4
+    if size > limit - start:
+        return -1
+    end = start + size
+    seen = 0
+    while start < end:
+        after = _varint_end(entry, start, end)
+        if after < 0:
+            return -1
+        tag = _varint(entry, start, after)
+        start = _skip(entry, after, end, tag)
+        if start < 0:
+            return -1
+        if tag == 0x0A:
+            seen |= 1
+        elif tag == 0x10:
+            seen |= 2
+        elif tag == 0x18:
+            seen |= 4
+        elif tag == 0x40:
+            if _varint(entry, after, start) != 0:
+                return -1
+        elif (tag >> 3) in (8, 11, 13, 14, 15, 27, 28, 29):
+            return -1
+    return end if seen == 7 else -1
+
+
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
     """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7

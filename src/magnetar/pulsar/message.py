@@ -36,6 +36,10 @@ class TopicMessageId(MessageId):
     def __repr__(self) -> str:
         return str(self)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        numbers = self._partition, self._ledger_id, self._entry_id, self._batch_index, self._batch_size
+        return known, (MessageId(*numbers), self._topic)
+
     def of_topic(self) -> str:
         """The topic, for consumers of several topics; empty: unknown."""
         return self._topic

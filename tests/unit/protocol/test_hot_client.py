@@ -29,6 +29,31 @@ _ENCODE = forms_of("magnetar.protocol.hot_client_encode")
 NUMBER = st.sampled_from([-1, 0, 1, 127, 128, 2**31, 2**63 - 1, -(2**63)]) | st.integers(-(2**63), 2**63 - 1)
 
 
+METADATA = st.builds(
+    lambda required, optional: MessageMetadata(**required, **optional),
+    st.fixed_dictionaries(
+        {"producer_name": st.text(max_size=4), "sequence_id": UNSIGNED, "publish_time": UNSIGNED}
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "partition_key": st.text(max_size=4),
+            "compression": st.sampled_from([0, 0, 0, 2]),
+            "uncompressed_size": st.integers(0, 300),
+            "event_time": UNSIGNED,
+            "schema_version": st.binary(max_size=9),
+            "null_value": st.booleans(),
+            "deliver_at_time": st.integers(-9, 9),
+            **{
+                name: st.integers(1, 3)
+                for name in ("num_messages_in_batch", "num_chunks_from_msg", "chunk_id")
+            },
+            "encryption_algo": st.just("AES"),
+        },
+    ).map(lambda found: dict(list(found.items())[:4])),
+)
+
+
 @pytest.fixture(params=["interpreted", "compiled"], scope="module")
 def hot(request: pytest.FixtureRequest) -> SimpleNamespace:
     decode, encode = _DECODE[request.param], _ENCODE[request.param]
@@ -251,6 +276,45 @@ def test_damaged_batches(hot: SimpleNamespace, data: st.DataObject) -> None:
         return
     if places is not None:
         assert [cut[middle:end] for _, middle, end in places] == expected
+
+
+def is_plain(metadata: MessageMetadata) -> bool:
+    fields = ("num_messages_in_batch", "encryption_algo", "encryption_param", "num_chunks_from_msg")
+    others = ("total_chunk_msg_size", "chunk_id")
+    has_any = any(metadata.HasField(name) for name in (*fields, *others))
+    return metadata.compression == 0 and not metadata.encryption_keys and not has_any
+
+
+@settings(max_examples=300, deadline=None)
+@given(metadata=METADATA, payload=st.binary(max_size=20), checksum=st.booleans())
+def test_plain_payloads(
+    hot: SimpleNamespace, metadata: MessageMetadata, payload: bytes, checksum: bool
+) -> None:
+    raw = metadata.SerializeToString()
+    entry = (b"\x0e\x01\0\0\0\0" if checksum else b"") + len(raw).to_bytes(4, "big") + raw + payload
+    start = hot.plain_payload(entry)
+    assert (start >= 0) == is_plain(metadata)
+    if start >= 0:
+        assert entry[start:] == payload
+
+
+@settings(max_examples=300, deadline=None)
+@given(metadata=METADATA, data=st.data())
+def test_damaged_plain_payloads(hot: SimpleNamespace, metadata: MessageMetadata, data: st.DataObject) -> None:
+    raw = metadata.SerializeToString()
+    entry = bytearray(len(raw).to_bytes(4, "big") + raw + b"payload")
+    entry[data.draw(st.integers(0, len(entry) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(entry[: data.draw(st.integers(0, len(entry)))])
+    start = hot.plain_payload(cut)
+    assert -1 <= start <= len(cut)
+    try:
+        parsed = parse_entry(cut, verify_checksum=False)
+    except EntryError:
+        # Only what the payload does not depend on can be damaged, such as the inside of a property.
+        return
+    if start >= 0:
+        assert is_plain(parsed.metadata)
+        assert cut[start:] == parsed.payload
 
 
 @given(
