@@ -5,12 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from server import Server
 
+from magnetar import pulsar
 from magnetar.client import (
     AlreadyClosed,
     Client,
@@ -18,6 +20,7 @@ from magnetar.client import (
     InitialPosition,
     InvalidUrl,
     MessageId,
+    Producer,
     Result,
     Timeout,
 )
@@ -204,3 +207,65 @@ def test_a_blocking_call_in_a_callback_is_refused(client: Client, topic: str) ->
     producer.send_async(b"x", callback)
     assert done.wait(WAIT / 1000)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("options", [{"max_pending_messages": 2}, {"max_pending_messages": 1000}])
+def test_threads_that_wait_for_room_end_with_the_client(
+    server: Server, topic: str, options: dict[str, int]
+) -> None:
+    client = Client(server.url, memory_limit_bytes=10)
+    refused, _results = _until_all_end(
+        client.create_producer(
+            topic,
+            block_if_queue_full=True,
+            batching_enabled=True,
+            batching_max_publish_delay_ms=600_000,
+            **options,
+        ),
+        client.close,
+    )
+    assert refused == 12
+
+
+def test_threads_that_wait_for_room_end_with_the_official_client(server: Server, topic: str) -> None:
+    client = pulsar.Client(server.url)
+    refused, results = _until_all_end(
+        client.create_producer(
+            topic,
+            block_if_queue_full=True,
+            max_pending_messages=2,
+            batching_enabled=True,
+            batching_max_publish_delay_ms=600_000,
+        ),
+        client.close,
+    )
+    assert refused == 0
+    assert results[pulsar.Result.AlreadyClosed] > 0
+
+
+def _until_all_end(
+    producer: Producer | pulsar.Producer, close: Callable[[], None]
+) -> tuple[int, Counter[Result | pulsar.Result]]:
+    """Lets threads wait for room while the client is closed; returns the number of refused ones, and results
+    of the messages."""
+    refused: list[AlreadyClosed] = []
+    results: Counter[Result | pulsar.Result] = Counter()
+
+    def told(result: Result | pulsar.Result, _id: object) -> None:
+        results[result] += 1
+
+    def send() -> None:
+        try:
+            for _ in range(100):
+                producer.send_async(b"x" * 10, told)
+        except AlreadyClosed as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=send) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    close()
+    for thread in threads:
+        thread.join(WAIT / 1000)
+    assert not any(thread.is_alive() for thread in threads)
+    return len(refused), results

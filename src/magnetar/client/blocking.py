@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from weakref import WeakSet
 
 from magnetar.client import client as core
 from magnetar.client.blocking_consumer import Consumer, ListenerOnThreads
@@ -96,12 +97,16 @@ class Client(BlockingOpening):
         limit = options.get("memory_limit_bytes", 0)
         self._is_traced = options.get("open_telemetry") is not None
         self._room = ByteSlots(limit) if limit else None
+        self._slots: WeakSet[Slots] = WeakSet()
+        """Those of its producers."""
         self._closed = False
 
     def _create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
         waits = options["block_if_queue_full"]
         slots = Slots(options["max_pending_messages"]) if waits else None
         producer = self._run(self._core.create_producer(topic, **options))
+        if slots is not None:
+            self._slots.add(slots)
         return Producer(
             producer, self._thread, slots, self._room if waits else None, keeps_context=self._is_traced
         )
@@ -210,6 +215,11 @@ class Client(BlockingOpening):
             self._thread.run(self._core.close())
         finally:
             self._thread.close()
+            # Nobody else ends the wait of threads whose messages came too late for the loop.
+            for slots in self._slots:
+                slots.end()
+            if self._room is not None:
+                self._room.end()
 
     def __enter__(self) -> Client:
         return self
@@ -318,11 +328,14 @@ class Producer:
         :raises AlreadyClosed: the client is closed
         """
         slots, room = self._slots, self._room
-        if slots is not None:
-            self._thread.check_process()
-            slots.take()
-        if room is not None:
-            room.take(len(content))
+        try:
+            if slots is not None:
+                self._thread.check_process()
+                slots.take()
+            if room is not None:
+                room.take(len(content))
+        except RuntimeError as error:
+            raise AlreadyClosed(_CLOSED) from error
         try:
             if self._keeps_context:
                 self._thread.post(copy_context().run, self._enqueue, content, callback, options)

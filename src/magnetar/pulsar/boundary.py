@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
+from weakref import WeakSet
 
 from magnetar.client.exceptions import AlreadyClosed, OperationNotSupported, PulsarException, Result
 from magnetar.client.message_id import MessageId
-from magnetar.io.real.loop_thread import LoopThread
+from magnetar.io.real.loop_thread import LoopThread, Slots
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -73,6 +74,13 @@ class Calls:
     def __init__(self) -> None:
         self.thread = LoopThread("pulsar")
         self.closed = False
+        self._slots: WeakSet[Slots] = WeakSet()
+
+    def new_slots(self, count: int) -> Slots:
+        """Returns slots for pending messages; the end of the client ends the wait of threads for one."""
+        slots = Slots(count)
+        self._slots.add(slots)
+        return slots
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Runs ``work`` and returns its result; blocks.
@@ -128,6 +136,8 @@ class Calls:
         """Ends the loop; later calls raise AlreadyClosed."""
         self.closed = True
         self.thread.close()
+        for slots in self._slots:
+            slots.end()
 
 
 class Answers:

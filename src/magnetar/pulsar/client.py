@@ -26,7 +26,6 @@ from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import MessageOptions
 from magnetar.client.partitioned import Router
-from magnetar.io.real.loop_thread import Slots
 from magnetar.pulsar.authentication import PulsarAuthentication
 from magnetar.pulsar.boundary import (
     Calls,
@@ -356,7 +355,8 @@ class Client:
                 "message_router": message_router,
             },
         )
-        slots = Slots(max_pending_messages) if block_if_queue_full and max_pending_messages > 0 else None
+        waits = block_if_queue_full and max_pending_messages > 0
+        slots = self.calls.new_slots(max_pending_messages) if waits else None
         made = self.calls.run(checked(self.core.create_producer)(check_type(str, topic, "topic"), **options))
         return Producer(self.calls, made, schema, slots)
 

@@ -193,7 +193,13 @@ class Producer:
         if self._calls.closed:
             done(Result.AlreadyClosed, None)
         else:
-            self._sender.send_async(data, done, **options)
+            try:
+                self._sender.send_async(data, done, **options)
+            except (AlreadyClosed, RuntimeError):
+                if not self._calls.closed:
+                    raise
+                # The client was closed while this thread waited.
+                done(Result.AlreadyClosed, None)
 
     def flush(self) -> None:
         """Waits until no message is pending."""

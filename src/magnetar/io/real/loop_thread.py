@@ -44,6 +44,9 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+_ENDED = "the loop that gives back slots was closed"
+
+
 class Slots:
     """A number of slots that threads take and the loop returns.
 
@@ -53,10 +56,14 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._free = deque([None] * count)
         self._waiting = 0
+        self._ended = False
         self._changed = threading.Condition()
 
     def take(self) -> None:
-        """Blocks until a slot is free."""
+        """Blocks until a slot is free.
+
+        :raises RuntimeError: none was free, and none is given back any more
+        """
         try:
             self._free.pop()
         except IndexError:
@@ -67,14 +74,21 @@ class Slots:
             # Before looking again: a slot that is given back later is announced.
             self._waiting += 1
             try:
-                while True:
+                while not self._ended:
                     try:
                         self._free.pop()
                         return
                     except IndexError:
                         self._changed.wait()
+                raise RuntimeError(_ENDED)
             finally:
                 self._waiting -= 1
+
+    def end(self) -> None:
+        """Ends the wait of all threads; called when no slot is given back any more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
     def give(self) -> None:
         self._free.append(None)
@@ -89,13 +103,25 @@ class ByteSlots:
     def __init__(self, amount: int) -> None:
         self._amount = amount
         self._taken = 0
+        self._ended = False
         self._changed = threading.Condition()
 
     def take(self, part: int) -> None:
-        """Blocks until some of the amount is free."""
+        """Blocks until some of the amount is free.
+
+        :raises RuntimeError: nothing is given back any more
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._taken < self._amount)
+            self._changed.wait_for(lambda: self._taken < self._amount or self._ended)
+            if self._ended:
+                raise RuntimeError(_ENDED)
             self._taken += part
+
+    def end(self) -> None:
+        """Ends the wait of all threads; called when nothing is given back any more."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
     def give(self, part: int) -> None:
         with self._changed:
