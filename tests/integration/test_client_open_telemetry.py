@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -27,7 +27,7 @@ from magnetar.client import (
     Result,
     aio,
 )
-from magnetar.client.exceptions import ConnectError, PulsarException
+from magnetar.client.exceptions import ConnectError, PulsarException, Timeout
 from magnetar.client.open_telemetry import OpenTelemetry
 
 WAIT = 20_000
@@ -115,6 +115,7 @@ def test_metrics(server: Server, topic: str, recorded: Recorded) -> None:
         # The dead letter is in a batch, with its properties.
         assert (size := found["producer.message.send.size"][()]) > 5
         assert found["producer.message.send.duration"] == {OK: 5, (("response.status", "failed"),): 1}
+        assert found["producer.rpc.send.duration"] == {OK: 5}
         assert found["producer.message.pending.count"][()] == 0
         assert found["producer.message.pending.size"][()] == 0
         assert found["producer.opened"] == {(): 2}
@@ -145,6 +146,21 @@ def test_metrics(server: Server, topic: str, recorded: Recorded) -> None:
     ):
         client.create_producer(topic)
     assert recorded.metrics()["connection.failed"][()] >= 1
+
+
+def test_a_message_without_a_receipt(
+    start_server: Callable[..., Server], topic: str, recorded: Recorded
+) -> None:
+    server = start_server()
+    with Client(server.url, open_telemetry=recorded.telemetry) as client:
+        producer = client.create_producer(topic, send_timeout_millis=100)
+        server.kill()
+        with pytest.raises(Timeout):
+            producer.send(b"x")
+        failed = {(("response.status", "failed"),): 1}
+        found = recorded.metrics()
+        assert found["producer.rpc.send.duration"] == found["producer.message.send.duration"] == failed
+        server.start()
 
 
 def test_a_trace_from_sender_to_receiver(server: Server, topic: str, recorded: Recorded) -> None:

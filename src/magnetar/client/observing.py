@@ -22,6 +22,13 @@ class Observer:
     def closed(self, part: Attached) -> None:
         """Called when one ends that was open."""
 
+    def answered(self, part: Attached, seconds: float, count: int, *, stored: bool) -> None:
+        """Called when sent messages of a producer have receipts, or have failed.
+
+        :param seconds: the time since they were sent to the broker
+        :param count: the number of messages
+        """
+
     def connected(self) -> None:
         """Called when a connection is ready."""
 

@@ -306,6 +306,11 @@ class _Metrics(Observer):
             "s",
             "Time from sending a message to its receipt, with its time in a batch",
         )
+        self._answers = meter.create_histogram(
+            "pulsar.client.producer.rpc.send.duration",
+            "s",
+            "Time from sending a message to the broker to its receipt, without its time in a batch",
+        )
         self._lookups = meter.create_histogram("pulsar.client.lookup.duration", "s", "Duration of lookups")
         opened, closed = "The number of {} sessions opened", "The number of {} sessions closed"
         self._opened, self._closed = (
@@ -368,6 +373,11 @@ class _Metrics(Observer):
         del self._parts[part]
         self._closed[_kind(part)].add(1, dict(labels))
 
+    def answered(self, part: Attached, seconds: float, count: int, *, stored: bool) -> None:
+        labels = {**dict(_topic_labels(part.topic())), "pulsar.response.status": _status(stored)}
+        for _ in range(count):
+            self._answers.record(seconds, labels)
+
     def connected(self) -> None:
         self._connections["opened"].add(1)
 
@@ -381,14 +391,18 @@ class _Metrics(Observer):
         labels = {
             "pulsar.lookup.transport-type": "binary",
             "pulsar.lookup.type": kind,
-            "pulsar.response.status": "success" if answered else "failed",
+            "pulsar.response.status": _status(answered),
         }
         self._lookups.record(seconds, labels)
 
     def sent(self, topic: str, seconds: float, *, succeeded: bool) -> None:
         """Measures the time from sending a message to its receipt."""
-        status = "success" if succeeded else "failed"
-        self._duration.record(seconds, {**dict(_topic_labels(topic)), "pulsar.response.status": status})
+        labels = {**dict(_topic_labels(topic)), "pulsar.response.status": _status(succeeded)}
+        self._duration.record(seconds, labels)
+
+
+def _status(succeeded: bool) -> str:
+    return "success" if succeeded else "failed"
 
 
 def _kind(part: Producer | Consumer) -> str:

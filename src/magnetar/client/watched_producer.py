@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from itertools import islice, takewhile
 
 from magnetar.client.attachment import Services
 from magnetar.client.exceptions import InvalidConfiguration, MemoryBufferIsFull, PulsarException
 from magnetar.client.interceptors import OutgoingMessage, producer_chain
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ProducerOptions
-from magnetar.client.outgoing_message import Done, MessageOptions, PreparedEntry
+from magnetar.client.outgoing_message import Done, MessageOptions, Pending, PreparedEntry
 from magnetar.client.producer import Producer
+from magnetar.protocol.hot_client_decode import ReceiptRun
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +140,24 @@ class InterceptedProducer(Producer):
         except PulsarException as error:
             tell(None, error)
             raise
+
+    def receipts(self, run: ReceiptRun) -> None:
+        first = list(islice(self._pending, run.count))
+        super().receipts(run)
+        left = self._pending[0] if self._pending else None
+        self._answered(takewhile(lambda each: each is not left, first), stored=True)
+
+    def _fail_pending(self, error: PulsarException) -> None:
+        failed = list(self._pending)
+        super()._fail_pending(error)
+        self._answered(failed, stored=False)
+
+    def _answered(self, sent: Iterable[Pending], *, stored: bool) -> None:
+        observer = self._services.observer
+        if observer is not None:
+            now = self._loop.time()
+            for each in sent:
+                observer.answered(self, now - each.born, len(each.done), stored=stored)
 
     async def close(self) -> None:
         was_open = self._attachment.opened and not self._attachment.closed
