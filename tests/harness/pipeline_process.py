@@ -30,7 +30,8 @@ class Result:
     processor_seconds: dict[str, float]
     """With the start of Spark, of the ``driver``, the ``JVM`` and the ``workers``."""
     peaks: dict[str, int]
-    """Most bytes in memory: of the ``driver``, the ``JVM``, the ``workers``, and ``all`` of them together."""
+    """Most bytes in memory: of the ``driver``, the ``JVM``, the ``workers``, ``all`` of them together, and of
+    the largest ``worker``."""
     report: dict[str, Any] = field(default_factory=dict)
 
 
@@ -122,6 +123,8 @@ class PipelineProcess:
                 self._processor[known] = max(processor_seconds(pid), self._processor.get(known, 0.0))
                 for kind in (known[0], "all"):
                     found[kind] = found.get(kind, 0) + size
+                if known[0] == "workers":
+                    found["worker"] = max(size, found.get("worker", 0))
             for kind, size in found.items():
                 self._peaks[kind] = max(size, self._peaks.get(kind, 0))
             time.sleep(_LOOK_SECONDS)

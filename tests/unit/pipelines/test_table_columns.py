@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("deltalake")
@@ -16,6 +18,7 @@ pytest.importorskip("pyiceberg")
 
 from table_readers import delta_rows, duck, iceberg_catalog, iceberg_rows
 
+from magnetar.spark.pipelines import table_files
 from magnetar.spark.pipelines.table_columns import ColumnError, conformed, merged_columns
 from magnetar.spark.pipelines.table_commits import OpenTable, TableError, TableIdentity, commit_once
 from magnetar.spark.pipelines.table_delta import DeltaFormat
@@ -181,6 +184,39 @@ def test_partitions(tmp_path: Path, form: str, by: list[str]) -> None:
     if form == "iceberg":
         scan = iceberg_catalog(tmp_path).load_table(NAME).scan(row_filter="t < '1970-01-01T00:00:00+00:00'")
         assert sorted(scan.to_arrow()["n"].to_pylist()) == [0, 1, 2]
+
+
+def test_few_files_are_open_however_many_partitions_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of other partitions wait elsewhere; each partition has one file, with its rows in order."""
+    monkeypatch.setattr(table_files, "_GROUP_BYTES", 2000)
+    most: list[int] = []
+    original = TableFileWriter.write_group
+    living: list[TableFileWriter] = []
+
+    def write_group(self: TableFileWriter) -> None:
+        living.append(self)
+        original(self)
+        most.append(len({id(each) for each in living if each.is_open and not each._stream.closed}))
+
+    monkeypatch.setattr(TableFileWriter, "write_group", write_group)
+    columns = pa.schema([("n", pa.int64()), ("c", pa.string())])
+    chosen = random.Random(3)
+    rows = [{"n": number, "c": f"c{min(chosen.randrange(60), 50)}"} for number in range(3000)]
+    batches = [pa.RecordBatch.from_pylist(rows[at : at + 50], schema=columns) for at in range(0, 3000, 50)]
+    table = created(tmp_path, "iceberg", columns, "c")
+    state = table.load()
+    files = write_files(batches, table.folder, state.schema, state.identity.query, state.identity.partitions)
+    assert len(files) == 51
+    assert 8 <= max(most) <= 9
+    assert sum(each.metadata.num_row_groups for each in files) < 200
+    commit_once(table, state.marker, "1", files)
+    for found in (iceberg_rows(tmp_path, *NAME), duck(table.reading()["DuckDB"])):
+        assert sorted(found.to_pylist(), key=lambda row: row["n"]) == rows
+    for each in files:
+        numbers = pq.read_table(table.folder.at(each.path))["n"].to_pylist()
+        assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize(

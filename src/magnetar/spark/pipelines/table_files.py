@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +29,7 @@ __all__ = [
     "TableFolder",
     "WrittenFile",
     "prefix_of",
+    "read_files",
     "run_tasks",
     "write_files",
 ]
@@ -35,6 +38,8 @@ _DESCRIPTIONS = "path string, size long, footer binary, partition string, change
 """Columns of the rows that describe files, for Spark."""
 _GROUP_BYTES = 48 << 20
 """Size of a row group in memory, and therefore about what a task holds."""
+_MOST_OPEN = 8
+"""Files of partitions that a task has open; each takes about 10 MB in an object store."""
 _FOLDER = "data"
 S3 = "s3://"
 
@@ -177,6 +182,16 @@ class TableFileWriter:
         self._held.append(batch)
         self.held_bytes += batch.nbytes
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a file, which takes memory until it is complete."""
+        return self._writer is not None
+
+    def take_held(self) -> list[pa.RecordBatch]:
+        """Takes the rows out of memory, which are not written."""
+        held, self._held, self.held_bytes = self._held, [], 0
+        return held
+
     def finish(self) -> WrittenFile | None:
         """Completes the file; returns None if there were no rows.
 
@@ -221,9 +236,24 @@ class TableFileWriter:
                 store_schema=False,
                 metadata_collector=self._footers,
             )
-        table = pa.Table.from_batches(self._held, self._schema)
-        self._held, self.held_bytes = [], 0
+        table = pa.Table.from_batches(self.take_held(), self._schema)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def read_files(
+    folder: TableFolder, paths: Iterable[str], columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of files, of one row group at a time, because each row may have megabytes.
+
+    :param paths: relative to the folder
+    :param columns: None: all
+    """
+    system, base = folder.file_system()
+    for path in paths:
+        with system.open_input_file(f"{base}/{path}") as source:
+            file = pq.ParquetFile(source)
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(row_groups=[group], columns=columns)
 
 
 def run_tasks(spark: SparkSession, count: int, task: Callable[[int], list[WrittenFile]]) -> list[WrittenFile]:
@@ -265,6 +295,32 @@ def _described(files: list[WrittenFile]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_DESCRIPTION)
 
 
+class _Spool:
+    """Rows of partitions that wait for their file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """:param file: an empty temporary file"""
+        self._file = file
+        self._pieces: dict[tuple[PartitionValue, ...], list[tuple[int, int]]] = {}
+        """Offset and size of the pieces of each partition."""
+
+    def put(self, partition: tuple[PartitionValue, ...], batches: Sequence[pa.RecordBatch]) -> None:
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(sink, batches[0].schema, options=options) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        data = sink.getvalue()
+        self._pieces.setdefault(partition, []).append((self._file.tell(), data.size))
+        self._file.write(data)
+
+    def take(self, partition: tuple[PartitionValue, ...]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a partition, in the order in which they came; nothing can be put after this."""
+        for offset, size in self._pieces.pop(partition, ()):
+            self._file.seek(offset)
+            yield from pa.ipc.open_stream(pa.py_buffer(self._file.read(size)))
+
+
 def write_files(
     batches: Iterable[pa.RecordBatch],
     folder: TableFolder,
@@ -272,15 +328,45 @@ def write_files(
     query: str,
     partitions: Sequence[PartitionColumn] = (),
 ) -> list[WrittenFile]:
-    """Writes rows to a file for each partition, and holds few of them, however many partitions there are."""
+    """Writes rows to a file for each partition, and holds few of them, however many partitions there are.
+
+    Few files are open at a time, because each of an object store takes megabytes: the rows of other
+    partitions wait in a temporary file of this machine.
+    """
     writers: dict[tuple[PartitionValue, ...], TableFileWriter] = {}
     by_partition = [each.column for each in partitions]
-    for batch in batches:
-        for values, rows in split_by_partition(batch, partitions):
-            if values not in writers:
-                writers[values] = TableFileWriter(folder, schema, query, values, by_partition)
-            writers[values].add(rows)
-        while sum(each.held_bytes for each in writers.values()) >= _GROUP_BYTES:
-            max(writers.values(), key=lambda each: each.held_bytes).write_group()
-    files = [each.finish() for each in writers.values()]
+    with tempfile.TemporaryFile() as file:
+        spool = _Spool(file)
+        for batch in batches:
+            for values, rows in split_by_partition(batch, partitions):
+                if values not in writers:
+                    writers[values] = TableFileWriter(folder, schema, query, values, by_partition)
+                writers[values].add(rows)
+            if sum(each.held_bytes for each in writers.values()) >= _GROUP_BYTES:
+                _release(writers, spool)
+        # Those that are open first: each of them takes memory.
+        ordered = sorted(writers.items(), key=lambda item: not item[1].is_open)
+        files = []
+        for values, writer in ordered:
+            held = writer.take_held()
+            for rows in itertools.chain(spool.take(values), held):
+                writer.add(rows)
+                writer.write_full_group()
+            files.append(writer.finish())
     return [each for each in files if each is not None]
+
+
+def _release(writers: Mapping[tuple[PartitionValue, ...], TableFileWriter], spool: _Spool) -> None:
+    """Writes half of the rows in memory, those of the largest partitions first."""
+    left = _GROUP_BYTES // 2
+    is_open = sum(each.is_open for each in writers.values())
+    total = sum(each.held_bytes for each in writers.values())
+    for values, writer in sorted(writers.items(), key=lambda item: item[1].held_bytes, reverse=True):
+        if total < left:
+            return
+        total -= writer.held_bytes
+        if writer.is_open or is_open < _MOST_OPEN:
+            is_open += not writer.is_open
+            writer.write_group()
+        else:
+            spool.put(values, writer.take_held())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
@@ -19,6 +18,7 @@ from magnetar.spark.pipelines.table_files import (
     TableFolder,
     WrittenFile,
     prefix_of,
+    read_files,
     run_tasks,
 )
 
@@ -107,18 +107,11 @@ def merged_files(
 ) -> list[WrittenFile]:
     """Writes the rows of files of one partition to one file."""
     writer = TableFileWriter(folder, schema, query, group[0].partition)
-    for batch in _rows(group, folder):
+    for batch in read_files(folder, [each.path for each in group]):
         writer.add(conformed(batch, schema))
         writer.write_full_group()
     file = writer.finish()
     return [] if file is None else [file]
-
-
-def _rows(group: Sequence[LiveFile], folder: TableFolder) -> Iterator[pa.RecordBatch]:
-    system, base = folder.file_system()
-    for file in group:
-        with system.open_input_file(f"{base}/{file.path}") as source:
-            yield from pq.ParquetFile(source).iter_batches()
 
 
 def _remove_orphans(table: OpenTable, since: datetime, before: datetime) -> int:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from magnetar.client.message_id import MessageId
@@ -25,7 +24,13 @@ from magnetar.spark.pipelines.table_commits import (
     OpenTable,
     TableMarker,
 )
-from magnetar.spark.pipelines.table_files import TableFileWriter, TableFolder, WrittenFile, run_tasks
+from magnetar.spark.pipelines.table_files import (
+    TableFileWriter,
+    TableFolder,
+    WrittenFile,
+    read_files,
+    run_tasks,
+)
 from magnetar.spark.pipelines.table_partitions import PartitionValue
 
 __all__ = ["BucketMerge", "Merged", "merge", "remove_changes"]
@@ -97,7 +102,7 @@ class BucketMerge:
         """
         changes = self._changes()
         had: set[bytes] = set()
-        for batch in self._batches(self.present, [_KEY, _ID, _TIME]):
+        for batch in read_files(self.folder, self.present, [_KEY, _ID, _TIME]):
             for _, key, rank in _ranks(batch, set(changes)):
                 had.add(key)
                 if key in changes and not changes[key].rank.is_after(rank):
@@ -119,7 +124,7 @@ class BucketMerge:
         by_partition: dict[tuple[bytes, int], _Change] = {}
         for number, path in enumerate(self.changes):
             before = 0
-            for batch in self._batches([path], [_KEY, _ID, _TIME, IS_EMPTY]):
+            for batch in read_files(self.folder, [path], [_KEY, _ID, _TIME, IS_EMPTY]):
                 empty = batch.column(IS_EMPTY).to_pylist()
                 for row, key, rank in _ranks(batch):
                     known = by_partition.get((key, rank.partition))
@@ -135,7 +140,7 @@ class BucketMerge:
 
     def _keep(self, writer: TableFileWriter, changes: dict[bytes, _Change]) -> None:
         """Writes the rows of the table that do not change."""
-        for batch in self._batches(self.present):
+        for batch in read_files(self.folder, self.present):
             place = batch.schema.get_field_index(_KEY)
             # Files of other programs may have another type of bytes.
             keys = pa.array(changes, batch.schema.field(place).type)
@@ -148,7 +153,7 @@ class BucketMerge:
         for number, path in enumerate(self.changes):
             rows = sorted(each.row for each in changes.values() if each.file == number and not each.is_empty)
             before = place = 0
-            for batch in self._batches([path]):
+            for batch in read_files(self.folder, [path]):
                 after = before + batch.num_rows
                 taken = []
                 while place < len(rows) and rows[place] < after:
@@ -158,17 +163,6 @@ class BucketMerge:
                     writer.add(batch.take(pa.array(taken, pa.int64())))
                     writer.write_full_group()
                 before = after
-
-    def _batches(
-        self, paths: Sequence[str], columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        system, base = self.folder.file_system()
-        for path in paths:
-            with system.open_input_file(f"{base}/{path}") as source:
-                file = pq.ParquetFile(source)
-                # One group at a time, because each row may have megabytes.
-                for group in range(file.num_row_groups):
-                    yield from file.iter_batches(row_groups=[group], columns=columns)
 
 
 def _ranks(batch: pa.RecordBatch, wanted: set[bytes] | None = None) -> Iterator[tuple[int, bytes, _Rank]]:
