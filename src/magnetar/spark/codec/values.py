@@ -54,6 +54,8 @@ class ColumnBuilder:
         self._wanted = wanted
         schema = to_arrow_schema(StructType(columns_of(wanted).fields), timezone="UTC")
         self._types: dict[str, object] = {each.name: each.type for each in schema}
+        self._is_wrapped = wanted.kind != "KEY_VALUE" and not isinstance(type_of(wanted), StructType)
+        """Whether values are those of the one column ``VALUE``."""
         self._decoders: dict[bytes, Decoder | str] = {}
         self._refused = {struct.pack(">q", version): reason for version, reason in wanted.refused}
         self._wholes: dict[bytes, Whole | None] = {}
@@ -121,9 +123,8 @@ class ColumnBuilder:
 
     def _arrays(self, found: list[object], bad: dict[int, str]) -> dict[str, pa.Array]:
         names = [name for name in self._types if not name.startswith("__")]
-        wrapped = self._wanted.kind != "KEY_VALUE" and not isinstance(type_of(self._wanted), StructType)
         kind = pa.struct([pa.field(name, self._types[name]) for name in names])
-        records = [None if each is None else {VALUE: each} for each in found] if wrapped else found
+        records = [None if each is None else {VALUE: each} for each in found] if self._is_wrapped else found
         try:
             array = pa.array(records, kind)
         except _BAD_COLUMNS:
