@@ -64,16 +64,18 @@ class Acknowledgements:
         """Acknowledges one message, or one entry; returns a future if receipts are enabled, else None."""
         if self._taken is not None:
             self._taken.acknowledged(message_id)
-        if message_id.batch_index() < 0:
+        position, index = message_id.position, message_id.batch_index()
+        if index < 0:
             self.sent += 1
-            return self._entry_done(message_id.position)
-        position = message_id.position
-        size = max(message_id.batch_size(), message_id.batch_index() + 1)
-        remaining = self._remaining.get(position, (1 << size) - 1) & ~(1 << message_id.batch_index())
+            return self._entry_done(position)
+        remaining = self._remaining.get(position)
+        if remaining is None:
+            remaining = (1 << max(message_id.batch_size(), index + 1)) - 1
+        remaining &= ~(1 << index)
         if remaining == 0:
             self._remaining.pop(position, None)
             self._partial.pop(position, None)
-            self.sent += size
+            self.sent += max(message_id.batch_size(), index + 1)
             return self._entry_done(position)
         self._remaining[position] = remaining
         if not self._batch_index:

@@ -12,26 +12,21 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 class Batch:
     """Messages that wait to be sent as one entry."""
 
-    __slots__ = ("_buffer", "_options", "done", "first_sequence_id", "last_sequence_id")
+    __slots__ = ("_options", "buffer", "done", "first_sequence_id", "last_sequence_id")
 
     def __init__(self) -> None:
-        self._buffer = BatchBuffer()
+        self.buffer = BatchBuffer()
         self._options: MessageOptions | None = None
         self.done: list[Done] = []
         self.first_sequence_id = -1
         self.last_sequence_id = -1
-
-    @property
-    def size(self) -> int:
-        """Uncompressed size in bytes."""
-        return self._buffer.size
 
     def add(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
         if not self.done:
             self.first_sequence_id = sequence_id
             self._options = options
         self.last_sequence_id = sequence_id
-        self._buffer.add(options.single() if options is not None else b"", sequence_id, content)
+        self.buffer.add(options.single() if options is not None else b"", sequence_id, content)
         self.done.append(done)
 
     def take(self, codec: int, *, numbered_by_last: bool) -> tuple[bytes, bytes]:
@@ -47,7 +42,7 @@ class Batch:
             self._options.fill_keys(metadata)
         if len(done) > 1 and not numbered_by_last:
             metadata.highest_sequence_id = self.last_sequence_id
-        payload = compressed(metadata, self._buffer.take(), codec)
+        payload = compressed(metadata, self.buffer.take(), codec)
         return metadata.SerializePartialToString(), payload
 
 
@@ -86,9 +81,10 @@ class Batches:
         if batch is None:
             batch = self._by_key[key] = self._spare or Batch()
             self._spare = None
-        before = batch.size
+        buffer = batch.buffer
+        before = buffer.size
         batch.add(sequence_id, content, options, done)
-        self.size += batch.size - before
+        self.size += buffer.size - before
         self.count += 1
 
     def take(self) -> list[Batch]:

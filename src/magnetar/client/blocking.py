@@ -103,7 +103,7 @@ class Client(BlockingOpening):
 
     def _create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
         waits = options["block_if_queue_full"]
-        slots = Slots(options["max_pending_messages"]) if waits else None
+        slots = Slots(options["max_pending_messages"], self._thread.loop) if waits else None
         producer = self._run(self._core.create_producer(topic, **options))
         if slots is not None:
             self._slots.add(slots)
@@ -343,7 +343,7 @@ class Producer:
                 self._thread.post(self._enqueue, content, callback, options)
         except AlreadyClosed:
             if slots is not None:
-                slots.give()
+                slots.put_back()
             if room is not None:
                 room.give(len(content))
             raise

@@ -358,7 +358,7 @@ class Producer(Attached):
 
     def _send_batch(self, batch: Batch, *, numbered_by_last: bool) -> None:
         done = batch.done
-        self._sent.bytes += batch.size
+        self._sent.bytes += batch.buffer.size
         try:
             tail, payload = batch.take(self._options.compression_type, numbered_by_last=numbered_by_last)
         except CompressionError as error:

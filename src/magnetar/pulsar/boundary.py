@@ -78,7 +78,7 @@ class Calls:
 
     def new_slots(self, count: int) -> Slots:
         """Returns slots for pending messages; the end of the client ends the wait of threads for one."""
-        slots = Slots(count)
+        slots = Slots(count, self.thread.loop)
         self._slots.add(slots)
         return slots
 

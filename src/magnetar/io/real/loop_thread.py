@@ -50,11 +50,14 @@ _ENDED = "the loop that gives back slots was closed"
 class Slots:
     """A number of slots that threads take and the loop returns.
 
-    A slot that is free costs two calls of a deque, which are atomic, and no lock.
+    A slot that is free costs two calls of a deque, which are atomic, and no lock. Threads that wait are woken
+    once in a turn of the loop.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
         self._free = deque([None] * count)
+        self._loop = loop
+        self._planned = False
         self._waiting = 0
         self._ended = False
         self._changed = threading.Condition()
@@ -91,10 +94,21 @@ class Slots:
             self._changed.notify_all()
 
     def give(self) -> None:
+        """Gives a slot back; called in the loop."""
         self._free.append(None)
-        if self._waiting:
-            with self._changed:
-                self._changed.notify()
+        if self._waiting and not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._wake)
+
+    def put_back(self) -> None:
+        """Gives a slot back that was not used; called in any thread."""
+        self._free.append(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._planned = False
+        with self._changed:
+            self._changed.notify(len(self._free))
 
 
 class ByteSlots:
