@@ -45,6 +45,10 @@ func main() {
 		r.secured(p)
 		return
 	}
+	if *scenario == "transactions" {
+		transactions(r.url, r.prefix)
+		return
+	}
 	r.client = connect(r.url)
 	scenarios := map[string]func(){
 		"async-batched":   func() { r.asynchronous(true) },

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/apache/pulsar-client-go/pulsar"
+)
+
+// Transactions, for a recording of what the client says. Before each step the program prints "step" and its name, and waits for a
+// line.
+func transactions(url string, prefix string) {
+	input := bufio.NewReader(os.Stdin)
+	step := func(name string) {
+		fmt.Println("step " + name)
+		if _, err := input.ReadString('\n'); err != nil {
+			log.Fatal(err)
+		}
+	}
+	must := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	tell := func(what string, err error) { fmt.Printf(" %s: %v\n", what, err) }
+	step("connect")
+	client, err := pulsar.NewClient(pulsar.ClientOptions{URL: url, OperationTimeout: timeout, EnableTransaction: true})
+	must(err)
+	topic := "persistent://public/default/" + prefix
+	step("producer and consumer")
+	producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, Name: "p", DisableBatching: true, SendTimeout: -1})
+	must(err)
+	consumer, err := client.Subscribe(pulsar.ConsumerOptions{
+		Topic: topic, SubscriptionName: "s", Type: pulsar.Shared,
+		SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
+	})
+	must(err)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	send := func(text string, txn pulsar.Transaction) {
+		_, err := producer.Send(ctx, &pulsar.ProducerMessage{Payload: []byte(text), Transaction: txn})
+		must(err)
+	}
+	receive := func() pulsar.Message {
+		message, err := consumer.Receive(ctx)
+		must(err)
+		fmt.Printf(" received %s\n", message.Payload())
+		return message
+	}
+	send("plain 0", nil)
+	send("plain 1", nil)
+	first, second := receive(), receive()
+
+	step("commit")
+	committed, err := client.NewTransaction(time.Minute)
+	must(err)
+	send("committed 0", committed)
+	must(consumer.AckWithTxn(first, committed))
+	must(committed.Commit(ctx))
+	must(consumer.Ack(receive()))
+
+	step("abort")
+	aborted, err := client.NewTransaction(time.Minute)
+	must(err)
+	send("aborted 0", aborted)
+	must(consumer.AckWithTxn(second, aborted))
+	must(aborted.Abort(ctx))
+	send("after the abort", nil)
+	// The message whose acknowledgement is undone comes again. The aborted one comes, too: this client writes the
+	// transaction's id into the command only, and the broker filters by the message's metadata.
+	for i := 0; i < 3; i++ {
+		if next := receive(); string(next.Payload()) != "plain 1" {
+			must(consumer.Ack(next))
+		}
+	}
+
+	step("conflict")
+	holder, err := client.NewTransaction(time.Minute)
+	must(err)
+	must(consumer.AckWithTxn(second, holder))
+	other, err := client.NewTransaction(time.Minute)
+	must(err)
+	tell("acknowledge twice", consumer.AckWithTxn(second, other))
+	tell("abort", other.Abort(ctx))
+	tell("commit", holder.Commit(ctx))
+	tell("commit again", holder.Commit(ctx))
+	step("close")
+	consumer.Close()
+	producer.Close()
+	client.Close()
+	step("end")
+}
