@@ -109,6 +109,8 @@ def record_errors(lab: Lab) -> None:
         cases.run(name, body)
     _gone(cases)
     lab.write("errors.jsonl", cases.frames)
+    marked = [row for row in lab.stored() if row["managed_ledger"].endswith("/directly")]
+    lab.write("errors_entries.jsonl", marked)
     _endpoints(lab)
     lab.server.stop()
 
@@ -360,7 +362,12 @@ def _gone(cases: Cases) -> None:
             case, topic = f"{name}, {word}", f"gone-{number}-{word}"
 
             def body(
-                talk: Talk, act: Any = act, topic: str = topic, case: str = case, action: int = action
+                talk: Talk,
+                name: str = name,
+                act: Any = act,
+                topic: str = topic,
+                case: str = case,
+                action: int = action,
             ) -> None:
                 txn = talk.begin()
                 talk.enlist(txn, topic)
@@ -375,6 +382,9 @@ def _gone(cases: Cases) -> None:
                     talk.messages(0.5)
                 talk.end(txn, action)
                 talk.messages(0.5)
+                if name == "terminated topic":  # The transaction does not end.
+                    talk.end(txn, 1 - action)
+                    talk.enlist(txn, topic)
                 cases.rest(case, "GET", f"{_REST}/transactionMetadata/0/{txn['txnid_least_bits']}")
 
             cases.run(case, body)
@@ -754,19 +764,32 @@ def record_batched(lab: Lab) -> None:
     cases.rest(
         "batched", "GET", f"{_REST}/transactionBufferInternalStats/public/default/batched?metadata=true"
     )
-    lab.write("batched.jsonl", [row for row in cases.frames if "request" in row])
+    for name in ("segments", "indexes"):
+        schema = f"/admin/v2/schemas/public/default/__transaction_buffer_snapshot_{name}/schema"
+        cases.rest("batched", "GET", schema)
+    cases.run("too many", _too_many)
+    rows = [row for row in cases.frames if "request" in row or row["case"] == "too many"]
+    lab.write("batched.jsonl", rows)
     lab.write("batched_entries.jsonl", lab.stored())
     lab.write("batched_metadata.jsonl", lab.managed_ledgers())
     lab.server.stop()
 
 
+def _too_many(talk: Talk) -> None:
+    for _ in range(5):
+        talk.ask("NEW_TXN", tc_id=0, txn_ttl_seconds=5000)
+    talk.messages(6)
+    talk.ask("NEW_TXN", tc_id=0, txn_ttl_seconds=5000)
+
+
 _BATCHED = {
+    "maxActiveTransactionsPerCoordinator": 4,
     "transactionLogBatchedWriteEnabled": "true",
     "transactionLogBatchedWriteMaxDelayInMillis": 50,
     "transactionPendingAckBatchedWriteEnabled": "true",
     "transactionPendingAckBatchedWriteMaxDelayInMillis": 50,
     "transactionBufferSegmentedSnapshotEnabled": "true",
-    "transactionBufferSnapshotSegmentSize": 200,
+    "transactionBufferSnapshotSegmentSize": 80,
     "transactionBufferSnapshotMaxTransactionCount": 4,
     "transactionBufferSnapshotMinTimeInMillis": 500,
 }

@@ -68,8 +68,7 @@ def _classes() -> dict[str, type[Message]]:
                 added.type = _TYPES[kind]
             else:
                 added.type_name = f".t.{kind}.Value" if kind in _ENUMS else f".t.{kind}"
-                enum, message_type = added.TYPE_ENUM, added.TYPE_MESSAGE
-                added.type = enum if kind in _ENUMS else message_type
+                added.type = added.TYPE_ENUM if kind in _ENUMS else added.TYPE_MESSAGE
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {

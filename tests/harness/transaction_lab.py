@@ -46,8 +46,7 @@ class Talk:
 
     def tell(self, kind: str, entry: bytes = b"", **fields: object) -> int:
         """Sends a command; its request id, for kinds that have one."""
-        command = BaseCommand()
-        command.type = BaseCommand.Type.Value(kind)
+        command = BaseCommand(type=kind)
         _name, body = sub_message(command)
         body.SetInParent()
         if "request_id" in body.DESCRIPTOR.fields_by_name and "request_id" not in fields:
