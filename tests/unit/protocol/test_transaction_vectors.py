@@ -15,7 +15,7 @@ from magnetar.managed_ledger.records_pb2 import ManagedCursorInfo, ManagedLedger
 from magnetar.protocol.frames import decode_command, encode_command
 
 _FOLDER = Path(__file__).parents[2] / "vectors" / "transactions"
-_CONVERSATIONS = ("java_client", "go_client", "views", "off")
+_CONVERSATIONS = ("java_client", "go_client", "errors", "views", "off")
 _LOGS = ("TransactionMetadataEntry", "PendingAckMetadataEntry")
 
 
