@@ -46,7 +46,7 @@ def test_transaction_frames_write_back(name: str) -> None:
     assert seen > 5
 
 
-@pytest.mark.parametrize("name", ["entries"])
+@pytest.mark.parametrize("name", ["entries", "batched_entries"])
 def test_transaction_entries_write_back(name: str) -> None:
     seen = set()
     for row in rows(name):
@@ -62,7 +62,7 @@ def test_transaction_entries_write_back(name: str) -> None:
     assert {log.removeprefix("Batched") for log in seen if log is not None} == set(_LOGS)
 
 
-@pytest.mark.parametrize("name", ["metadata"])
+@pytest.mark.parametrize("name", ["metadata", "batched_metadata"])
 def test_transaction_metadata_writes_back(name: str) -> None:
     for row in rows(name):
         kind = ManagedLedgerInfo if "ManagedLedgerInfo" in row else ManagedCursorInfo
