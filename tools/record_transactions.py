@@ -672,6 +672,46 @@ def _pending(cases: Cases, talk: Talk) -> None:
     cases.rest(talk.case, "GET", f"{base}/internalStats")
 
 
+def _unmarked(cases: Cases, talk: Talk) -> None:
+    """A transaction whose messages have its id in the command only, as those of Go's client."""
+    talk.producer(1, "unmarked")
+    talk.send(1, "before")
+    for case in ("abort", "unload"):
+        txn = talk.begin()
+        talk.enlist(txn, "unmarked")
+        talk.send(1, f"{case}: inside", txn, marked=False)
+        talk.subscribe(1, "unmarked", case)
+        talk.messages()
+        if case == "unload":
+            cases.rest(talk.case, "PUT", "/admin/v2/persistent/public/default/unmarked/unload")
+            talk.hear("CLOSE_CONSUMER", seconds=1)
+            talk.subscribe(2, "unmarked", case)
+            talk.messages()
+        talk.end(txn, ABORT)
+        talk.messages()
+
+
+def _slow(cases: Cases, talk: Talk) -> None:
+    """The list of slow transactions beside one of each kind."""
+    slow = f"{_REST}/slowTransactions/1?coordinatorId=0"
+    talk.producer(1, "slow")
+    txn = talk.begin()
+    time.sleep(0.1)
+    cases.rest(talk.case, "GET", slow)
+    talk.enlist(txn, "slow")
+    cases.rest(talk.case, "GET", slow)
+    talk.send(1, "inside", txn)
+    cases.rest(talk.case, "GET", slow)
+    talk.enlist(txn, "slow", "none")
+    cases.rest(talk.case, "GET", slow)
+    talk.end(txn, ABORT)
+    txn = talk.begin()
+    talk.enlist(txn, "never-there")
+    time.sleep(0.1)
+    cases.rest(talk.case, "GET", slow)
+    talk.end(txn, ABORT)
+
+
 def _left_behind(cases: Cases, talk: Talk) -> None:
     """A topic that is read again with transactions off."""
     talk.subscribe(9, "left", "peek", permits=0)
@@ -722,6 +762,8 @@ _VIEWS: dict[str, Callable[[Cases, Talk], None]] = {
     "open transaction": _open,
     "aborted messages": _aborted,
     "pending acknowledgements": _pending,
+    "no ids in metadata": _unmarked,
+    "slow transactions": _slow,
     "left behind": _left_behind,
 }
 

@@ -117,10 +117,11 @@ class Talk:
         fields: Fields = {"producer_id": number, "producer_name": f"r{number}", "topic": TOPICS + topic}
         return self.ask("PRODUCER", **fields, txn_enabled=True)
 
-    def send(self, number: int, text: str, txn: Fields | None = None) -> Any:
+    def send(self, number: int, text: str, txn: Fields | None = None, marked: bool = True) -> Any:
+        """:param marked: whether the message's metadata has the transaction's id, too"""
         sequence = self._next(number)
         metadata = MessageMetadata(producer_name=f"r{number}", sequence_id=sequence, publish_time=1)
-        for name, value in (txn or {}).items():
+        for name, value in (txn or {}).items() if marked else ():
             setattr(metadata, name, value)
         entry = build_entry(metadata, text.encode())
         return self.ask("SEND", entry, producer_id=number, sequence_id=sequence, **(txn or {}))
