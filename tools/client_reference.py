@@ -79,7 +79,9 @@ INTERNAL: Mapping[type, frozenset[str]] = {
     AsyncTableView: frozenset({"open"}),
     blocking.Reader: frozenset({"widen_queue"}),
     client.Message: frozenset({"value"}),
-    client.RawEntry: frozenset({"entry", "is_delivered", "messages", "whole", "with_entry"}),
+    client.RawEntry: frozenset(
+        {"entry", "is_delivered", "messages", "plain_message", "sealed", "whole", "with_entry"}
+    ),
     client.MessageId: frozenset({"from_wire", "to_wire"}),
     client.ProducerSchema: frozenset({"fill"}),
     client.BatchReceivePolicy: frozenset({"check", "is_enough"}),
