@@ -1,12 +1,15 @@
 """The pipeline ``table`` as a command: two drivers at once, one of them killed, and a restarted broker.
 
-``MAGNETAR_PIPELINE_MESSAGES`` (20,000) says how many messages, ``MAGNETAR_FIRST_SEED`` replays.
+``MAGNETAR_PIPELINE_MESSAGES`` (20,000) says how many messages, ``MAGNETAR_FIRST_SEED`` replays. With
+``MAGNETAR_TABLE_SPARK``, a Python with Spark 4.1, Spark reads the tables, too.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +23,8 @@ from table_readers import delta_rows, duck, iceberg_rows
 
 MESSAGES = int(os.environ.get("MAGNETAR_PIPELINE_MESSAGES", "20000"))
 SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "1"))
+OTHER_SPARK = os.environ.get("MAGNETAR_TABLE_SPARK", "")
+PROGRAM = Path(__file__).parent / "programs" / "count_orders.py"
 LIVES = 6
 TOPIC = "persistent://public/default/orders"
 NAME = ("public", "default", "orders")
@@ -102,3 +107,23 @@ def test_tables_have_each_message_once_whatever_happens(server: Server, tmp_path
     library = delta_rows(tables.joinpath(*NAME)) if form == "delta" else iceberg_rows(tables, *NAME)
     assert [differing(found) for found in (library, duck(line))] == [0, 0]
     assert result.report["figures"]["lag in entries"] == 0
+    if OTHER_SPARK:
+        line = next(row[2] for row in result.report["tables"][1]["rows"] if row[1] == "Spark")
+        counted = {"rows": MESSAGES, "orders": MESSAGES, "first": 0, "last": MESSAGES - 1, "wrong": 0}
+        assert counted_by_spark(line) == counted
+
+
+def counted_by_spark(line: str) -> object:
+    """What Spark 4.1 with the packages of the formats finds in the table that a line of the report reads."""
+    # Its Spark is another one than that of this process.
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))
+    }
+    ended = subprocess.run(
+        [OTHER_SPARK, PROGRAM, line], capture_output=True, text=True, timeout=1200, env=variables, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found: object = json.loads(ended.stdout.splitlines()[-1])
+    return found

@@ -1,0 +1,45 @@
+"""Reads a table of orders with the Spark packages of its format; prints what is in it as JSON.
+
+    count_orders.py LINE
+
+``LINE`` is the expression that the pipeline's report gives for Spark. The program runs in an environment with
+Spark 4.1, for which the newest packages of Delta Lake and Iceberg are built.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+
+from pyspark.sql import SparkSession
+
+PACKAGES = "io.delta:delta-spark_4.1_2.13:4.3.0,org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+COUNTED = (
+    "count(*) as rows",
+    "count(distinct number) as orders",
+    "min(number) as first",
+    "max(number) as last",
+    "sum(case when text = concat('order ', number) then 0 else 1 end) as wrong",
+)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.jars.packages", PACKAGES)
+            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+            .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+            .config("spark.sql.warehouse.dir", folder)
+            .config("spark.ui.enabled", "false")
+            .getOrCreate()
+        )
+        try:
+            found = eval(sys.argv[1], {"spark": spark})
+            print(json.dumps(found.selectExpr(*COUNTED).first().asDict()))
+        finally:
+            spark.stop()
+
+
+main()
