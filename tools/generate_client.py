@@ -241,6 +241,11 @@ def _method(method: Method, *, blocking: bool) -> str:
         options = [
             each._replace(default="False") if each.name == "batching_enabled" else each for each in options
         ]
+    elif method.name == "create_producer":
+        # A coroutine that waits holds up nothing else.
+        options = [
+            each._replace(default="True") if each.name == "block_if_queue_full" else each for each in options
+        ]
     begin, wait = ("def", "") if blocking else ("async def", "await ")
     returns = method.blocking if blocking else method.returns
     first = [f"{name}: {kind}" for name, kind, _ in method.first]

@@ -374,15 +374,15 @@ def test_access_modes(url: str, topic: str) -> None:
 
 def test_bounds_of_a_producer(url: str, topic: str) -> None:
     async def work(client: Client) -> None:
-        producer = await client.create_producer(topic, max_pending_messages=2, **UNBATCHED)
+        producer = await client.create_producer(
+            topic, max_pending_messages=2, block_if_queue_full=False, **UNBATCHED
+        )
         sending = [asyncio.ensure_future(producer.send(b"x")) for _ in range(3)]
         results = await asyncio.gather(*sending, return_exceptions=True)
         assert [type(result) for result in results] == [MessageId, MessageId, ProducerQueueIsFull]
         with pytest.raises(MessageTooBig):
             await producer.send(bytes(5 * 1024 * 1024 + 1))
-        blocking = await client.create_producer(
-            topic, max_pending_messages=2, block_if_queue_full=True, **UNBATCHED
-        )
+        blocking = await client.create_producer(topic, max_pending_messages=2, **UNBATCHED)
         await asyncio.gather(*(blocking.send(b"x") for _ in range(50)))
         told: list[tuple[Result, MessageId | None]] = []
         blocking.send_async(b"y", lambda result, message_id: told.append((result, message_id)))

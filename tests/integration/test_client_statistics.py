@@ -45,7 +45,11 @@ def run(url: str, work: Callable[[aio.Client], Awaitable[None]]) -> None:
 def test_a_producer(server: Server, topic: str, batching: bool) -> None:
     async def work(client: aio.Client) -> None:
         producer = await client.create_producer(
-            topic, batching_enabled=batching, max_pending_messages=10, compression_type=CompressionType.ZLib
+            topic,
+            batching_enabled=batching,
+            max_pending_messages=10,
+            block_if_queue_full=False,
+            compression_type=CompressionType.ZLib,
         )
         sent = asyncio.gather(*(producer.send(CONTENT) for _ in range(10)))
         await asyncio.sleep(0)

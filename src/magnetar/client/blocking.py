@@ -22,6 +22,7 @@ from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
+from magnetar.client.statements import Block, Messages
 from magnetar.client.stats import ProducerStats
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
@@ -221,6 +222,9 @@ class Client(BlockingOpening):
             if self._room is not None:
                 self._room.end()
 
+    def __repr__(self) -> str:
+        return repr(self._core)
+
     def __enter__(self) -> Client:
         return self
 
@@ -236,7 +240,7 @@ async def _made(
     return core.Client(service_url, io=thread.io, **options)
 
 
-class Producer:
+class Producer(Block):
     """A producer; see :meth:`Client.create_producer`."""
 
     def __init__(
@@ -254,6 +258,9 @@ class Producer:
         self._slots = slots
         self._room = room
         self._keeps_context = keeps_context
+
+    def __repr__(self) -> str:
+        return repr(self._producer)
 
     def topic(self) -> str:
         """The full name of the topic."""
@@ -395,12 +402,18 @@ class Producer:
         self._thread.run(self._producer.close())
 
 
-class Reader:
+class Reader(Messages):
     """A reader; see :meth:`Client.create_reader`."""
 
     def __init__(self, reader: AsyncReader, thread: LoopThread) -> None:
         self._reader = reader
         self._thread = thread
+
+    def __repr__(self) -> str:
+        return repr(self._reader)
+
+    def _next(self) -> Message:
+        return self.read_next()
 
     def topic(self) -> str:
         """The full name of the topic."""
@@ -475,7 +488,7 @@ class Reader:
         self._thread.run(self._reader.close())
 
 
-class TableView:
+class TableView(Block):
     """The contents of a topic by key; see :meth:`Client.create_table_view`."""
 
     def __init__(self, view: AsyncTableView, thread: LoopThread) -> None:
@@ -514,9 +527,3 @@ class TableView:
         :raises PulsarException: the broker refused
         """
         self._thread.run(self._view.close())
-
-    def __enter__(self) -> TableView:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

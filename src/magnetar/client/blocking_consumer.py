@@ -14,6 +14,7 @@ from magnetar.client.listening import MessageListener, ThreadedListener
 from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer
+from magnetar.client.statements import Messages
 from magnetar.client.stats import ConsumerStats
 from magnetar.io.real.loop_thread import CallThread, LoopThread
 from magnetar.io.waiting import report
@@ -106,7 +107,7 @@ class FetchedMessages:
         await self._consumer.close()
 
 
-class Consumer:
+class Consumer(Messages):
     """A consumer; see :meth:`Client.subscribe`.
 
     Up to 200 messages are fetched from the loop's thread at once; :meth:`seek` and
@@ -124,6 +125,12 @@ class Consumer:
         self._thread = thread
         self._fetched = fetched or FetchedMessages(consumer, thread)
         self._taken = self._fetched.messages
+
+    def __repr__(self) -> str:
+        return repr(self._consumer)
+
+    def _next(self) -> Message:
+        return self.receive()
 
     def topic(self) -> str:
         """The full name of the topic; of several topics, a name for messages and errors."""

@@ -475,6 +475,9 @@ class Client(Opening):
         except InvalidName as error:
             raise InvalidTopicName(str(error)) from error
 
+    def __repr__(self) -> str:
+        return f"Client({self.service.service_url!r})"
+
     async def __aenter__(self) -> Self:
         return self
 

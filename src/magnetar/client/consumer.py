@@ -19,6 +19,7 @@ from magnetar.client.positions import Positions
 from magnetar.client.receiver_queue import ReceiverQueue
 from magnetar.client.receiving import Position, Taken
 from magnetar.client.redelivery import Redelivery
+from magnetar.client.statements import AsyncMessages
 from magnetar.client.stats import ConsumerStats, Intervals, ReceivedTotals, consumer_stats, log_received
 from magnetar.client.wire import ConsumerEnd, Wire
 from magnetar.io.interfaces import Future
@@ -27,7 +28,7 @@ from magnetar.protocol.hot_client_decode import MessageRun
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage
 
 
-class Consumer(Attached, Listened):
+class Consumer(Attached, Listened, AsyncMessages):
     """A consumer; see ``Client.subscribe``.
 
     Use either :meth:`receive` for messages or :meth:`receive_entry` for whole entries: entries are as stored,
@@ -140,6 +141,12 @@ class Consumer(Attached, Listened):
 
     def end_interval(self) -> None:
         log_received(self._attachment.topic, self._subscription, self._name, self.intervals)
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.topic()!r}, {self._subscription!r}, name={self._name!r})"
+
+    async def _next(self) -> Message:
+        return await self.receive()
 
     def subscription_name(self) -> str:
         """The name of the subscription."""

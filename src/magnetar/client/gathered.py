@@ -21,6 +21,7 @@ from magnetar.client.message import Acknowledged, Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals
+from magnetar.client.statements import AsyncMessages
 from magnetar.client.stats import ConsumerStats, consumer_stats
 from magnetar.client.timing import Looking
 from magnetar.client.watched_consumer import new_consumer
@@ -34,7 +35,7 @@ Find = Callable[[bool], Awaitable[set[str]]]
 """Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 
 
-class GatheredConsumer(Listened):
+class GatheredConsumer(Listened, AsyncMessages):
     """Several consumers that are used like one :class:`Consumer`; derived classes find the consumer of a
     message."""
 
@@ -75,6 +76,12 @@ class GatheredConsumer(Listened):
             await self.close()
             raise
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.topic()!r})"
+
+    async def _next(self) -> Message:
+        return await self.receive()
+
     def topic(self) -> str:
         return self._topic
 
@@ -91,13 +98,13 @@ class GatheredConsumer(Listened):
         :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed, or has failed for good
         """
-        return await self._next(Consumer.take, timeout_millis)
+        return await self._first(Consumer.take, timeout_millis)
 
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
         """As :meth:`Consumer.receive_entry`."""
-        return await self._next(Consumer.take_entry, timeout_millis)
+        return await self._first(Consumer.take_entry, timeout_millis)
 
-    async def _next(self, take: Callable[[Consumer], T | None], timeout_millis: float | None) -> T:
+    async def _first(self, take: Callable[[Consumer], T | None], timeout_millis: float | None) -> T:
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
             found = self._taken(take)

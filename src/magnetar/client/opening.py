@@ -259,7 +259,7 @@ class Opening(ABC):
         send_timeout_millis: int = 30000,
         compression_type: CompressionType = CompressionType.NONE,
         max_pending_messages: int = 1000,
-        block_if_queue_full: bool = False,
+        block_if_queue_full: bool = True,
         batching_enabled: bool = True,
         batching_max_messages: int = 1000,
         batching_max_allowed_size_in_bytes: int = 128 * 1024,

@@ -35,6 +35,7 @@ from magnetar.client.outgoing_message import (
     PreparedEntry,
     compressed,
 )
+from magnetar.client.statements import AsyncBlock
 from magnetar.client.stats import Intervals, ProducerStats, SentTotals, log_sent, producer_stats
 from magnetar.client.timing import within
 from magnetar.client.wire import ProducerEnd, Wire
@@ -53,7 +54,7 @@ _SEQUENCE_IDS = 2**63 - 1
 SendCallback = Callable[[Result, MessageId | None], object]
 
 
-class Producer(Attached):
+class Producer(Attached, AsyncBlock):
     """A producer; see ``Client.create_producer``."""
 
     def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
@@ -98,6 +99,9 @@ class Producer(Attached):
         self._given_up = 0
         """Messages that were sent and failed."""
         self.intervals = Intervals(self._loop, self._totals, SentTotals())
+
+    def __repr__(self) -> str:
+        return f"Producer({self.topic()!r}, name={self._name!r})"
 
     def producer_name(self) -> str:
         """The given name, or the name from the broker."""

@@ -13,12 +13,13 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.partitioned import PartitionedConsumer
 from magnetar.client.schema import ProducerSchema
+from magnetar.client.statements import AsyncMessages
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
 
 
-class Reader:
+class Reader(AsyncMessages):
     """A reader; see ``Client.create_reader``."""
 
     def __init__(
@@ -98,6 +99,12 @@ class Reader:
     def consumer(self) -> Consumer | PartitionedConsumer:
         """The consumer of the reader's subscription."""
         return self._consumer
+
+    def __repr__(self) -> str:
+        return f"Reader({self.topic()!r})"
+
+    async def _next(self) -> Message:
+        return await self.read_next()
 
     def topic(self) -> str:
         """The full name of the topic."""
