@@ -22,7 +22,7 @@ from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
-from magnetar.client.statements import Block, Messages
+from magnetar.client.statements import ClosedByWith, Messages
 from magnetar.client.stats import ProducerStats
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
@@ -240,7 +240,7 @@ async def _made(
     return core.Client(service_url, io=thread.io, **options)
 
 
-class Producer(Block):
+class Producer(ClosedByWith):
     """A producer; see :meth:`Client.create_producer`."""
 
     def __init__(
@@ -488,7 +488,7 @@ class Reader(Messages):
         self._thread.run(self._reader.close())
 
 
-class TableView(Block):
+class TableView(ClosedByWith):
     """The contents of a topic by key; see :meth:`Client.create_table_view`."""
 
     def __init__(self, view: AsyncTableView, thread: LoopThread) -> None:

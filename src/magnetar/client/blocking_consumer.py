@@ -11,7 +11,7 @@ from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.gathered import TopicsConsumer
 from magnetar.client.listening import MessageListener, ThreadedListener
-from magnetar.client.message import Acknowledged, Message, RawEntry
+from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer
 from magnetar.client.statements import Messages
@@ -90,7 +90,7 @@ class FetchedMessages:
         self.messages.clear()
         self._consumer.redeliver_unacknowledged_messages()
 
-    async def seek(self, target: MessageId | int) -> None:
+    async def seek(self, target: SeekTarget) -> None:
         """Moves the subscription; runs in the loop.
 
         :raises PulsarException: as :meth:`Consumer.seek`
@@ -268,12 +268,13 @@ class Consumer(Messages):
     async def _redeliver(self) -> None:
         self._fetched.redeliver()
 
-    def seek(self, messageid: MessageId | int) -> None:
+    def seek(self, messageid: SeekTarget) -> None:
         """Moves the subscription; its consumers reconnect, and receive from there.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
-            time in milliseconds since 1970. The message of an id is itself delivered only with
-            ``start_message_id_inclusive``
+            time in milliseconds since 1970; or a function that returns one of these for the name of each
+            topic or partition, called in the client's thread. The message of an id is itself delivered only
+            with ``start_message_id_inclusive``
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
         :raises PulsarException: the broker refused, or the consumer is not connected
         """

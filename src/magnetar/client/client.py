@@ -407,7 +407,10 @@ class Client(Opening):
             return {name for name in names if filtered or matches(name)}
 
         seconds = checks.discovery_seconds
-        return await self._subscribed(find, subscription_name, seconds, come_and_go=seconds > 0, **options)
+        made = await self._subscribed(find, subscription_name, seconds, come_and_go=seconds > 0, **options)
+        if seconds > 0:
+            made.watch(f"{tenant}/{namespace}", pattern)
+        return made
 
     async def _subscribed(
         self, find: Find, subscription: str, discovery_seconds: float, *, come_and_go: bool, **options: Any

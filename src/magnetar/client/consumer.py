@@ -12,7 +12,7 @@ from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.dead_letters import RetryLetters
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.listening import Listened
-from magnetar.client.message import Acknowledged, Message, RawEntry, meant_by
+from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.positions import Positions
@@ -357,16 +357,16 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     # Positions
 
-    async def seek(self, target: MessageId | int) -> None:
+    async def seek(self, target: SeekTarget) -> None:
         """Moves the subscription; its consumers reconnect, and receive from there.
 
         :param target: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish time
-            in milliseconds since 1970. The message of an id is itself delivered only with
-            ``start_message_id_inclusive``
+            in milliseconds since 1970; or a function that returns one of these for the name of each topic or
+            partition. The message of an id is itself delivered only with ``start_message_id_inclusive``
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
         :raises PulsarException: the broker refused, or the consumer is not connected
         """
-        await self._positions.seek(target)
+        await self._positions.seek(target(self.topic()) if callable(target) else target)
 
     async def get_last_message_id(self) -> MessageId:
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.

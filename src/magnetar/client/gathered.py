@@ -17,13 +17,14 @@ from magnetar.client.exceptions import (
     TopicNotFound,
 )
 from magnetar.client.listening import Listened
-from magnetar.client.message import Acknowledged, Message, RawEntry
+from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals
 from magnetar.client.statements import AsyncMessages
 from magnetar.client.stats import ConsumerStats, consumer_stats
 from magnetar.client.timing import Looking
+from magnetar.client.topic_watch import TopicWatch
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.io.tasks import TaskScope
 from magnetar.naming.topic_name import PARTITION_SUFFIX
@@ -175,8 +176,15 @@ class GatheredConsumer(Listened, AsyncMessages):
         for part in self._parts:
             part.redeliver_unacknowledged_messages()
 
-    async def seek(self, target: MessageId | int) -> None:
-        """Moves all consumers to an end or a publish time; any other id moves the consumer of its topic."""
+    async def seek(self, target: SeekTarget) -> None:
+        """Moves all consumers to an end, to a publish time, or to what a function returns for their topics.
+
+        Any other id moves the consumer of its topic.
+        """
+        if callable(target):
+            for part in tuple(self._parts):
+                await part.seek(target)
+            return
         ends = (MessageId.earliest, MessageId.latest)
         chosen = self._parts if isinstance(target, int) or target in ends else [self._of(target)]
         for part in tuple(chosen):
@@ -269,6 +277,7 @@ class TopicsConsumer(GatheredConsumer):
         self._come_and_go = come_and_go
         self._by_topic: dict[str, Consumer] = {}
         self._looking = Looking(self._loop, self._topic, discovery_seconds, self._look)
+        self._watch: TopicWatch | None = None
         self._closed = False
 
     async def open(self) -> None:
@@ -283,6 +292,11 @@ class TopicsConsumer(GatheredConsumer):
             await self.close()
             raise
         self._looking.begin()
+
+    def watch(self, namespace: str, pattern: str) -> None:
+        """Lets a broker tell when topics that match a pattern come or go."""
+        self._watch = TopicWatch(self._services, namespace, pattern, self._looking.look_now)
+        self._watch.begin()
 
     def subscription_name(self) -> str:
         return self._subscription
@@ -372,5 +386,7 @@ class TopicsConsumer(GatheredConsumer):
         await self.end_listening()
         self._closed = True
         self._looking.end()
+        if self._watch is not None:
+            self._watch.end()
         await super().close()
         self._wake()

@@ -229,6 +229,13 @@ class Lookup:
         answered: BaseCommand = await connection.ask(request_id, command, self._timeout)
         return answered.lookupTopicResponse
 
+    async def connection(self) -> Connection:
+        """Returns the connection for lookups.
+
+        :raises PulsarException: no service address answers
+        """
+        return (await self._service())[0]
+
     async def _service(self) -> tuple[Connection, Address]:
         """Returns a connection to the service that answered last, or to the next that answers."""
         failure: PulsarException = ConnectError("no service address was given")

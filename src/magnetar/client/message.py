@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Callable
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.hot_messages import PlainMessage, messages_of
@@ -365,6 +366,11 @@ class Message(PlainMessage):
 
 Acknowledged = Message | MessageReference | RawEntry | MessageId
 """Identifies a message, or a whole entry."""
+
+
+SeekTarget = MessageId | int | Callable[[str], MessageId | int]
+"""Where a subscription is moved: to a message or an end, to a publish time in milliseconds since 1970, or to
+what a function returns for the name of each topic or partition."""
 
 
 def meant_by(said: Acknowledged) -> MessageId:

@@ -21,7 +21,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, SendCallback
-from magnetar.client.statements import AsyncBlock
+from magnetar.client.statements import ClosedByAsyncWith
 from magnetar.client.stats import ProducerStats, producer_stats
 from magnetar.client.timing import Looking
 from magnetar.client.watched_consumer import new_consumer
@@ -35,7 +35,7 @@ Router = Callable[[bytes, MessageOptions | None, int], int]
 """Returns the partition of a message, from content, options and number of partitions."""
 
 
-class PartitionedProducer(AsyncBlock):
+class PartitionedProducer(ClosedByAsyncWith):
     """A producer of a partitioned topic; used like a :class:`Producer`.
 
     Messages with a key go to the same partition as with official Java clients; others to one partition for

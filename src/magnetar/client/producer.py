@@ -35,7 +35,7 @@ from magnetar.client.outgoing_message import (
     PreparedEntry,
     compressed,
 )
-from magnetar.client.statements import AsyncBlock
+from magnetar.client.statements import ClosedByAsyncWith
 from magnetar.client.stats import Intervals, ProducerStats, SentTotals, log_sent, producer_stats
 from magnetar.client.timing import within
 from magnetar.client.wire import ProducerEnd, Wire
@@ -54,7 +54,7 @@ _SEQUENCE_IDS = 2**63 - 1
 SendCallback = Callable[[Result, MessageId | None], object]
 
 
-class Producer(Attached, AsyncBlock):
+class Producer(Attached, ClosedByAsyncWith):
     """A producer; see ``Client.create_producer``."""
 
     def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:

@@ -10,7 +10,7 @@ from magnetar.client.exceptions import AlreadyClosed
 from magnetar.client.message import Message
 
 
-class AsyncBlock(ABC):
+class ClosedByAsyncWith(ABC):
     """Is closed at the end of the block of ``async with``."""
 
     @abstractmethod
@@ -24,7 +24,7 @@ class AsyncBlock(ABC):
         await self.close()
 
 
-class AsyncMessages(AsyncBlock):
+class AsyncMessages(ClosedByAsyncWith):
     """Its messages can be received with ``async for``, which ends when it is closed."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class AsyncMessages(AsyncBlock):
             raise StopAsyncIteration from error
 
 
-class Block(ABC):
+class ClosedByWith(ABC):
     """Is closed at the end of the block of ``with``."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class Block(ABC):
         self.close()
 
 
-class Messages(Block):
+class Messages(ClosedByWith):
     """Its messages can be received with ``for``, which ends when it is closed."""
 
     @abstractmethod

@@ -8,14 +8,14 @@ from magnetar.client.attachment import Services
 from magnetar.client.exceptions import AlreadyClosed
 from magnetar.client.message import Message
 from magnetar.client.reader import Reader
-from magnetar.client.statements import AsyncBlock
+from magnetar.client.statements import ClosedByAsyncWith
 from magnetar.io.tasks import TaskScope
 
 Listener = Callable[[str, bytes], object]
 """Called in the client's loop with a key and its new content; empty: the key was deleted."""
 
 
-class TableView(AsyncBlock):
+class TableView(ClosedByAsyncWith):
     """The contents of a topic by key; see ``Client.create_table_view``."""
 
     def __init__(self, services: Services, topic: str, reader: Reader) -> None:

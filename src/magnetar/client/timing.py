@@ -133,6 +133,19 @@ class Looking:
         self._timer: Cancellable | None = None
         self._tasks = TaskScope(loop, name, owner_goes_on)
         self._ended = False
+        self._is_looking = False
+        self._again = False
+
+    def look_now(self) -> None:
+        """Checks now, or once more after the check in progress."""
+        if self._ended:
+            return
+        if self._is_looking:
+            self._again = True
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._start()
 
     def begin(self) -> None:
         """Starts the interval before the next check."""
@@ -147,6 +160,7 @@ class Looking:
         self._tasks.cancel()
 
     def _start(self) -> None:
+        self._is_looking, self._again = True, False
         self._tasks.start(self._run(), "looking up topics")
 
     async def _run(self) -> None:
@@ -155,4 +169,8 @@ class Looking:
         except PulsarException as error:
             log.warning("%s: looking up topics failed; trying again later: %s", self._name, error)
         finally:
-            self.begin()
+            self._is_looking = False
+            if self._again and not self._ended:
+                self._start()
+            else:
+                self.begin()

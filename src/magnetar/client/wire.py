@@ -112,9 +112,11 @@ class Wire:
         "max_frame",
         "max_message_size",
         "next_id",
+        "offers_topic_watches",
         "pending",
         "producers",
         "ready",
+        "watchers",
     )
 
     def __init__(self, owner: Connection, runs: Runs) -> None:
@@ -126,12 +128,16 @@ class Wire:
         self.ready = False
         self.confirms_positions = False
         """The broker confirms replicated messages by their positions in the source cluster."""
+        self.offers_topic_watches = False
+        """The broker tells of topics that come and go."""
         self.max_message_size = DEFAULT_MAX_MESSAGE_SIZE
         self.max_frame = max_frame_size(DEFAULT_MAX_MESSAGE_SIZE)
         self.next_id = 1
         self.pending: dict[int, Answer] = {}
         self.producers: dict[int, ProducerEnd] = {}
         self.consumers: dict[int, ConsumerEnd] = {}
+        self.watchers: dict[int, Callable[[PulsarException | None], object]] = {}
+        """Called when topics have come or gone, and with the error when the connection is lost."""
 
     # Outgoing
 
@@ -263,6 +269,7 @@ class Wire:
             self.max_message_size = connected.max_message_size
             self.max_frame = max_frame_size(connected.max_message_size)
         self.confirms_positions = connected.feature_flags.supports_repl_dedup_by_lid_and_eid
+        self.offers_topic_watches = connected.feature_flags.supports_topic_watchers
         self.ready = True
         self._owner.connected(connected)
 
@@ -339,6 +346,11 @@ class Wire:
         if consumer is not None:
             consumer.end_of_topic()
 
+    def _topics_changed(self, command: BaseCommand) -> None:
+        watcher = self.watchers.get(command.watchTopicUpdate.watcher_id)
+        if watcher is not None:
+            watcher(None)
+
     def _topic_migrated(self, command: BaseCommand) -> None:
         moved = command.topicMigrated
         of_producer = moved.resource_type == CommandTopicMigrated.Producer
@@ -352,6 +364,7 @@ class Wire:
         pending, self.pending = self.pending, {}
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
+        watchers, self.watchers = self.watchers, {}
         self._partial.clear()
         for answer in pending.values():
             answer(None, error)
@@ -359,6 +372,8 @@ class Wire:
             producer.connection_lost(error)
         for consumer in consumers.values():
             consumer.connection_lost(error)
+        for watcher in watchers.values():
+            watcher(error)
 
 
 _ACTIONS: dict[int, Callable[[Wire, BaseCommand], None]] = {
@@ -375,10 +390,12 @@ _ACTIONS: dict[int, Callable[[Wire, BaseCommand], None]] = {
     BaseCommand.ACTIVE_CONSUMER_CHANGE: Wire._active_change,
     BaseCommand.REACHED_END_OF_TOPIC: Wire._end_of_topic,
     BaseCommand.TOPIC_MIGRATED: Wire._topic_migrated,
+    BaseCommand.WATCH_TOPIC_UPDATE: Wire._topics_changed,
 }
 
 _ANSWERS: dict[int, str] = {
     BaseCommand.SUCCESS: "success",
+    BaseCommand.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
     BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
     BaseCommand.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
