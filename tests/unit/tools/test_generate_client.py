@@ -36,7 +36,8 @@ def test_both_interfaces_have_the_same_options(name: str) -> None:
     ours, theirs = _options(getattr(blocking.Client, name)), _options(getattr(aio.Client, name))
     assert list(ours) == list(theirs)
     different = {each for each in ours if ours[each] != theirs[each]}
-    assert different == ({"batching_enabled"} if name == "create_producer" else set())
+    own = {"batching_enabled", "block_if_queue_full"}
+    assert different == (own if name == "create_producer" else set())
 
 
 def test_both_interfaces_start_with_the_same_options() -> None:
