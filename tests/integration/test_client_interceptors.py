@@ -150,7 +150,7 @@ def test_a_producer(server: Server, topic: str, batching: bool, caplog: pytest.L
 def test_a_producer_of_a_client_with_a_memory_limit(server: Server, topic: str) -> None:
     async def work(client: aio.Client) -> None:
         stamps = Stamps("x")
-        producer = await client.create_producer(topic, interceptors=[stamps])
+        producer = await client.create_producer(topic, interceptors=[stamps], block_if_queue_full=False)
         first = asyncio.ensure_future(producer.send(b"12345678901"))
         await asyncio.sleep(0)
         with pytest.raises(MemoryBufferIsFull) as raised:

@@ -32,8 +32,10 @@ def memory(client: aio.Client) -> int:
 @pytest.mark.parametrize("batching", [True, False])
 def test_a_full_memory_refuses_messages_of_all_producers(server: Server, topic: str, batching: bool) -> None:
     async def work(client: aio.Client) -> None:
-        first = await client.create_producer(topic, batching_enabled=batching)
-        second = await client.create_producer(topic + "-2", batching_enabled=batching)
+        first, second = [
+            await client.create_producer(name, batching_enabled=batching, block_if_queue_full=False)
+            for name in (topic, topic + "-2")
+        ]
         results: list[Result] = []
         for _ in range(3):
             first.send_async(LARGE, lambda result, _id: results.append(result))

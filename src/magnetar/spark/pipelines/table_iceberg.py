@@ -192,7 +192,7 @@ class IcebergFormat(OpenTable):
         state = self.find()
         where = state.table.metadata_location if state is not None else f"{self.folder}/{_METADATA}/..."
         return {
-            "DuckDB": f"SELECT * FROM iceberg_scan('{where}')",
+            "DuckDB": f"SELECT * FROM iceberg_scan('{where}')",  # nosec B608 - shown, and not run here
             "Python": f"pyiceberg.table.StaticTable.from_metadata({where!r}).scan().to_pandas()",
             "Spark": f'spark.read.format("iceberg").load("{where}")',
         }
