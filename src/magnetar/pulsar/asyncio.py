@@ -159,7 +159,7 @@ class Producer:
                 number if isinstance(number, int) else None,
                 producer.message_options(options),
             )
-        except ClientError as error:
+        except Exception as error:  # noqa: BLE001 - raised by the sender, who would wait for ever otherwise
             answers.post(published, None, error)
 
     async def flush(self) -> None:
