@@ -43,8 +43,8 @@ class Frames:
 
 
 class Cut:
-    """Where the connections of one client are cut: after each so many commands in one direction, ``times``
-    times."""
+    """The points at which the connections of one client are cut: every ``after`` commands in one direction,
+    at most ``times`` times."""
 
     def __init__(self, *, outward: bool, after: int, times: int) -> None:
         self.outward = outward

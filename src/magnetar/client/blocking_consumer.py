@@ -38,7 +38,7 @@ class FetchedMessages:
         self._acknowledges = False
 
     def next(self) -> Message | None:
-        """Returns the next message that :meth:`fetch` has taken; None: there is none."""
+        """Returns the next message that :meth:`fetch` has taken, or None if all were returned."""
         try:
             return self.messages.popleft()
         except IndexError:

@@ -1,4 +1,4 @@
-"""What a client tells of its connections, lookups, producers and consumers to whoever measures them."""
+"""Observers of a client: they measure its connections, lookups, producers and consumers."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ class ProducerStats:
     send_bytes_rate: float
     """Bytes in a second."""
     send_latency_millis50pct: float
-    """Latencies are from sending to the broker to the receipt, without the time in a batch."""
-    """The latency in milliseconds that half of the messages did not exceed."""
+    """The latency in milliseconds that half of the messages did not exceed: the time from sending to the
+    broker to the receipt, without the time in a batch."""
     send_latency_millis75pct: float
     """The latency in milliseconds that 75 % of the messages did not exceed."""
     send_latency_millis95pct: float

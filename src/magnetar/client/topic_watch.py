@@ -42,7 +42,7 @@ class TopicWatch:
         self._tasks.start(self._watch(), "watching topics")
 
     def end(self) -> None:
-        """Stops; the broker is told so."""
+        """Stops watching, and closes the watcher at the broker."""
         self._tasks.cancel()
         connection, self._connection = self._connection, None
         if connection is None or connection.closed:

@@ -302,9 +302,11 @@ class LoopThread:
         raise RuntimeError("the loop was closed")
 
     def outcome(self, outcome: Outcome[T], call: Callable[..., object], *arguments: object) -> T | None:
-        """As :meth:`post`, and waits until ``outcome`` is told; costs less than :meth:`run`.
+        """Calls ``call`` as :meth:`post` does, and returns the result; cheaper than :meth:`run`.
 
         Ctrl-C ends the wait, and not the call.
+
+        :param outcome: the result, which the call must set
 
         :raises RuntimeError: as :meth:`run`
         """

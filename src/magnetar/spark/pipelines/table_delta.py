@@ -188,7 +188,7 @@ def _log_files(system: fs.FileSystem, log: str) -> _LogFiles:
 
 
 def _version_of_marker(table: DeltaTable, folder: TableFolder) -> int:
-    """Returns the version that has the last marker, or the present version if there is none.
+    """Returns the version with the last marker, or the current version of a table without markers.
 
     :raises TableError: the table was rolled back behind it, or is not one of this pipeline
     """
