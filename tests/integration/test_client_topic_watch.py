@@ -19,9 +19,15 @@ async def publish(client: aio.Client, topic: str) -> None:
         await producer.send(topic.encode())
 
 
-async def gets(consumer: aio.Consumer, topic: str) -> None:
-    """Receives the message of a topic, which comes after it was found."""
+async def gets(consumer: aio.Consumer, topic: str, *, again: str | None = None) -> None:
+    """Receives the message of a topic, which comes after it was found.
+
+    A killed broker forgets the latest acknowledgements, so the message of ``again`` may come once more.
+    """
     message = await consumer.receive(SECONDS * 1000)
+    if again is not None and message.topic_name() == again:
+        await consumer.acknowledge(message)
+        message = await consumer.receive(SECONDS * 1000)
     assert message.data() == topic.encode()
     assert message.topic_name() == topic
     await consumer.acknowledge(message)
@@ -66,6 +72,6 @@ def test_a_watch_goes_on_after_its_broker_was_killed(
             await gets(consumer, f"{start}-1")
             await asyncio.to_thread(server.restart, kill=True)
             await publish(client, f"{start}-2")
-            await gets(consumer, f"{start}-2")
+            await gets(consumer, f"{start}-2", again=f"{start}-1")
 
     asyncio.run(work())
