@@ -264,6 +264,23 @@ class Settings:
     s3_managed_ledger_offload_role_session_name: str
     file_system_profile_path: str
     file_system_uri: str
+    transaction_coordinator_enabled: bool
+    transaction_buffer_snapshot_max_transaction_count: int
+    transaction_buffer_snapshot_min_time_in_millis: int
+    transaction_buffer_snapshot_segment_size: int
+    transaction_buffer_segmented_snapshot_enabled: bool
+    transaction_buffer_client_max_concurrent_requests: int
+    transaction_buffer_client_operation_timeout_in_mills: int
+    max_active_transactions_per_coordinator: int
+    transaction_pending_ack_log_index_min_lag: int
+    transaction_log_batched_write_enabled: bool
+    transaction_log_batched_write_max_records: int
+    transaction_log_batched_write_max_size: int
+    transaction_log_batched_write_max_delay_in_millis: int
+    transaction_pending_ack_batched_write_enabled: bool
+    transaction_pending_ack_batched_write_max_records: int
+    transaction_pending_ack_batched_write_max_size: int
+    transaction_pending_ack_batched_write_max_delay_in_millis: int
     tls_enabled_with_key_store: bool
     tls_key_store_type: str
     tls_key_store: str

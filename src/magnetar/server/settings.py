@@ -30,6 +30,7 @@ from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.replication.clusters import ReplicationSettings, SubscriptionSettings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
+from magnetar.broker.transactions.settings import BatchedWrites, TransactionSettings
 from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict
 from magnetar.errors import PreconditionFailed
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
@@ -365,11 +366,40 @@ def topic_settings(settings: Settings) -> TopicSettings:
         cluster=settings.cluster_name,
         replicator_prefix=settings.replicator_prefix,
         batch_index_acks=settings.acknowledgment_at_batch_index_level_enabled,
+        transactions=transaction_settings(settings),
         deduplication=DeduplicationSettings(
             snapshot_entries=settings.broker_deduplication_entries_interval,
             max_producers=settings.broker_deduplication_max_number_of_producers,
             inactivity_seconds=settings.broker_deduplication_producer_inactivity_timeout_minutes * 60.0,
         ),
+    )
+
+
+def transaction_settings(settings: Settings) -> TransactionSettings | None:
+    """Returns the settings of transactions; None: they are disabled."""
+    if not settings.transaction_coordinator_enabled:
+        return None
+    return TransactionSettings(
+        snapshot_changes=settings.transaction_buffer_snapshot_max_transaction_count,
+        snapshot_seconds=settings.transaction_buffer_snapshot_min_time_in_millis / 1000,
+        segmented_snapshots=settings.transaction_buffer_segmented_snapshot_enabled,
+        segment_bytes=settings.transaction_buffer_snapshot_segment_size,
+        max_active=settings.max_active_transactions_per_coordinator,
+        max_requests=settings.transaction_buffer_client_max_concurrent_requests,
+        request_seconds=settings.transaction_buffer_client_operation_timeout_in_mills / 1000,
+        log_writes=BatchedWrites(
+            settings.transaction_log_batched_write_enabled,
+            settings.transaction_log_batched_write_max_records,
+            settings.transaction_log_batched_write_max_size,
+            settings.transaction_log_batched_write_max_delay_in_millis / 1000,
+        ),
+        pending_ack_writes=BatchedWrites(
+            settings.transaction_pending_ack_batched_write_enabled,
+            settings.transaction_pending_ack_batched_write_max_records,
+            settings.transaction_pending_ack_batched_write_max_size,
+            settings.transaction_pending_ack_batched_write_max_delay_in_millis / 1000,
+        ),
+        pending_ack_index_lag=settings.transaction_pending_ack_log_index_min_lag,
     )
 
 

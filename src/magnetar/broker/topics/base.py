@@ -33,6 +33,7 @@ from magnetar.broker.topics.applied_policies import (
     topic_publish_limiter,
 )
 from magnetar.broker.topics.subscribing import Subscriptions
+from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.errors import (
     ServiceNotReady,
 )
@@ -74,6 +75,8 @@ class TopicSettings:
     """The name of the broker's cluster."""
     replicator_prefix: str = DEFAULT_PREFIX
     """``replicatorPrefix``: the prefix of the names of replicators' producers and cursors."""
+    transactions: TransactionSettings | None = None
+    """None: transactions are disabled."""
 
 
 class AnyReplicating(Protocol):

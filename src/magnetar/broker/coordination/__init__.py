@@ -1,0 +1,1 @@
+"""Transaction coordinators: they begin and end transactions, and tell topics the outcome."""
