@@ -61,6 +61,7 @@ from magnetar.security.rules import Grants
 if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach
     from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
+    from magnetar.broker.system_topics.transaction_snapshots import TransactionSnapshots
 
 _INSTANCES = "/counters/producer-name/-"
 """Numbers the starts of brokers, as clients reconnect with names that an earlier broker generated."""
@@ -242,6 +243,22 @@ class BrokerService:
         self.resource_groups = ResourceGroupRecords(io, metadata, self.topics.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
         self._listings = NameListings(io.loop, self._list_names)
+        self._snapshots = self._transaction_snapshots(beside)
+        self.topics.snapshots = self._snapshots
+
+    def _transaction_snapshots(self, beside: Beside | None) -> TransactionSnapshots | None:
+        settings = self.settings
+        if settings.topic.transactions is None:
+            return None
+        from magnetar.broker.system_topics.transaction_snapshots import TransactionSnapshots
+
+        return TransactionSnapshots(
+            self.topics,
+            self.metadata,
+            self.producer_names.next,
+            None if beside is None else lambda: beside.client(settings.addresses),
+            settings.max_message_size,
+        )
 
     def _topic_policies(self, beside: Beside | None) -> SystemTopicPolicies | ClusterTopicPolicies:
         cluster, tell = self.settings.cluster, self.policies.tell
@@ -314,6 +331,8 @@ class BrokerService:
         self.resource_groups.stop()
         if self.policies.topics is not None:
             await self.policies.topics.close()
+        if self._snapshots is not None:
+            await self._snapshots.close()
         await self.topics.close_all()
         if self.replication is not None:
             await self.replication.close()

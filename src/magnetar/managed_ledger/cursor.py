@@ -274,7 +274,7 @@ class Cursor:
         nothing.
         """
         stored = self._owner.ledgers.before((position[0], min(position[1], 2**62) + 1))
-        position = min(stored, self._owner.max_read_position)
+        position = min(stored, self._owner.last_confirmed)
         if position <= self.state.mark_delete:
             return 0
         consumed = self._entries_between(self.state.mark_delete, position)
@@ -328,7 +328,7 @@ class Cursor:
     def reset(self, position: Position) -> None:
         """Goes back to ``position`` (inclusive), as if nothing from there on had been consumed."""
         self._rewinds += 1
-        ledgers, last = self._owner.ledgers, self._owner.max_read_position
+        ledgers, last = self._owner.ledgers, self._owner.last_confirmed
         # Without ledgers there is nothing to go back to: the cursor belongs to a shadow without a source.
         target = ledgers.first_at_or_after(position) if len(ledgers) else ledgers.after(last)
         self.state.clear_above()
@@ -362,7 +362,7 @@ class Cursor:
     def skip_trimmed(self) -> None:
         """Moves forward to the first existing ledger; acknowledgements in deleted ledgers are dropped."""
         ledgers = self._owner.ledgers
-        first = (ledgers.first_id(), -1) if len(ledgers) else self._owner.max_read_position
+        first = (ledgers.first_id(), -1) if len(ledgers) else self._owner.last_confirmed
         if self.state.mark_delete < first:
             self.state.move_mark_delete(first)
             self._advance()
@@ -371,7 +371,7 @@ class Cursor:
     def return_to_end(self) -> None:
         """Moves the mark-delete position back to the last entry, if :meth:`skip_trimmed` has moved it behind
         ledgers that are listed again after all."""
-        last = self._owner.max_read_position
+        last = self._owner.last_confirmed
         if self.state.mark_delete > last:
             self.state.move_mark_delete(last)
             self._moved()
@@ -452,7 +452,7 @@ class Cursor:
         self.state.check()
         marked, ledgers = self.state.mark_delete, self._owner.ledgers
         must(self.read_position > marked, self.name, "reads", self.read_position, "and consumed", marked)
-        last = max(self._owner.max_read_position, (ledgers.first_id(), -1))
+        last = max(self._owner.last_confirmed, (ledgers.first_id(), -1))
         must(marked <= last, self.name, "consumed", marked, "of what ends at", last)
         backlog, holes = ledgers.entries_after(marked), self.state.individually_deleted()
         must(holes <= backlog, self.name, "consumed", holes, "of", backlog, "entries")

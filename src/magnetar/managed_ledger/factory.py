@@ -390,6 +390,6 @@ def start_position(ledger: ManagedLedger, start: Position) -> Position:
     if start == EARLIEST:
         return ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
     target = ledger.ledgers.first_at_or_after(start)
-    if target > ledger.max_read_position:
+    if target > ledger.last_confirmed:
         return ledger.last_confirmed
     return ledger.ledgers.before(target)

@@ -124,6 +124,9 @@ class ManagedLedger:
         self._ending = Ending(self, self._record, self._current, io.loop)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self.ledgers.last_stored()
+        """The last durable position: what is acknowledged, counted or administered may lie up to here."""
+        self.hidden_from: Position | None = None
+        """The first position that must not be read yet, as a transaction is open; None: nothing is hidden."""
         self.entries_added = 0
         self.bytes_added = 0
         self.append_errors = 0
@@ -146,8 +149,11 @@ class ManagedLedger:
 
     @property
     def max_read_position(self) -> Position:
-        """The last position that dispatchers, readers and other users may read."""
-        return self.last_confirmed
+        """The last position that dispatchers, readers, replicators and compaction may read."""
+        hidden = self.hidden_from
+        if hidden is None or hidden > self.last_confirmed:
+            return self.last_confirmed
+        return self.ledgers.before(hidden)
 
     async def refresh_ledgers(self) -> None:
         """Called when an entry is gone: makes sure that :attr:`ledgers` knows which ledgers were trimmed.

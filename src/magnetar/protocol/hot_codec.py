@@ -8,6 +8,7 @@ from __future__ import annotations
 from magnetar.protocol.hot_decode import (
     CHUNKED,
     MARKED,
+    TRANSACTIONAL,
     AckRun,
     SendRun,
     batch_sizes,
@@ -19,6 +20,7 @@ from magnetar.protocol.hot_decode import (
     read_acks,
     read_flow,
     read_sends,
+    transaction_of,
 )
 from magnetar.protocol.hot_encode import (
     encode_alike,
@@ -42,6 +44,7 @@ from magnetar.protocol.hot_keys import (
 __all__ = [
     "CHUNKED",
     "MARKED",
+    "TRANSACTIONAL",
     "AckRun",
     "KeyRouting",
     "SendRun",
@@ -67,4 +70,5 @@ __all__ = [
     "read_sends",
     "slot_of",
     "sticky_key",
+    "transaction_of",
 ]

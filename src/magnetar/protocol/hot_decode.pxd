@@ -3,7 +3,8 @@ cimport cython
 
 cdef int _SEND, _ACK, _FLOW, _COMMAND, _BODY_TAG, _BODY
 cdef int _OK, _CHECKSUM_MISMATCH, _NOT_PLAIN, _ENTRY_MALFORMED, _OTHER_PRODUCER
-cdef int _DELIVER_AT, _MARKER_TYPE
+cdef int _DELIVER_AT, _MARKER_TYPE, _LEAST_BITS, _MOST_BITS
+cdef long long _IN_TRANSACTION
 cdef Py_ssize_t _COPY_LIMIT
 cdef bint _INTERPRETED
 
@@ -13,6 +14,10 @@ cdef class SendRun:
     cdef public Py_ssize_t count
     cdef public Py_ssize_t chunks
     cdef int _chunk
+    cdef int _seen
+    cdef public bint transactional
+    cdef public long long most_bits
+    cdef public long long least_bits
     cdef public int error
     cdef public long long error_sequence_id
     cdef public object sequence_ids
@@ -58,7 +63,7 @@ cdef Py_ssize_t _skip(bytes buffer, Py_ssize_t position, Py_ssize_t end, long lo
 @cython.locals(count='Py_ssize_t', before='Py_ssize_t', total='long long', end='Py_ssize_t', command_end='Py_ssize_t', error='int')
 cpdef Py_ssize_t read_sends(bytes buffer, Py_ssize_t position, Py_ssize_t limit, long long max_frame, SendRun run, bint verify_checksum, Py_ssize_t max_count) except? -1
 
-@cython.locals(position='Py_ssize_t', producer_id='long long', sequence_id='long long', highest='long long', messages='long long', seen='int', chunk='int', tag='int', value='long long', after='Py_ssize_t')
+@cython.locals(position='Py_ssize_t', producer_id='long long', sequence_id='long long', highest='long long', messages='long long', seen='int', least_bits='long long', most_bits='long long', chunk='int', tag='int', value='long long', after='Py_ssize_t')
 cdef int _read_send(bytes buffer, Py_ssize_t frame, Py_ssize_t end, SendRun run, Py_ssize_t index) except -1
 
 @cython.locals(position='Py_ssize_t', size='long long', found='long long')
@@ -82,11 +87,13 @@ cdef Py_ssize_t _metadata_at(bytes buffer, Py_ssize_t start, Py_ssize_t end) exc
 @cython.locals(position='Py_ssize_t', tag='long long', after='Py_ssize_t')
 cdef long long _metadata_number(bytes buffer, Py_ssize_t start, Py_ssize_t end, long long wanted, long long default) except? -1
 
-@cython.locals(position='Py_ssize_t', tag='long long', after='Py_ssize_t', sign='int', size='long long')
+@cython.locals(position='Py_ssize_t', tag='long long', after='Py_ssize_t', sign='int', size='long long', transaction='long long')
 cdef long long _batch_size(bytes buffer, Py_ssize_t start, Py_ssize_t end) except? -1
 
-@cython.locals(index='Py_ssize_t', timed='Py_ssize_t', marked='Py_ssize_t', size='long long', start='Py_ssize_t', end='Py_ssize_t')
+@cython.locals(index='Py_ssize_t', timed='Py_ssize_t', marked='Py_ssize_t', transactional='Py_ssize_t', size='long long', start='Py_ssize_t', end='Py_ssize_t')
 cpdef Py_ssize_t batch_sizes(bytes buffer, long long[::1] starts, long long[::1] ends, Py_ssize_t first, Py_ssize_t count, int[::1] out) except? -1
+
+cpdef object transaction_of(bytes buffer, Py_ssize_t start, Py_ssize_t end)
 
 cpdef long long deliver_at(bytes buffer, Py_ssize_t start, Py_ssize_t end) except? -1
 

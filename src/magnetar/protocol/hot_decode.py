@@ -44,10 +44,18 @@ _ONE_CHUNK = 1 << 32
 # The tag of ``marker_type`` there: field 20, a number.
 _MARKER_TYPE = 0xA0
 
+# The tags of ``txnid_least_bits`` and ``txnid_most_bits`` there: fields 22 and 23, numbers; and what is added
+# to the size of an entry that has the first.
+_LEAST_BITS = 0xB0
+_MOST_BITS = 0xB8
+_IN_TRANSACTION = 1 << 33
+
 CHUNKED = 1 << 30
 """Added to the result of :func:`batch_sizes` if there are chunks."""
 MARKED = 1 << 29
 """Added as well if there are markers: entries of brokers for brokers, which have no messages."""
+TRANSACTIONAL = 1 << 28
+"""Added as well if there are entries of transactions."""
 
 
 class SendRun:
@@ -55,8 +63,9 @@ class SendRun:
 
     Entry i is ``buffer[starts[i]:ends[i]]``, from the magic (or the metadata size) to the end of its frame.
     ``highest_sequence_ids`` is -1 if the producer sent none; ``chunks`` is the number of entries that are
-    chunks of larger messages. ``error``: 0 none, 1 checksum mismatch, 2 not a plain SEND, 3 entry malformed;
-    ``error_sequence_id`` is -1 if it could not be read.
+    chunks of larger messages. ``transactional``: all SENDs belong to the transaction (``most_bits``,
+    ``least_bits``); otherwise none belongs to one. ``error``: 0 none, 1 checksum mismatch, 2 not a plain
+    SEND, 3 entry malformed; ``error_sequence_id`` is -1 if it could not be read.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -65,6 +74,10 @@ class SendRun:
         self.count = 0
         self.chunks = 0
         self._chunk = 0
+        self._seen = 0
+        self.transactional = False
+        self.most_bits = 0
+        self.least_bits = 0
         self.error = 0
         self.error_sequence_id = -1
         self.sequence_ids = array("q", bytes(8 * capacity))
@@ -216,7 +229,8 @@ def read_sends(
 
     Stops before a frame of another kind or producer, an incomplete one, or a bad one. If the first one is
     bad, ``run.count`` is 0 and ``run.error`` says why; the position moves behind it for errors 1 and 3 and
-    stays for 2. Plain: no transaction, no marker, no message id, at least one message.
+    stays for 2. Plain: no marker, no message id, at least one message. A run ends before a SEND of another
+    transaction, or of none.
 
     :param max_count: the most SENDs to read, besides the capacity of ``run``
     :raises FrameError: as :func:`next_frame`, about the first frame
@@ -224,6 +238,7 @@ def read_sends(
     count = 0
     run.count = 0
     run.chunks = 0
+    run.transactional = False
     run.error = _OK
     run.error_sequence_id = -1
     if max_count > run.capacity:
@@ -279,6 +294,8 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
     messages = 1
     chunk = 0
     seen = 0
+    least_bits = 0
+    most_bits = 0
     while position < end - 1:
         tag = buffer[position]
         position += 1
@@ -303,14 +320,30 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
             highest = value
         elif tag == 0x38:
             chunk = 1 if value else 0
-        elif value != 0 or (tag != 0x20 and tag != 0x28 and tag != 0x40):
+        elif tag == 0x20:
+            least_bits = value
+            seen |= 4
+        elif tag == 0x28:
+            most_bits = value
+            seen |= 8
+        elif value != 0 or tag != 0x40:
             return _NOT_PLAIN
-    if position != end or seen != 3 or messages < 1 or messages > 0x7FFFFFFF:
+    if position != end or seen & 3 != 3 or messages < 1 or messages > 0x7FFFFFFF:
         return _NOT_PLAIN
     if index == 0:
         run.producer_id = producer_id
-    elif producer_id != run.producer_id:
+        run._seen = seen
+    elif producer_id != run.producer_id or seen != run._seen:
         return _OTHER_PRODUCER
+    if seen > 3:
+        if seen != 15:
+            return _NOT_PLAIN
+        if index == 0:
+            run.transactional = True
+            run.least_bits = least_bits
+            run.most_bits = most_bits
+        elif least_bits != run.least_bits or most_bits != run.most_bits:
+            return _OTHER_PRODUCER
     run._sequences[index] = sequence_id
     run._highest[index] = highest
     run._numbers[index] = messages
@@ -499,11 +532,12 @@ def _metadata_number(buffer: bytes, start: int, end: int, wanted: int, default: 
 
 def _batch_size(buffer: bytes, start: int, end: int) -> int:
     """Returns the number of messages in an entry: 1 if it cannot be read, ``_ONE_CHUNK`` for a chunk, 0 for a
-    marker; negative if it has a delivery time."""
+    marker; plus ``_IN_TRANSACTION`` if it belongs to a transaction; negative if it has a delivery time."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return 1
     sign = size = 1
+    transaction = 0
     end = position + 4 + _size_at(buffer, position)
     position += 4
     while position < end:
@@ -512,7 +546,7 @@ def _batch_size(buffer: bytes, start: int, end: int) -> int:
         if tag > 127:
             after = _varint_end(buffer, position, end)
             if after < 0:
-                return sign * size
+                return sign * (size + transaction)
             tag = _varint(buffer, position, after)
             if tag == _DELIVER_AT:
                 sign = -1
@@ -520,6 +554,8 @@ def _batch_size(buffer: bytes, start: int, end: int) -> int:
                 size = _ONE_CHUNK
             elif tag == _MARKER_TYPE:
                 return 0
+            elif tag == _LEAST_BITS:
+                transaction = _IN_TRANSACTION
         position = after
         if tag == 0x58:
             after = _varint_end(buffer, position, end)
@@ -528,8 +564,8 @@ def _batch_size(buffer: bytes, start: int, end: int) -> int:
                 size = 1
         position = _skip(buffer, position, end, tag)
         if position < 0:
-            return sign * size
-    return sign * size
+            return sign * (size + transaction)
+    return sign * (size + transaction)
 
 
 def batch_sizes(
@@ -538,13 +574,14 @@ def batch_sizes(
     """Writes the number of messages of entries [first, first + count) to ``out[0:count]``.
 
     It is 1 for an entry that is not a batch or whose metadata cannot be read, and 0 for a marker. Returns the
-    number of entries with a delivery time, combined with ``CHUNKED`` if there are chunks and with ``MARKED``
-    if there are markers.
+    number of entries with a delivery time, combined with ``CHUNKED`` if there are chunks, with ``MARKED`` if
+    there are markers, and with ``TRANSACTIONAL`` if there are entries of transactions other than markers.
     """
     index = 0
     timed = 0
     chunked = 0
     marked = 0
+    transactional = 0
     while index < count:
         start = starts[first + index]
         end = ends[first + index]
@@ -558,12 +595,24 @@ def batch_sizes(
                 else:
                     size = -size
                     timed += 1
-            if size == _ONE_CHUNK:
-                size = 1
-                chunked = CHUNKED
+            if size >= _ONE_CHUNK:
+                if size >= _IN_TRANSACTION:
+                    size -= _IN_TRANSACTION
+                    transactional = TRANSACTIONAL
+                if size == _ONE_CHUNK:
+                    size = 1
+                    chunked = CHUNKED
         out[index] = size
         index += 1
-    return timed + chunked + marked
+    return timed + chunked + marked + transactional
+
+
+def transaction_of(buffer: bytes, start: int, end: int) -> tuple[int, int] | None:
+    """Returns the transaction (most bits, least bits) in the metadata of an entry; None: it has none."""
+    most = _metadata_number(buffer, start, end, _MOST_BITS, -1)
+    if most == -1:
+        return None
+    return most, _metadata_number(buffer, start, end, _LEAST_BITS, -1)
 
 
 def deliver_at(buffer: bytes, start: int, end: int) -> int:

@@ -112,8 +112,8 @@ def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Ac
 
 
 def is_plain(buffer: bytes, start: int, end: int) -> bool:
-    """Whether an entry's metadata certainly has none of ``num_messages_in_batch``, ``deliver_at_time`` and
-    ``marker_type``, because no byte is the tag of one."""
+    """Whether an entry's metadata certainly has none of ``num_messages_in_batch``, ``deliver_at_time``,
+    ``marker_type`` and the id of a transaction, because no byte is the tag of one."""
     if end - start < 11 or not buffer.startswith(_MAGIC, start):
         return False
     behind = start + 10 + int.from_bytes(buffer[start + 6 : start + 10], "big")
@@ -121,7 +121,11 @@ def is_plain(buffer: bytes, start: int, end: int) -> bool:
         return False
     if buffer.find(b"\x98\x01", start + 10, behind) >= 0:
         return False
-    return buffer.find(b"\xa0\x01", start + 10, behind) < 0
+    if buffer.find(b"\xa0\x01", start + 10, behind) >= 0:
+        return False
+    return (
+        buffer.find(b"\xb0\x01", start + 10, behind) < 0 and buffer.find(b"\xb8\x01", start + 10, behind) < 0
+    )
 
 
 def _low_byte(buffer: bytes, position: int, tag: int) -> int:

@@ -161,6 +161,8 @@ class BrokerOperation(_Named):
     GET_LOAD = auto()
     GET_QUOTA = auto()
     UPDATE_QUOTA = auto()
+    END_TRANSACTIONS = auto()
+    """Only Magnetar: tell topics and subscriptions the outcome of transactions, as coordinators do."""
 
 
 class TenantOperation(_Named):

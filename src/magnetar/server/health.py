@@ -75,7 +75,7 @@ class HealthCheck:
                 publish_time=self._broker.io.clock.wall_ms(),
             )
             entry = build_entry(metadata, token.encode())
-            before = topic.max_read_position
+            before = topic.managed_ledger.last_confirmed
             await TopicWriter(topic, metadata.producer_name).append(entry, 0)
             found: list[bytes] = []
 

@@ -265,7 +265,8 @@ def test_markers_have_no_messages(codec: SimpleNamespace, kinds: list[int | None
     found = codec.batch_sizes(buffer, starts, ends, 0, len(kinds), sizes)
     assert list(sizes) == [1 if kind is None else 0 for kind in kinds]
     assert found & codec.MARKED == (codec.MARKED if set(kinds) != {None} else 0)
-    assert found & ~codec.MARKED == (kinds.count(None) if delayed else 0)
+    assert found & codec.TRANSACTIONAL == (codec.TRANSACTIONAL if None in kinds else 0)
+    assert found & ~(codec.MARKED | codec.TRANSACTIONAL) == (kinds.count(None) if delayed else 0)
 
 
 @given(st.binary(max_size=60))

@@ -123,7 +123,7 @@ class BacklogAdmin:
         )
         last = (position[0], position[1] + 1) if behind else position
         found.last_expire_ms = self._broker.io.clock.wall_ms()
-        if found.expiring or found.closing or last > found.topic.managed_ledger.max_read_position:
+        if found.expiring or found.closing or last > found.topic.managed_ledger.last_confirmed:
             raise Conflict(
                 f"Expire message by position not issued on topic {topic} for subscription {subscription} due "
                 "to ongoing message expiration not finished or invalid message position provided."
@@ -168,7 +168,7 @@ class BacklogAdmin:
         for part in await self._parts(topic):
             part.check_open()
             for subscription in list(part.subscriptions.values()):
-                subscription.skip_to(part.max_read_position)
+                subscription.skip_to(part.managed_ledger.last_confirmed)
                 await subscription.cursor.flush()
             if part.deduplication is not None:
                 part.deduplication.snapshot(part.clock.monotonic())

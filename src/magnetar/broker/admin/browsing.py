@@ -81,9 +81,9 @@ class BrowsingAdmin:
         end = await browsed.read(start, count)
         return {
             "messages": browsed.messages,
-            "next": None if end > ledger.max_read_position else f"{end[0]}:{end[1]}",
+            "next": None if end > ledger.last_confirmed else f"{end[0]}:{end[1]}",
             "first": _text(_beginning(ledger, None)),
-            "last": _text(ledger.max_read_position),
+            "last": _text(ledger.last_confirmed),
             "entriesRead": browsed.entries,
         }
 
@@ -130,8 +130,8 @@ class _Browsed:
         """Reads until there are ``count`` messages; returns the position after the last entry."""
         ledger, left = self._topic.managed_ledger, _MOST_READ_BYTES
         time_slice = Slice(self._broker.io, "browsing")
-        while start <= ledger.max_read_position and self.entries < _MOST_ENTRIES and left > 0:
-            run = await ledger.reader.read(start, ledger.max_read_position, _RUN_ENTRIES, _RUN_BYTES)
+        while start <= ledger.last_confirmed and self.entries < _MOST_ENTRIES and left > 0:
+            run = await ledger.reader.read(start, ledger.last_confirmed, _RUN_ENTRIES, _RUN_BYTES)
             for index in range(run.count):
                 self.entries += 1
                 left -= run.ends[index] - run.starts[index]

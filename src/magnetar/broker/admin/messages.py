@@ -71,7 +71,7 @@ class MessageAdmin:
         :raises NotAllowed: the topic is partitioned
         """
         ledger = (await self._topic(topic, "Get message by id")).managed_ledger
-        if not ledger.ledgers.exists(position) or position > ledger.max_read_position:
+        if not ledger.ledgers.exists(position) or position > ledger.last_confirmed:
             raise NotFound("Message id not found")
         return await _read(ledger, position)
 

@@ -455,7 +455,7 @@ class NamespaceAdmin:
         moved: list[Cursor] = []
         for found in list(topic.consuming()):
             if subscription in (None, found.name) and found.cursor.durable:
-                found.skip_to(topic.max_read_position)
+                found.skip_to(topic.managed_ledger.last_confirmed)
                 moved.append(found.cursor)
             await running.rest()
         await together(self._broker.io.loop, moved, flush, AT_ONCE)

@@ -186,7 +186,7 @@ class SubscriptionAdmin:
         :raises SubscriptionNotFound: no such subscription
         """
         for found in await self._consuming(topic, subscription):
-            found.skip_to(found.topic.managed_ledger.max_read_position)
+            found.skip_to(found.topic.managed_ledger.last_confirmed)
             await found.cursor.flush()
 
     async def skip(self, topic: str, subscription: str, count: int) -> None:
@@ -269,7 +269,7 @@ def _start(position: Position | None) -> Position:
 
 async def _batch_size(ledger: ManagedLedger, position: Position) -> int:
     """Returns the number of messages in an entry; 0 if the entry does not exist or cannot be parsed."""
-    if not ledger.ledgers.exists(position) or position > ledger.max_read_position:
+    if not ledger.ledgers.exists(position) or position > ledger.last_confirmed:
         return 0
     run = await ledger.reader.read_one(position)
     try:

@@ -325,7 +325,8 @@ class TopicAdmin:
 
         :raises TopicNotFound: no such topic
         """
-        return await last_message((await self.persistent(topic)).managed_ledger)
+        found = await self.persistent(topic)
+        return await last_message(found.managed_ledger, found.transactions)
 
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
         """Returns the first position published at or after a time.

@@ -27,6 +27,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
 from magnetar.security.authentication import Principal
 from magnetar.security.authorization import (
     Authorizer,
+    BrokerOperation,
     NamespaceOperation,
     Operation,
     Target,
@@ -148,6 +149,10 @@ SEEK = Rule("to move a subscription", _of_consumer(TopicOperation.RESET_CURSOR))
 LAST_MESSAGE = Rule("to read", _of_consumer(TopicOperation.CONSUME))
 GET_SCHEMA = Rule("to read schemas", _of_topic(TopicOperation.GET_SCHEMA))
 ADD_SCHEMA = Rule("to add schemas", _of_topic(TopicOperation.CREATE_SCHEMA))
+OUTCOME: Rule[object] = Rule(
+    "the outcome of transactions comes from brokers",
+    lambda _c, _m: [(BrokerOperation.END_TRANSACTIONS, Target())],
+)
 HELD: Rule[object] = Rule("it concerns what the client has opened, and was allowed to")
 SESSION: Rule[object] = Rule("it concerns the connection itself")
 REFUSED: Rule[object] = Rule("it is refused for every role")

@@ -31,7 +31,8 @@ from magnetar.broker.publishing.replicated import (
 )
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.entries import Marker
-from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.persistent import TRANSACTIONS_DISABLED, Topic
+from magnetar.broker.transactions.buffer import TxnId, with_ids
 from magnetar.errors import (
     AuthorizationFailure,
     BrokerError,
@@ -82,10 +83,16 @@ class Publishing:
 
     # Publishing
 
-    def publish(self, buffer: bytes, sends: SendRun) -> None:
-        """Hands a run to its producer's topic, if the checks of the topic admit it."""
+    def publish(self, buffer: bytes, sends: SendRun, transaction: TxnId | None = None) -> None:
+        """Hands a run to its producer's topic, if the checks of the topic admit it.
+
+        :param transaction: the transaction of the run, if it may publish to the topic
+        """
         count = sends.count
         producer = self._session.producers.get(sends.producer_id)
+        if sends.transactional and transaction is None:
+            publish_in_transaction(self, producer, buffer, sends)
+            return
         if producer is None or (producer.apart and not self._is_ordinary(producer, buffer, sends)):
             self._publish_apart(producer, buffer, sends)
             return
@@ -98,10 +105,12 @@ class Publishing:
             chunked = sends.chunks > 0
             parts = checks.judge(producer.name, ids, highest, buffer, starts, ends, chunked=chunked)
             if parts is not None:
-                self._publish_parts(producer, parts, buffer, sends, now)
+                self._publish_parts(producer, parts, buffer, sends, now, transaction)
                 return
         messages = sends.num_messages[0] if count == 1 else sum(sends.num_messages[:count])
-        self.submit(producer, Publish(producer, ids, highest, messages, now), buffer, starts, ends)
+        self.submit(
+            producer, Publish(producer, ids, highest, messages, now, transaction), buffer, starts, ends
+        )
 
     def _is_ordinary(self, producer: Producer, buffer: bytes, sends: SendRun) -> bool:
         """Whether a run of a producer that is ``apart`` can nevertheless be published normally."""
@@ -160,7 +169,13 @@ class Publishing:
         return None
 
     def _publish_parts(
-        self, producer: Producer, parts: list[JudgedPart], buffer: bytes, sends: SendRun, now: float
+        self,
+        producer: Producer,
+        parts: list[JudgedPart],
+        buffer: bytes,
+        sends: SendRun,
+        now: float,
+        transaction: TxnId | None,
     ) -> None:
         """Follows the topic's verdicts in the order of the entries, which is that of their receipts.
 
@@ -177,7 +192,7 @@ class Publishing:
                 for sequence_id, high in zip(ids, highest, strict=True):
                     self.send_duplicate_receipt(producer, sequence_id, high)
             else:
-                publish = Publish(producer, ids, highest, sum(sends.num_messages[some]), now)
+                publish = Publish(producer, ids, highest, sum(sends.num_messages[some]), now, transaction)
                 publish.completes = part.verdict is Verdict.STORE
                 if not self.submit(producer, publish, buffer, sends.starts[some], sends.ends[some]):
                     return
@@ -228,6 +243,29 @@ class Publishing:
         if self.slowed < 0:
             violated(self._connection.fail, "rate limits that pause reading", "at least 0", self.slowed)
         self._connection.input.resume()
+
+    def close(self) -> None:
+        """Closes the connection after a message that has no answer."""
+        self._connection.close()
+
+    def publish_later(self, topic: Topic, buffer: bytes, sends: SendRun) -> None:
+        """Publishes a run of a transaction when its topic can take it, and reads no more before."""
+        self._connection.input.pause()
+        self._connection.start(
+            self._publish_when_ready(topic, buffer, sends), "preparing a topic for transactions"
+        )
+
+    async def _publish_when_ready(self, topic: Topic, buffer: bytes, sends: SendRun) -> None:
+        try:
+            await topic.use_transactions()
+        except BrokerError as error:
+            producer = self._session.producers.get(sends.producer_id)
+            if producer is not None and not producer.closed:
+                _refuse(self, producer, sends.sequence_ids[: sends.count], error)
+        else:
+            self.publish(buffer, sends)
+        finally:
+            self._connection.input.resume()
 
     def close_in_order(self, producer: Producer) -> None:
         """Accepts no more SENDs of a producer, and closes it once all earlier ones have receipts."""
@@ -423,12 +461,53 @@ def _publish_names(publishing: Publishing, run: ReplicatedRun, sends: SendRun, s
                 return
 
 
+def publish_in_transaction(
+    publishing: Publishing, producer: Producer | None, buffer: bytes, sends: SendRun
+) -> None:
+    """Hands a run of a transaction to its topic.
+
+    The first one waits until the topic has stored a snapshot of its transactions; nothing else of the
+    connection is handled meanwhile.
+    """
+    if producer is None or producer.closed:
+        publishing.unknown_producer(sends.producer_id, producer)
+        return
+    topic, txn = producer.topic, (sends.most_bits, sends.least_bits)
+    if not isinstance(topic, Topic):
+        log.warning(
+            "closing the connection: the client sent a message of a transaction to a non-persistent topic",
+            extra={"peer": producer.address, "topic": topic.full_name},
+        )
+        publishing.close()
+        return
+    known = topic.transactions
+    if (known is None or not known.ready) and topic.make_transactions is not None:
+        publishing.publish_later(topic, buffer, part_of(sends, 0, sends.count))
+        return
+    refusal = NotAllowed(TRANSACTIONS_DISABLED) if known is None else known.refusal(txn)
+    ids = sends.sequence_ids[: sends.count]
+    if refusal is not None:
+        _refuse(publishing, producer, ids, refusal)
+        return
+    try:
+        changed = with_ids(txn, buffer, sends.starts[: sends.count], sends.ends[: sends.count])
+    except NotAllowed as error:
+        _refuse(publishing, producer, ids, error)
+        return
+    if changed is not None:
+        sends = part_of(sends, 0, sends.count)
+        buffer, sends.starts, sends.ends = changed
+    publishing.publish(buffer, sends, txn)
+
+
 def part_of(sends: SendRun, first: int, end: int) -> SendRun:
     """Returns SENDs [first, end) of a run, at least one; its number of chunks is that of the whole run."""
     some, count = slice(first, end), end - first
     part = SendRun(count)
     part.producer_id, part.count = sends.producer_id, count
     part.chunks = min(sends.chunks, count)
+    part.transactional = sends.transactional
+    part.most_bits, part.least_bits = sends.most_bits, sends.least_bits
     part.sequence_ids[:count] = sends.sequence_ids[some]
     part.highest_sequence_ids[:count] = sends.highest_sequence_ids[some]
     part.num_messages[:count] = sends.num_messages[some]

@@ -34,7 +34,7 @@ from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
-from magnetar.protocol.hot_codec import AckRun
+from magnetar.protocol.hot_codec import MARKED, AckRun
 
 if TYPE_CHECKING:
     from magnetar.broker.subscriptions.persistent import Subscription
@@ -215,6 +215,14 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             cursor.delete(ledger_id, entry_id)
             return None
         return (size, None) if remaining is None else (remaining.bit_count(), remaining)
+
+    def _leave_out_aborted(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> int:
+        """Treats entries of aborted transactions as markers; returns ``MARKED`` if there are any.
+
+        :param sizes: messages of the entries, that of entry ``first`` at 0
+        """
+        transactions = self._subscription.topic.transactions
+        return MARKED if transactions is not None and transactions.mask(run, first, count, sizes) else 0
 
     def _consume_markers(self, run: EntryRun, first: int, count: int, sizes: Sequence[int]) -> None:
         """Acknowledges those of ``count`` entries that are markers, recognized by their size 0.

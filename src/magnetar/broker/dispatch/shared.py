@@ -19,7 +19,7 @@ from magnetar.invariants import must
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.hot_codec import CHUNKED, MARKED, batch_sizes
+from magnetar.protocol.hot_codec import CHUNKED, MARKED, TRANSACTIONAL, batch_sizes
 from magnetar.protocol.metadata import chunks_follow, metadata_of
 
 if TYPE_CHECKING:
@@ -262,7 +262,10 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         sizes = self._sizes
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, sizes)
         marked, chunked = timed & MARKED, timed & CHUNKED
-        timed -= marked + chunked
+        if timed & TRANSACTIONAL:
+            timed -= TRANSACTIONAL
+            marked |= self._leave_out_aborted(run, first, count, sizes)
+        timed &= ~(MARKED | CHUNKED)
         if marked:
             self._consume_markers(run, first, count, sizes)
         if chunked:

@@ -33,7 +33,7 @@ from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.entry_reader import slice_run
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.hashes import murmur3_positive
-from magnetar.protocol.hot_codec import batch_sizes
+from magnetar.protocol.hot_codec import TRANSACTIONAL, batch_sizes
 
 if TYPE_CHECKING:
     from magnetar.broker.compaction.reading import CompactedReading
@@ -181,7 +181,11 @@ class SingleConsumerDispatcher(ReadingDispatcher):
                 self._left = slice_run(run, run.first_entry_id + first, run.count)
                 return
             sizes = self._sizes
-            batch_sizes(run.buffer, run.starts, run.ends, first, end - first, sizes)
+            found = batch_sizes(run.buffer, run.starts, run.ends, first, end - first, sizes)
+            if found & TRANSACTIONAL:
+                transactions = self._subscription.topic.transactions
+                if transactions is not None:
+                    transactions.mask(run, first, end - first, sizes)
             part_end, throttle = end, self._subscription.throttle
             if throttle is not None:
                 end = first + throttle.fitting(run, first, end - first, sizes)

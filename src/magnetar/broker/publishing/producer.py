@@ -15,6 +15,7 @@ from magnetar.broker.flow.resource_groups import ResourceGroup
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.hindrances import Hindrance
+from magnetar.broker.transactions.buffer import TxnId
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.tasks import TaskScope
@@ -192,6 +193,7 @@ class Publish:
         "producer",
         "sequence_ids",
         "started",
+        "transaction",
     )
 
     def __init__(
@@ -201,7 +203,10 @@ class Publish:
         highest_sequence_ids: array[int],
         messages: int,
         started: float,
+        transaction: TxnId | None = None,
     ) -> None:
+        """:param transaction: the transaction of all entries; None: they belong to none"""
+        self.transaction = transaction
         self.producer = producer
         self.sequence_ids = sequence_ids
         self.highest_sequence_ids = highest_sequence_ids
@@ -241,6 +246,18 @@ class Publish:
     def source_marks(self, first: int, count: int) -> Sequence[tuple[str, Position]]:
         """Names of replicators and the highest source positions of slots [first, first + count)."""
         return ()
+
+
+class TransactionEnd(Publish):
+    """The marker that ends a transaction."""
+
+    __slots__ = ("commit",)
+
+    def __init__(self, producer: Producer, started: float, transaction: TxnId, *, commit: bool) -> None:
+        ids = array("q", (-1,))
+        super().__init__(producer, ids, ids, 1, started, transaction)
+        self.completes = False
+        self.commit = commit
 
 
 def sequence_marks(appends: Iterable[Append]) -> Iterator[tuple[str, int]]:

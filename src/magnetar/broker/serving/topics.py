@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
@@ -32,7 +33,10 @@ from magnetar.broker.topics.applied_policies import retention_settings
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic, topic_class
+from magnetar.broker.topics.within import transaction_buffer
+from magnetar.broker.transactions.buffer import Snapshot
 from magnetar.errors import (
+    BrokerError,
     NamespaceNotFound,
     NotAllowed,
     ServedElsewhere,
@@ -50,17 +54,43 @@ from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenc
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER, Principal
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger(__name__)
 
+SYSTEM = "pulsar/system"
+"""The namespace of the coordinators."""
 _UNLOADS = 64
 """Topics that are closed at the same time when the broker stops."""
+
+
+class Snapshots(Protocol):
+    """Where the snapshots of transactions are kept; see
+    :class:`magnetar.broker.system_topics.transaction_snapshots.TransactionSnapshots`."""
+
+    async def load(self, topic: TopicName) -> Snapshot | None: ...
+    async def store(self, topic: TopicName, snapshot: Snapshot) -> None: ...
+    async def delete(self, topic: TopicName) -> None: ...
+
+
+class SnapshotsOf:
+    """The snapshots of one topic."""
+
+    def __init__(self, topic: TopicName, snapshots: Snapshots) -> None:
+        self._topic = topic
+        self._snapshots = snapshots
+
+    async def store(self, snapshot: Snapshot) -> None:
+        await self._snapshots.store(self._topic, snapshot)
+
+
+def has_transactions(name: TopicName) -> bool:
+    """Whether messages of transactions may be published to a topic: not to those of the system."""
+    return not (
+        name.reserved or heartbeat_of(name.namespace_name) is not None or str(name.namespace_name) == SYSTEM
+    )
 
 
 class ServedTopics:
@@ -131,6 +161,8 @@ class ServedTopics:
         self.topic_loads = Timings()
         self.recoveries = Recoveries(io.loop)
         self._failures = Failures(io.loop, io.clock, self)
+        self.snapshots: Snapshots | None = None
+        """Of transactions; None: they are disabled. The service sets it."""
         self.stopping = False
         """Whether the broker is stopping; it loads no topics then."""
         self.deletions = 0
@@ -376,8 +408,9 @@ class ServedTopics:
         ledger.reader.prefers_local = True
         try:
             await topic.subscriptions.load(self.io)
+            await self._prepare_transactions(topic)
             await topic.prepare()
-        except (LedgerError, ManagedLedgerError, MetadataError):
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
             await self.managed_ledgers.close(ledger)
             raise
         ledger.reader.prefers_local = False
@@ -387,6 +420,23 @@ class ServedTopics:
             # The next index may depend on the last message, so trimming starts only now.
             ledger.trimmer.begin()
         return topic
+
+    async def _prepare_transactions(self, topic: Topic) -> None:
+        """Hides the messages of transactions that are open, before anything is dispatched.
+
+        :raises BrokerError: the state of transactions cannot be read now
+        :raises LedgerError: likewise, or entries behind it cannot be read
+        """
+        snapshots, settings = self.snapshots, self.settings.topic.transactions
+        if snapshots is None or settings is None or not has_transactions(topic.name):
+            return
+        own = weakref.proxy(topic)
+        store = SnapshotsOf(topic.name, snapshots)
+        topic.make_transactions = lambda: transaction_buffer(own, store, settings)
+        snapshot = await snapshots.load(topic.name)
+        if snapshot is not None:
+            topic.transactions = topic.make_transactions()
+            await topic.transactions.recover(snapshot)
 
     def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:
         return NonPersistentTopic(
@@ -458,6 +508,7 @@ class ServedTopics:
         if self.replication is not None:
             await self.replication.stop(topic)
         await topic.delete()
+        await self._delete_snapshot(topic.name)
         self.deletions += 1
         events.topic_deleted(topic.full_name)
         # Before the topic can be created again: otherwise the new schema would be deleted.
@@ -490,8 +541,13 @@ class ServedTopics:
         except ManagedLedgerNotFound:
             return
         await self.managed_ledgers.delete(ledger)
+        await self._delete_snapshot(name)
         self.deletions += 1
         await self.delete_schema(name)
+
+    async def _delete_snapshot(self, name: TopicName) -> None:
+        if self.snapshots is not None and name.persistent and has_transactions(name):
+            await self.snapshots.delete(name)
 
     async def delete_schema(self, name: TopicName) -> None:
         """Deletes the schema of a topic that was deleted; partitions share that of their topic."""

@@ -66,7 +66,7 @@ async def scan(
     found = BacklogScan()
     ends = io.clock.monotonic() + max_seconds
     position = cursor.first_unconsumed() if start is None else ledger.ledgers.first_at_or_after(start)
-    last = ledger.max_read_position
+    last = ledger.last_confirmed
     while position <= last:
         if found.entries >= max_entries or io.clock.monotonic() >= ends:
             found.aborted = True

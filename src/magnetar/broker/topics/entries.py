@@ -12,6 +12,7 @@ from magnetar.broker.publishing.producer import Publish
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.append import Append
+from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
@@ -43,18 +44,20 @@ def batch_size_or_zero(entry: bytes) -> int:
     return max(0, metadata.num_messages_in_batch) if metadata.HasField("num_messages_in_batch") else 0
 
 
-async def last_message(ledger: ManagedLedger) -> tuple[Position, int]:
+async def last_message(ledger: ManagedLedger, transactions: TransactionBuffer | None) -> tuple[Position, int]:
     """Returns the position of the last message, and the number of messages in its batch: 0 if it is not a
     batch.
 
-    Markers of brokers do not count. If no message is stored, or all are trimmed, the entry id is -1.
+    Markers of brokers do not count, nor messages of transactions that are open or aborted. If no message is stored, or all are trimmed, the entry id is -1.
 
     :raises LedgerError: an entry cannot be read
     """
     position, sizes = ledger.max_read_position, array("i", (0,))
     while ledger.ledgers.exists(position):
         run = await ledger.reader.read_one(position)
-        if not batch_sizes(run.buffer, run.starts, run.ends, 0, 1, sizes) & MARKED:
+        if not batch_sizes(run.buffer, run.starts, run.ends, 0, 1, sizes) & MARKED and not (
+            transactions is not None and transactions.hides(run.entry(0))
+        ):
             return position, batch_size_or_zero(run.entry(0))
         position = ledger.ledgers.before(position)
     return (position[0], -1), 0
@@ -86,7 +89,7 @@ async def last_before(ledger: ManagedLedger, below: Position, time_ms: int) -> P
 
     :raises LedgerError: an entry cannot be read
     """
-    ledgers, last = ledger.ledgers, ledger.max_read_position
+    ledgers, last = ledger.ledgers, ledger.last_confirmed
     # Counted in every step: ledgers may be trimmed while an entry is read.
     while (count := ledgers.entries_after(below) - ledgers.entries_after(last)) > 0:
         position = ledgers.nth_after(below, (count + 1) // 2)

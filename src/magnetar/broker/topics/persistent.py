@@ -23,13 +23,20 @@ from magnetar.broker.publishing.broker_entry_metadata import (
 from magnetar.broker.publishing.deduplication import Deduplication, SourcePositions
 from magnetar.broker.publishing.exclusive_access import EPOCH_PROPERTY
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.publishing.producer import Producer, Publish, sequence_marks, source_marks
+from magnetar.broker.publishing.producer import (
+    Producer,
+    Publish,
+    TransactionEnd,
+    sequence_marks,
+    source_marks,
+)
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, DEDUPLICATION
 from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.applied_policies import TopicDispatchRates, retention_settings, use_persistence
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers
 from magnetar.broker.topics.subscribing import PersistentSubscriptions
+from magnetar.broker.transactions.buffer import TransactionBuffer, TxnId
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -57,6 +64,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TERMINATED = "Topic was already terminated"
+TRANSACTIONS_DISABLED = "Transaction buffer disable!"
+"""The text is that of Apache Pulsar 4.0."""
 
 
 class Followers:
@@ -126,6 +135,10 @@ class Topic(BaseTopic[Subscription]):
         """The replicators to shadow topics, by the full name of the shadow topic."""
         self.markers = TopicMarkers(managed_ledger.ledgers)
         self._entry_metadata: BrokerEntryMetadataWriter | None = None
+        self.transactions: TransactionBuffer | None = None
+        """None: the topic has never had transactions."""
+        self.make_transactions: Callable[[], TransactionBuffer] | None = None
+        """None: transactions are disabled, or the topic is a system topic."""
         self.followers = Followers()
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
@@ -206,6 +219,60 @@ class Topic(BaseTopic[Subscription]):
             known.snapshot(self.clock.monotonic())
             await known.cursor.flush()
 
+    # Transactions
+
+    async def use_transactions(self) -> TransactionBuffer:
+        """Returns the transaction buffer, once messages of transactions may be published.
+
+        :raises NotAllowed: transactions are disabled
+        :raises BrokerError: the state of transactions cannot be stored now
+        """
+        self.check_open()
+        found = self.transactions
+        if found is None:
+            if self.make_transactions is None:
+                raise NotAllowed(TRANSACTIONS_DISABLED)
+            found = self.transactions = self.make_transactions()
+        await found.start()
+        return found
+
+    async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
+        """Makes a transaction's messages visible, or has them left out for ever.
+
+        :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
+            none
+        :raises NotAllowed: transactions are disabled
+        :raises BrokerError: the end cannot be stored now
+        """
+        self.check_open()
+        if self.transactions is not None:
+            await self.transactions.end(txn, commit=commit, low_water=low_water)
+        elif self.make_transactions is None:
+            raise NotAllowed(TRANSACTIONS_DISABLED)
+
+    def _note_transactions(self, transactions: TransactionBuffer, appends: Sequence[Append]) -> None:
+        """Notes what became durable, before anything of it is dispatched."""
+        plain = False
+        for append in appends:
+            publish = append.context
+            txn = None if publish is None else publish.transaction
+            if txn is None:
+                plain = True
+            elif isinstance(publish, TransactionEnd):
+                transactions.ended(txn, (append.ledger_id, append.first_entry_id), commit=publish.commit)
+            else:
+                transactions.stored(txn, (append.ledger_id, append.first_entry_id), append.count)
+        if plain:
+            transactions.advanced()
+
+    def read_more(self) -> None:
+        """Sends what has become visible."""
+        for subscription in self.subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.read_more()
+        for follower in self.followers.known:
+            follower()
+
     @property
     def terminated(self) -> bool:
         return self.managed_ledger.terminated is not None
@@ -252,6 +319,9 @@ class Topic(BaseTopic[Subscription]):
             raise TopicTerminated(_TERMINATED) from error
         except ManagedLedgerClosed as error:
             raise ServiceNotReady("Topic is temporarily unavailable") from error
+        txn = publish.transaction
+        if txn is not None and self.transactions is not None and not isinstance(publish, TransactionEnd):
+            self.transactions.writing(txn, len(starts))
         self.rate_in.messages += publish.messages
         self.rate_in.bytes += size
         if not self.is_busy:
@@ -282,13 +352,11 @@ class Topic(BaseTopic[Subscription]):
         if self.deduplication is not None and self.deduplication.full():
             # After all entries of the commit: the position of a snapshot is the end of the commit.
             self.deduplication.snapshot(now)
+        if self.transactions is not None:
+            self._note_transactions(self.transactions, appends)
         if self.markers.on_their_way:
             self.markers.durable(appends, list(self.subscriptions.values()))
-        for subscription in self.subscriptions.values():
-            if subscription.dispatcher is not None:
-                subscription.read_more()
-        for follower in self.followers.known:
-            follower()
+        self.read_more()
         if self.producers.waiters:
             self.producers.wake()
 
@@ -317,10 +385,13 @@ class Topic(BaseTopic[Subscription]):
         level = logging.ERROR if isinstance(reason, PersistenceFailure) else logging.INFO
         log.log(level, "entries not stored", extra={"topic": self.full_name, "error": str(error)})
         self.markers.failed(appends)
-        known = self.deduplication
+        known, transactions = self.deduplication, self.transactions
         for operation in appends:
             publish = operation.context
             if publish is not None:
+                txn = publish.transaction
+                if txn is not None and transactions is not None and not isinstance(publish, TransactionEnd):
+                    transactions.not_stored(txn, operation.count)
                 publish.producer.connection.on_failed(
                     publish.producer,
                     publish,
@@ -383,6 +454,9 @@ class Topic(BaseTopic[Subscription]):
     async def terminate(self) -> Position:
         """Terminates the topic; returns the last position."""
         self.check_open()
+        if self.transactions is not None:
+            await self.transactions.drained()
+            self.check_open()
         last = await self.managed_ledger.terminate()
         self.producers.disconnect()
         for subscription in self.subscriptions.values():
@@ -402,6 +476,8 @@ class Topic(BaseTopic[Subscription]):
         await self.producers.drained(list(self.producers.values()))
         await together(self.loop, list(self.subscriptions.values()), lambda each: each.save(), AT_ONCE)
         self._disconnect()
+        if self.transactions is not None:
+            self.transactions.close()
         if self.deduplication is not None:
             self.deduplication.snapshot(self.clock.monotonic())
         await self._managed_ledgers.close(self.managed_ledger)
@@ -413,6 +489,8 @@ class Topic(BaseTopic[Subscription]):
         await self.compaction.stop()
         await self.subscriptions.made()
         self._disconnect()
+        if self.transactions is not None:
+            self.transactions.close()
         await self._managed_ledgers.delete(self.managed_ledger)
         self._let_go()
 
@@ -424,4 +502,5 @@ class Topic(BaseTopic[Subscription]):
         self.replicators.clear()
         self.shadow_replicators.clear()
         self.markers.reader = None
+        self.transactions = self.make_transactions = None
         self.followers.known = []

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from magnetar.broker import events
 from magnetar.broker.connections import answers, permissions
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.connections.handlers import consumers, producers, queries, session
+from magnetar.broker.connections.handlers import consumers, producers, queries, session, transaction_ends
 from magnetar.broker.connections.permissions import Rule
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import BrokerError, InternalError, NotAllowed
@@ -143,8 +143,18 @@ TABLE: dict[int, Command] = {
     BaseCommand.ADD_PARTITION_TO_TXN: _refuse("addPartitionToTxn", _TRANSACTIONS),
     BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _refuse("addSubscriptionToTxn", _TRANSACTIONS),
     BaseCommand.END_TXN: _refuse("endTxn", _TRANSACTIONS),
-    BaseCommand.END_TXN_ON_PARTITION: _refuse("endTxnOnPartition", _TRANSACTIONS),
-    BaseCommand.END_TXN_ON_SUBSCRIPTION: _refuse("endTxnOnSubscription", _TRANSACTIONS),
+    BaseCommand.END_TXN_ON_PARTITION: _request(
+        "endTxnOnPartition",
+        transaction_ends.end_on_partition,
+        permissions.OUTCOME,
+        transaction_ends.partition_failure,
+    ),
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: _request(
+        "endTxnOnSubscription",
+        transaction_ends.end_on_subscription,
+        permissions.OUTCOME,
+        transaction_ends.subscription_failure,
+    ),
 }
 
 

@@ -450,7 +450,7 @@ async def last_message_id(connection: Connection, request: CommandGetLastMessage
 async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
     """Returns the last message that a consumer will get, and its index in its batch (-1: no batch)."""
     topic = subscription.topic
-    position, batch_size = await last_message(topic.managed_ledger)
+    position, batch_size = await last_message(topic.managed_ledger, topic.transactions)
     compacted = topic.compaction.current
     nothing_since = compacted is not None and (position[1] < 0 or position <= compacted.horizon)
     if consumer.read_compacted and compacted is not None and nothing_since:

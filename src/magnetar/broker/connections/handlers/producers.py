@@ -60,8 +60,6 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     name = broker.parse_topic(request.topic)
     standing = permissions.Standing(connection, permissions.PRODUCER, request)
     await standing.check()
-    if request.txn_enabled:
-        raise NotAllowed("Transactions are not supported by this broker yet")
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     async with connection.requests.opening():
@@ -172,7 +170,7 @@ def send_slowly(connection: Connection, command: BaseCommand) -> None:
         return
     error: BrokerError
     if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
-        error = NotAllowed("Transactions are not supported by this broker yet")
+        error = NotAllowed("SEND has only one half of the id of its transaction")
     elif send.marker and producer.remote_cluster is not None and not send.HasField("message_id"):
         connection.publishing.publish_marker(
             producer, signed(send.sequence_id), connection.input.reader.entry

@@ -41,6 +41,7 @@ from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import (
     CHUNKED,
     MARKED,
+    TRANSACTIONAL,
     KeyRouting,
     batch_sizes,
     group_by_holder,
@@ -279,9 +280,12 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             routing = self._routing = KeyRouting(count)
         # All chunks of a message have the same key, so chunks need no special treatment.
         timed = batch_sizes(run.buffer, run.starts, run.ends, first, count, routing.sizes) & ~CHUNKED
-        kept = timed >= MARKED
+        marked = timed & MARKED
+        if timed & TRANSACTIONAL:
+            marked |= self._leave_out_aborted(run, first, count, routing.sizes)
+        timed &= ~(MARKED | TRANSACTIONAL)
+        kept = marked > 0
         if kept:
-            timed -= MARKED
             self._consume_markers(run, first, count, routing.sizes)
         if timed or self.delays is not None:
             kept = self._keep_back(run, first, count, routing.sizes, timed) or kept

@@ -1,0 +1,462 @@
+"""The transaction buffer: which messages of a topic consumers may see.
+
+Messages of a transaction are stored where they were sent. An open transaction hides everything from its first
+message on; a marker ends it. Entries of aborted transactions stay in the topic, and no consumer gets them.
+
+The state is what the markers in the topic say. So that a load need not read the whole topic, a snapshot of it
+is stored now and then, the first one before the first message of a transaction (PIP-31, PIP-160).
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.errors import BrokerError, NotAllowed, ServiceNotReady, TopicTerminated
+from magnetar.invariants import must
+from magnetar.io.crc32c import crc32c
+from magnetar.io.interfaces import Cancellable, Future, Loop
+from magnetar.io.locks import Mutex
+from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import settle
+from magnetar.io.wheel import TimerWheel
+from magnetar.lazy_dataclass import dataclass
+from magnetar.ledger.interface import EntryRun
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.position import Position
+from magnetar.protocol.hot_codec import MARKED, TRANSACTIONAL, batch_sizes, transaction_of
+from magnetar.protocol.metadata import broker_metadata_size, build_entry, parse_entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+
+log = logging.getLogger(__name__)
+
+TxnId = tuple[int, int]
+"""Most and least significant bits: the number of the coordinator, and the number there."""
+COMMITTED, ABORTED = 21, 22
+"""``marker_type`` of the markers."""
+MARKER_PRODUCER = "pulsar.txn.marker"
+_MOST_REMEMBERED = 10_000
+"""Committed transactions above the low-water mark that are remembered, to refuse late messages."""
+_READ_ENTRIES = 1_000
+_READ_BYTES = 1 << 20
+
+
+def txn_text(txn: TxnId) -> str:
+    """Returns a transaction as Pulsar writes it."""
+    return f"({txn[0]},{txn[1]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a topic's transactions up to a position."""
+
+    max_read: Position
+    """Everything behind it has to be read again."""
+    aborted: Mapping[TxnId, Position]
+    """Aborted transactions with the positions of their markers."""
+
+
+class SnapshotStore(Protocol):
+    """Where the snapshots of one topic are kept."""
+
+    async def store(self, snapshot: Snapshot) -> None:
+        """:raises BrokerError: it cannot be stored now"""
+        ...
+
+
+class WriteMarker(Protocol):
+    """Publishes markers."""
+
+    def __call__(self, txn: TxnId, *, commit: bool) -> Awaitable[Position]:
+        """Ends when the marker is durable, and :meth:`TransactionBuffer.ended` was called.
+
+        :raises BrokerError: the topic does not store it
+        """
+        ...
+
+
+class TransactionBuffer:
+    """The transactions of one topic. All methods run in the loop.
+
+    :param write_marker: publishes a marker to the topic
+    :param visible: called when messages may have become visible
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        ledger: ManagedLedger,
+        loop: Loop,
+        wheel: TimerWheel,
+        tasks: TaskScope,
+        wall_ms: Callable[[], int],
+        settings: TransactionSettings,
+        snapshots: SnapshotStore,
+        write_marker: WriteMarker,
+        visible: Callable[[], None],
+    ) -> None:
+        self._topic = topic
+        self._ledger = ledger
+        self._loop = loop
+        self._wheel = wheel
+        self._tasks = tasks
+        self._wall_ms = wall_ms
+        self._settings = settings
+        self._snapshots = snapshots
+        self._write_marker = write_marker
+        self._visible = visible
+        self.open: dict[TxnId, Position] = {}
+        """Transactions with stored messages, with the position of the first one, in the order of these."""
+        self.aborted: dict[TxnId, Position] = {}
+        """Aborted transactions, with the position of the marker."""
+        self.low_water: dict[int, int] = {}
+        """For each coordinator, the number up to which all of its transactions have ended everywhere."""
+        self.committed_count = 0
+        """Transactions that were committed since the topic was loaded; likewise :attr:`aborted_count`."""
+        self.aborted_count = 0
+        self.ready = False
+        """Whether a snapshot is stored: messages of transactions may follow."""
+        self.snapshot_ms = 0
+        """When the last snapshot was stored, in milliseconds since 1970; 0: not since the load."""
+        self._committed: dict[TxnId, None] = {}
+        self._writing: dict[TxnId, int] = {}
+        """Entries of transactions that were handed to the ledger and are not durable yet."""
+        self._ending: dict[TxnId, Future[None]] = {}
+        self._decided: dict[TxnId, bool] = {}
+        """Of a terminated topic, which takes no markers: whether a transaction commits."""
+        self._starting = Mutex(loop)
+        self._saving = Mutex(loop)
+        self._changes = 0
+        self._dirty = False
+        self._timer: Cancellable | None = None
+        self._closed = False
+        self._draining = 0
+        self._waiting: list[Future[None]] = []
+        """Futures that are completed when a transaction has ended, or the topic closes."""
+        self._sizes = array("i", bytes(4 * _READ_ENTRIES))
+
+    # Messages of transactions
+
+    async def start(self) -> None:
+        """Stores the first snapshot, before the first message of a transaction.
+
+        :raises BrokerError: it cannot be stored now
+        """
+        async with self._starting:
+            if not self.ready:
+                await self._store()
+                self.ready = True
+
+    def refusal(self, txn: TxnId) -> BrokerError | None:
+        """Returns why a transaction may not publish here any more; None: it may."""
+        if self._draining and txn not in self.open:
+            return TopicTerminated("Topic is being terminated")
+        low = self.low_water.get(txn[0], -1)
+        if txn[1] <= low or txn in self.aborted or txn in self._committed or txn in self._ending:
+            return NotAllowed(
+                f"Transaction [{txn_text(txn)}] has been ended. Please use a new transaction to send message."
+            )
+        return None
+
+    def writing(self, txn: TxnId, count: int) -> None:
+        """Entries were handed to the ledger."""
+        self._writing[txn] = self._writing.get(txn, 0) + count
+
+    async def drained(self) -> None:
+        """Waits until no transaction is open, before the topic is terminated; none may begin to publish."""
+        self._draining += 1
+        try:
+            while (self.open or self._writing) and not self._closed:
+                waiting: Future[None] = self._loop.create_future()
+                self._waiting.append(waiting)
+                await waiting
+        finally:
+            self._draining -= 1
+
+    def stored(self, txn: TxnId, position: Position, count: int) -> None:
+        """Entries are durable from a position on."""
+        self.not_stored(txn, count)
+        if txn not in self.open:
+            self.open[txn] = position
+            self._hide()
+
+    def not_stored(self, txn: TxnId, count: int) -> None:
+        """Entries will not be stored."""
+        left = self._writing[txn] - count
+        if left:
+            self._writing[txn] = left
+        else:
+            del self._writing[txn]
+
+    def advanced(self) -> None:
+        """Entries that belong to no transaction were stored: a snapshot spares the next load reading them."""
+        self._dirty = True
+        if self._timer is None and not self._closed:
+            self._timer = self._wheel.schedule(self._settings.snapshot_seconds, self._save_soon)
+
+    def ended(self, txn: TxnId, marker: Position, *, commit: bool) -> None:
+        """The marker of a transaction is durable."""
+        self.open.pop(txn, None)
+        if commit:
+            self.committed_count += 1
+            self._committed[txn] = None
+            if len(self._committed) > _MOST_REMEMBERED:
+                del self._committed[next(iter(self._committed))]
+        else:
+            self.aborted_count += 1
+            self.aborted[txn] = marker
+        self._hide()
+        self._wake()
+        self._changes += 1
+        self.advanced()
+        if self._changes >= self._settings.snapshot_changes:
+            self._save_soon()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            settle(each)
+
+    def _hide(self) -> None:
+        self._ledger.hidden_from = next(iter(self.open.values()), None)
+
+    def mask(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> bool:
+        """Sets the sizes of entries of aborted transactions to 0; returns whether there were any.
+
+        :param sizes: messages of the entries, that of entry ``first`` at 0
+        """
+        aborted = self.aborted
+        if not aborted:
+            return False
+        masked = False
+        for place in range(count):
+            index = first + place
+            found = transaction_of(run.buffer, run.starts[index], run.ends[index])
+            if found is not None and found in aborted and sizes[place]:
+                sizes[place], masked = 0, True
+        return masked
+
+    def hides(self, entry: bytes) -> bool:
+        """Whether an entry belongs to an aborted transaction."""
+        found = transaction_of(entry, 0, len(entry)) if self.aborted else None
+        return found is not None and found in self.aborted
+
+    # Ends of transactions
+
+    async def end(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
+        """Makes a transaction's messages visible, or has them left out for ever; durable when this returns.
+
+        A transaction without messages here, or one that has ended, succeeds without effect.
+
+        :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
+            none
+        :raises BrokerError: the end cannot be stored now; the coordinator tries again
+        """
+        coordinator = txn[0]
+        if low_water > self.low_water.get(coordinator, -1):
+            self.low_water[coordinator] = low_water
+            for known in [
+                each for each in self._committed if each[0] == coordinator and each[1] <= low_water
+            ]:
+                del self._committed[known]
+        await self._end(txn, commit=commit)
+        for left in [each for each in self.open if each[0] == coordinator and each[1] <= low_water]:
+            # A message that came after the end of its transaction.
+            log.warning(
+                "aborting what a transaction published after its end",
+                extra={"topic": self._topic, "transaction": txn_text(left)},
+            )
+            await self._end(left, commit=False)
+
+    async def _end(self, txn: TxnId, *, commit: bool) -> None:
+        while (ending := self._ending.get(txn)) is not None:
+            await ending
+        if txn not in self.open and txn not in self._writing:
+            return
+        ending = self._ending[txn] = self._loop.create_future()
+        try:
+            await self._write_marker(txn, commit=commit)
+        except TopicTerminated:
+            await self._end_terminated(txn, commit=commit)
+        finally:
+            del self._ending[txn]
+            settle(ending)
+
+    async def _end_terminated(self, txn: TxnId, *, commit: bool) -> None:
+        """Ends a transaction of a topic that was terminated while it was open, by Apache Pulsar.
+
+        The topic takes no marker, so a snapshot says that it has ended. It cannot say so of one transaction
+        alone: messages of the others may lie before and behind.
+        """
+        self._decided[txn] = commit
+        waiting = [each for each in self.open if each not in self._decided]
+        if waiting:
+            raise ServiceNotReady(
+                f"The topic is terminated, and the end of {txn_text(txn)} is stored with that of "
+                f"{', '.join(map(txn_text, waiting))}"
+            )
+        last = self._ledger.last_confirmed
+        aborted = {each: last for each in self.open if not self._decided[each]}
+        await self._snapshots.store(Snapshot(last, {**self._live_aborts(), **aborted}))
+        for each in list(self.open):
+            self.ended(each, last, commit=self._decided.pop(each))
+        self._visible()
+
+    # Snapshots
+
+    def _live_aborts(self) -> dict[TxnId, Position]:
+        """Returns the aborted transactions whose messages may still be stored."""
+        first = self._ledger.ledgers.first_id()
+        if any(marker[0] < first for marker in self.aborted.values()):
+            self.aborted = {txn: at for txn, at in self.aborted.items() if at[0] >= first}
+        return dict(self.aborted)
+
+    async def _store(self) -> None:
+        async with self._saving:
+            self._changes, self._dirty = 0, False
+            try:
+                await self._snapshots.store(Snapshot(self._ledger.max_read_position, self._live_aborts()))
+            except BrokerError:
+                self._dirty = True
+                raise
+            self.snapshot_ms = self._wall_ms()
+
+    def _save_soon(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._tasks.start(self._save(), "storing a snapshot of transactions")
+
+    async def _save(self) -> None:
+        if not self._dirty or self._closed:
+            return
+        try:
+            await self._store()
+        except BrokerError as error:
+            log.warning(
+                "cannot store the state of transactions; trying again",
+                extra={"topic": self._topic, "error": str(error)},
+            )
+            self.advanced()
+
+    async def recover(self, snapshot: Snapshot) -> None:
+        """Takes over a snapshot, and what was stored behind it.
+
+        :raises LedgerError: an entry cannot be read
+        """
+        self.ready = True
+        self.aborted = dict(snapshot.aborted)
+        ledgers, last = self._ledger.ledgers, self._ledger.last_confirmed
+        position = ledgers.first_at_or_after((snapshot.max_read[0], snapshot.max_read[1] + 1))
+        while position <= last:
+            run = await self._ledger.reader.read(position, last, _READ_ENTRIES, _READ_BYTES)
+            self._recover_run(run)
+            position = ledgers.first_at_or_after((run.ledger_id, run.first_entry_id + run.count))
+        self._hide()
+        self._live_aborts()
+
+    def _recover_run(self, run: EntryRun) -> None:
+        if len(self._sizes) < run.count:
+            self._sizes = array("i", bytes(4 * run.count))
+        found = batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
+        if not found & (MARKED | TRANSACTIONAL):
+            return
+        for index in range(run.count):
+            txn = transaction_of(run.buffer, run.starts[index], run.ends[index])
+            if txn is None:
+                continue
+            position = (run.ledger_id, run.first_entry_id + index)
+            if self._sizes[index]:
+                if txn not in self.aborted:
+                    self.open.setdefault(txn, position)
+                continue
+            kind = parse_entry(run.entry(index), verify_checksum=False).metadata.marker_type
+            if kind in (COMMITTED, ABORTED):
+                self.open.pop(txn, None)
+                if kind == ABORTED:
+                    self.aborted[txn] = position
+
+    def close(self) -> None:
+        """Stores no more snapshots."""
+        self._closed = True
+        self._wake()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def check(self) -> None:
+        """Checks invariants.
+
+        :raises BrokenInvariant: what is hidden is not what is open
+        """
+        first = min(self.open.values(), default=None)
+        must(
+            self._ledger.hidden_from == first,
+            self._topic,
+            "hides from",
+            self._ledger.hidden_from,
+            "not",
+            first,
+        )
+        for txn in self.open:
+            must(txn not in self.aborted, self._topic, txn, "is open and aborted")
+
+
+def marker_entry(txn: TxnId, publish_time_ms: int, *, commit: bool) -> bytes:
+    """Returns the marker that ends a transaction, as Apache Pulsar writes it."""
+    metadata = MessageMetadata(
+        producer_name=MARKER_PRODUCER,
+        sequence_id=2**64 - 1,
+        publish_time=publish_time_ms,
+        marker_type=COMMITTED if commit else ABORTED,
+        txnid_most_bits=txn[0],
+        txnid_least_bits=txn[1],
+    )
+    return build_entry(metadata, b"")
+
+
+def with_ids(
+    txn: TxnId, buffer: bytes, starts: Sequence[int], ends: Sequence[int]
+) -> tuple[bytes, array[int], array[int]] | None:
+    """Returns entries with the id of their transaction in the metadata; None: all have one already.
+
+    Not every client writes the id there. Without it, messages of an aborted transaction would look like any
+    others.
+
+    :raises NotAllowed: the metadata name another transaction
+    """
+    own = [transaction_of(buffer, start, end) for start, end in zip(starts, ends, strict=True)]
+    if all(each == txn for each in own):
+        return None
+    for each in own:
+        if each is not None and each != txn:
+            raise NotAllowed(
+                f"The metadata of the entry name transaction {txn_text(each)}, and SEND names {txn_text(txn)}"
+            )
+    entries = [
+        buffer[start:end] if each == txn else _with_id(txn, buffer[start:end])
+        for start, end, each in zip(starts, ends, own, strict=True)
+    ]
+    new_ends = array("q")
+    at = 0
+    for entry in entries:
+        at += len(entry)
+        new_ends.append(at)
+    return b"".join(entries), array("q", (0, *new_ends[:-1])), new_ends
+
+
+def _with_id(txn: TxnId, entry: bytes) -> bytes:
+    """Appends the id to the metadata of an entry that a client has sent."""
+    front = broker_metadata_size(entry, 0)
+    summed = entry[front : front + 2] == b"\x0e\x01"
+    at = front + (6 if summed else 0)
+    size = int.from_bytes(entry[at : at + 4], "big")
+    ids = MessageMetadata(txnid_most_bits=txn[0], txnid_least_bits=txn[1]).SerializePartialToString()
+    metadata = entry[at + 4 : at + 4 + size] + ids
+    rest = len(metadata).to_bytes(4, "big") + metadata + entry[at + 4 + size :]
+    if not summed:
+        return entry[:front] + rest
+    return entry[: front + 2] + crc32c(rest).to_bytes(4, "big") + rest
