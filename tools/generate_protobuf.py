@@ -18,6 +18,7 @@ PROTOS = (
     "magnetar/protocol/pulsar_api.proto",
     "magnetar/managed_ledger/records.proto",
     "magnetar/broker/schemas/records.proto",
+    "magnetar/broker/transactions/records.proto",
     "magnetar/broker/replication/subscriptions/markers.proto",
     "magnetar/ledger/bookkeeper/records.proto",
     "magnetar/ledger/bookkeeper/bookie_protocol.proto",

@@ -44,6 +44,7 @@ RECORD = ROOT / "tests" / "unit" / "tools" / "outside_names.txt"
 _STORED = (
     "magnetar.managed_ledger.records_pb2",
     "magnetar.broker.schemas.records_pb2",
+    "magnetar.broker.transactions.records_pb2",
     "magnetar.broker.replication.subscriptions.markers_pb2",
     "magnetar.ledger.bookkeeper.records_pb2",
 )
