@@ -13,6 +13,8 @@ from magnetar.naming.name_rules import MAX_NAME_BYTES, InvalidName, check_length
 from magnetar.naming.namespace_name import NamespaceName
 
 PARTITION_SUFFIX = "-partition-"
+PENDING_ACK_SUFFIX = "__transaction_pending_ack"
+"""The suffix of the names of managed ledgers with the pending acknowledgements of subscriptions."""
 _SURELY_SHORT = MAX_NAME_BYTES // 8
 """In characters: a name this short needs no exact check. Only legacy names contain clusters."""
 _DEFAULT_NAMESPACE = NamespaceName("public", None, "default")
@@ -190,7 +192,7 @@ class TopicName:
     @property
     def reserved(self) -> bool:
         """Whether it is a system topic."""
-        return self.local.startswith("__")
+        return self.local.startswith("__") or self.local.endswith(PENDING_ACK_SUFFIX)
 
     @property
     def bundle_hash(self) -> int:

@@ -11,6 +11,7 @@ from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, FilterContext, FilterResult
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.loop_budget import LoopBudget
+from magnetar.broker.transactions.pending_acks import WHOLE
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
@@ -79,6 +80,20 @@ def charge_rejected(
     """Counts an entry that a filter rejected for dispatch rates, if the settings say so."""
     if settings.throttle_filtered and subscription.throttle is not None:
         subscription.throttle.take(1, messages, run.ends[index] - run.starts[index])
+
+
+def bits_not_pending(remaining: int | None, size: int, pending: int) -> int | None:
+    """Returns the bits of an entry's messages that no open transaction has acknowledged; None: all.
+
+    :param remaining: the bits of those that are not acknowledged; None: all
+    :param size: the number of messages
+    :param pending: the bits that are pending; :data:`~magnetar.broker.transactions.pending_acks.WHOLE`: all
+    """
+    if not pending:
+        return remaining
+    if pending == WHOLE:
+        return 0
+    return ((1 << size) - 1 if remaining is None else remaining) & ~pending
 
 
 def bits_left(remaining: int | None, size: int) -> int | None:

@@ -180,13 +180,17 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         delays = self.delays
         if delays is None or not delays.is_due() or len(self.replay) > _DUE_AGAIN:
             return
-        unread = self._cursor.read_position
-        if self._left is not None:
-            run, first, _end = self._left
-            unread = (run.ledger_id, run.first_entry_id + first)
+        unread = self._unread()
         for position, hashed in delays.take_due(DUE_AT_ONCE, unread, ahead=self._delivers_ahead):
             if not self._cursor.is_consumed(*position):
                 self._wait_as_due(position, hashed)
+
+    def _unread(self) -> Position:
+        """Returns the first position that was not read, or was read and is not treated yet."""
+        if self._left is None:
+            return self._cursor.read_position
+        run, first, _end = self._left
+        return run.ledger_id, run.first_entry_id + first
 
     @abstractmethod
     def _wait_as_due(self, position: Position, hashed: int) -> None:

@@ -12,6 +12,7 @@ from magnetar.broker.dispatch.contract import (
     DispatchSettings,
     Replay,
     bits_left,
+    bits_not_pending,
     charge_rejected,
     filter_verdict,
 )
@@ -29,6 +30,7 @@ from magnetar.broker.dispatch.waiting import (
     lack_of_all,
 )
 from magnetar.broker.flow.loop_budget import FILTER_PRICE
+from magnetar.broker.transactions.pending_acks import WHOLE, Acked
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
@@ -193,7 +195,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     def _is_untouched(self, run: EntryRun, first: int) -> bool:
         """Whether nothing from entry ``first`` of a run on is acknowledged (even in part) or put off."""
-        if self._put_off:
+        pending = self._subscription.pending
+        if self._put_off or (pending is not None and pending.any):
             return False
         state = self._cursor.state
         entry_id = run.first_entry_id + first
@@ -205,7 +208,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def _remaining(self, ledger_id: int, entry_id: int, size: int) -> tuple[int, int | None] | None:
         """Returns how many messages of an entry are left to deliver, and their bits in the batch (None: all).
 
-        Returns None if no message is left: the entry is acknowledged, or a filter put it off.
+        Returns None if no message is left: the entry is acknowledged, perhaps in a transaction that is open, or
+        a filter put it off.
         """
         cursor = self._cursor
         if cursor.is_consumed(ledger_id, entry_id) or (ledger_id, entry_id) in self._put_off:
@@ -214,6 +218,11 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         if not size or remaining == 0:
             cursor.delete(ledger_id, entry_id)
             return None
+        pending = self._subscription.pending
+        if pending is not None and pending.any:
+            remaining = bits_not_pending(remaining, size, pending.bits_of(ledger_id, entry_id))
+            if remaining == 0:
+                return None
         return (size, None) if remaining is None else (remaining.bit_count(), remaining)
 
     def _leave_out_aborted(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> int:
@@ -410,6 +419,54 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         if self.delays is not None:
             self.delays.drop_through(last)
         self.acknowledged(released)
+
+    def let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> int:
+        """A consumer has acknowledged entries in a transaction: whichever consumer holds them lets go of
+        them. Returns the number of messages."""
+        released = 0
+        pending = self._subscription.pending
+        for each in acked:
+            ledger_id, entry_id = each.position
+            bits = each.bits
+            if bits != WHOLE:
+                released += consumer.reduce(ledger_id, entry_id, bits.bit_count())
+                left = bits_left(self._cursor.remaining_bits(ledger_id, entry_id), each.batch_size)
+                held = 0 if pending is None else pending.bits_of(ledger_id, entry_id)
+                if bits_not_pending(left, each.batch_size, held) != 0:
+                    continue
+            messages = consumer.let_go(ledger_id, entry_id)
+            released += self.let_go_elsewhere(ledger_id, entry_id) if messages is None else messages
+        self.acknowledged(released)
+        return released
+
+    async def give_back(self, positions: Sequence[Position]) -> None:
+        """Delivers again what an aborted transaction had acknowledged."""
+        for position in positions:
+            try:
+                hashed = await self._hash_at(position)
+            except (LedgerError, ManagedLedgerError) as error:
+                if self._cursor.is_consumed(*position):
+                    continue
+                # The messages would not be delivered before the next load, which comes after a failure.
+                self._subscription.fail(error)
+                raise
+            if self._closed:
+                return
+            if self._cursor.is_consumed(*position):
+                continue
+            holder = next((c for c in self.consumers if position[1] in c.pending.get(position[0], {})), None)
+            if holder is not None:
+                # It holds other messages of the batch.
+                self.redeliver(holder, [position])
+                continue
+            self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
+            if position < self._unread():
+                self._wait_as_due(position, hashed)
+        self.read_more()
+
+    async def _hash_at(self, position: Position) -> int:
+        """Returns the hash of an entry's key, if it matters which consumer gets the entry."""
+        return 0
 
     def close(self) -> None:
         self._forget_put_off()

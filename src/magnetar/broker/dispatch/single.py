@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.broker.consumers.consumer import AnyConsumer, RangedConsumer
-from magnetar.broker.dispatch.contract import DispatchSettings, bits_left, charge_rejected, filter_verdict
+from magnetar.broker.dispatch.contract import (
+    DispatchSettings,
+    bits_left,
+    bits_not_pending,
+    charge_rejected,
+    filter_verdict,
+)
 from magnetar.broker.dispatch.filters import FilterResult
 from magnetar.broker.dispatch.reading import ReadingDispatcher
 from magnetar.broker.dispatch.waiting import (
@@ -191,7 +197,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
                 end = first + throttle.fitting(run, first, end - first, sizes)
             if self._filters is not None or isinstance(consumer, RangedConsumer):
                 stop = self._send_chosen(consumer, run, first, end)
-            elif cursor.state.batches or 0 in sizes[: end - first]:
+            elif cursor.state.batches or 0 in sizes[: end - first] or self._has_pending():
                 stop = self._send_one_by_one(consumer, run, first, end)
             else:
                 stop = first + consumer.entries_within_permits(sizes, end - first)
@@ -203,6 +209,10 @@ class SingleConsumerDispatcher(ReadingDispatcher):
                 # The limits are checked again for each part.
                 self._left = slice_run(run, run.first_entry_id + part_end, run.count)
                 return
+
+    def _has_pending(self) -> bool:
+        pending = self._subscription.pending
+        return pending is not None and pending.any
 
     def _send_one_by_one(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
         """Sends entries [first, end) within the permits; returns the index after the last one sent."""
@@ -223,7 +233,14 @@ class SingleConsumerDispatcher(ReadingDispatcher):
             if not messages:
                 self._subscription.meets_marker(run, index)
             self._cursor.delete(run.ledger_id, entry_id)
-        elif remaining is None:
+            return
+        pending = self._subscription.pending
+        if pending is not None and pending.any:
+            remaining = bits_not_pending(remaining, messages, pending.bits_of(run.ledger_id, entry_id))
+        if remaining == 0:
+            # A transaction that is open has acknowledged it.
+            return
+        if remaining is None:
             consumer.send_first(run, index, index + 1, messages)
         else:
             consumer.send_again(run, index, remaining.bit_count(), 0, remaining)

@@ -19,6 +19,9 @@ from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType, redirect
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
+from magnetar.broker.transactions.buffer import TxnId
+from magnetar.broker.transactions.pending_acks import Acked, PendingAcks
+from magnetar.errors import NotAllowed
 from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun
@@ -81,6 +84,10 @@ class Subscription(BaseSubscription):
         self.awaits_acks = False
         self.carried: CarriedSubscription | None = None
         """None: the subscription is not replicated to other clusters."""
+        self.pending: PendingAcks | None = None
+        """Acknowledgements of open transactions; None: there are none, or they were not loaded yet."""
+        self.knows_pending = False
+        """Whether the pending acknowledgements are loaded, if there are any."""
 
     @property
     def durable(self) -> bool:
@@ -297,6 +304,55 @@ class Subscription(BaseSubscription):
         self._acked(consumer, consumed)
         self._after_ack(before)
 
+    async def acknowledge_in(
+        self, txn: TxnId, consumer: AnyConsumer, acked: Sequence[Acked], *, cumulative: bool
+    ) -> None:
+        """Makes acknowledgements part of a transaction; durable when this returns.
+
+        :raises TransactionConflict: another transaction has acknowledged the same, or it is acknowledged
+            already
+        :raises NotAllowed: transactions are disabled, or the subscription is not durable
+        :raises BrokerError: they cannot be stored now
+        """
+        pending = await self.topic.pending_acks(self, create=True)
+        if pending is None:
+            raise NotAllowed(
+                "org.apache.pulsar.broker.service.BrokerServiceException$NotAllowedException: "
+                "Server don't support transaction ack!"
+            )
+        if not cumulative:
+            await pending.acknowledge(txn, acked)
+            messages = len(acked)
+            if isinstance(self.dispatcher, ManyConsumersDispatcher):
+                messages = self.dispatcher.let_go_pending(consumer, acked)
+            self._acked(consumer, messages)
+        elif len(acked) == 1 and self.type not in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
+            await pending.acknowledge_cumulative(txn, acked[0])
+            self._acked(consumer, 0)
+
+    async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
+        """Acknowledges what a transaction has acknowledged, or delivers it again; durable when this returns.
+
+        :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
+            none
+        :raises BrokerError: the end cannot be stored now
+        """
+        pending = await self.topic.pending_acks(self, create=False)
+        if pending is None:
+            return
+        before = self.cursor.mark_delete
+        await pending.end(txn, commit=commit, low_water=low_water, given_back=self._give_back)
+        pending.trim(self.topic.tasks)
+        self._after_ack(before)
+
+    def _give_back(self, positions: Sequence[Position]) -> None:
+        dispatcher = self.dispatcher
+        if isinstance(dispatcher, SingleConsumerDispatcher):
+            if dispatcher.active is not None:
+                dispatcher.redeliver_all(dispatcher.active)
+        elif dispatcher is not None and dispatcher.consumers:
+            self.topic.tasks.start(dispatcher.give_back(positions), "delivering what a transaction gave back")
+
     def _after_ack(self, before: Position) -> None:
         if self.awaits_acks:
             self.awaits_acks = False
@@ -389,3 +445,5 @@ class Subscription(BaseSubscription):
         if self.cursor.durable and not self.topic.closing:
             known = self.topic.managed_ledger.cursors.get(self.name)
             must(known is self.cursor or self.ending, self.name, "has a cursor that its topic does not know")
+        if self.pending is not None:
+            self.pending.check()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from magnetar.broker.consumers.consumer import has_broker_entry_metadata
 from magnetar.broker.publishing.producer import Publish
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.append import Append
-from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
@@ -48,7 +48,8 @@ async def last_message(ledger: ManagedLedger, transactions: TransactionBuffer | 
     """Returns the position of the last message, and the number of messages in its batch: 0 if it is not a
     batch.
 
-    Markers of brokers do not count, nor messages of transactions that are open or aborted. If no message is stored, or all are trimmed, the entry id is -1.
+    Markers of brokers do not count, nor do messages of transactions that are open or aborted. If no message is
+    stored, or all are trimmed, the entry id is -1.
 
     :raises LedgerError: an entry cannot be read
     """

@@ -37,6 +37,7 @@ from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers
 from magnetar.broker.topics.subscribing import PersistentSubscriptions
 from magnetar.broker.transactions.buffer import TransactionBuffer, TxnId
+from magnetar.broker.transactions.pending_acks import PendingAcks, open_pending_acks
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -51,7 +52,11 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryTooLarge
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.cursors import AT_ONCE
-from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerTerminated
+from magnetar.managed_ledger.errors import (
+    ManagedLedgerClosed,
+    ManagedLedgerFenced,
+    ManagedLedgerTerminated,
+)
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import LATEST, Position
@@ -119,6 +124,7 @@ class Topic(BaseTopic[Subscription]):
             wheel, io.clock, self.rate_in, managed_ledger.cursors, self.shared
         )
         self.dispatch_rates.use(policies, self.group, self.dispatch_settings)
+        self._io = io
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
@@ -249,6 +255,49 @@ class Topic(BaseTopic[Subscription]):
             await self.transactions.end(txn, commit=commit, low_water=low_water)
         elif self.make_transactions is None:
             raise NotAllowed(TRANSACTIONS_DISABLED)
+
+    async def pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
+        """Returns the pending acknowledgements of a subscription, loaded if necessary.
+
+        :return: None: there are none and ``create`` is false, or the subscription has no transactions
+        :raises ServiceNotReady: they cannot be loaded now, or the topic is closing
+        """
+        settings = self.settings.transactions
+        if settings is None or self.make_transactions is None or not subscription.durable:
+            return None
+        if subscription.pending is not None or (subscription.knows_pending and not create):
+            return subscription.pending
+        async with self._preparing:
+            self.check_open()
+            if subscription.pending is None and (create or not subscription.knows_pending):
+                own = weakref.proxy(self)
+                subscription.pending = await open_pending_acks(
+                    self._io,
+                    self._managed_ledgers,
+                    self.name,
+                    subscription.cursor,
+                    settings,
+                    self.policies.quorums,
+                    self.managed_ledger.stored_record.tenure,
+                    lambda error: own.lost_pending_acks(error),
+                    create=create,
+                )
+                subscription.knows_pending = True
+        return subscription.pending
+
+    def lost_pending_acks(self, error: BaseException) -> None:
+        """The log of a subscription's pending acknowledgements accepts no more records."""
+        if isinstance(error, ManagedLedgerFenced):
+            self.on_fenced()
+        else:
+            self.fail(error)
+
+    async def delete_pending_acks(self, subscription: Subscription) -> None:
+        """Deletes the pending acknowledgements of a subscription that is being deleted."""
+        pending = await self.pending_acks(subscription, create=False)
+        if pending is not None:
+            subscription.pending = None
+            await pending.log.delete()
 
     def _note_transactions(self, transactions: TransactionBuffer, appends: Sequence[Append]) -> None:
         """Notes what became durable, before anything of it is dispatched."""
@@ -478,6 +527,8 @@ class Topic(BaseTopic[Subscription]):
         self._disconnect()
         if self.transactions is not None:
             self.transactions.close()
+        logs = [each.pending for each in self.subscriptions.values() if each.pending is not None]
+        await together(self.loop, logs, lambda each: each.close(), AT_ONCE)
         if self.deduplication is not None:
             self.deduplication.snapshot(self.clock.monotonic())
         await self._managed_ledgers.close(self.managed_ledger)
@@ -491,6 +542,8 @@ class Topic(BaseTopic[Subscription]):
         self._disconnect()
         if self.transactions is not None:
             self.transactions.close()
+        for subscription in self.subscriptions.values():
+            await self.delete_pending_acks(subscription)
         await self._managed_ledgers.delete(self.managed_ledger)
         self._let_go()
 

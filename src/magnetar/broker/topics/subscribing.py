@@ -13,7 +13,7 @@ from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION, check_new_subscription, kind_of
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.errors import ConsumerBusy, NotAllowed, ServiceNotReady, SubscriptionNotFound
+from magnetar.errors import BrokerError, ConsumerBusy, NotAllowed, ServiceNotReady, SubscriptionNotFound
 from magnetar.io.interfaces import Io, Task
 from magnetar.io.slices import each
 from magnetar.io.waiting import finished, outcome
@@ -258,8 +258,9 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
         if name == COMPACTION:
             await topic.compaction.stop()
         try:
+            await topic.delete_pending_acks(subscription)
             await topic.managed_ledger.cursors.delete(name)
-        except (LedgerError, ManagedLedgerError, MetadataError):
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
             subscription.unfence()
             if name == COMPACTION and not topic.closing:
                 topic.compaction.go_on()

@@ -18,6 +18,7 @@ from magnetar.broker.subscriptions.seeking import seek_to
 from magnetar.broker.topics.any_topic import AnyTopic, for_consumer
 from magnetar.broker.topics.entries import first_published_at, iso_time, last_message
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
+from magnetar.broker.transactions.pending_acks import Acked
 from magnetar.errors import (
     BrokerError,
     ConsumerBusy,
@@ -139,6 +140,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
     try:
         if request.replicate_subscription_state and isinstance(subscription, Subscription):
             await _replicate(subscription, enabled=broker.settings.replication.subscriptions.enabled)
+        if isinstance(subscription, Subscription) and not subscription.knows_pending:
+            await subscription.topic.pending_acks(subscription, create=False)
         await standing.check()
         topic.check_open()
     except BaseException:
@@ -294,16 +297,42 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
     """Handles an ACK that is not in the plain form: cumulative, inside batches, or with a receipt."""
     request = command.ack
     error: BrokerError | None = None
-    consumer = connection.session.consumers.get(signed(request.consumer_id))
-    if consumer is None:
-        # The consumer was just closed, by a seek or an unload: a receipt must not confirm the
+    if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
+        connection.start(_acknowledge_in_transaction(connection, request), "acknowledging in a transaction")
+        return
+    try:
+        _acknowledge(_consumer(connection, request.consumer_id), request)
+    except BrokerError as refused:
+        # The consumer may just have been closed, by a seek or an unload: a receipt must not confirm the
         # acknowledgement.
-        error = ConsumerNotFound(f"Consumer {request.consumer_id} not found on this connection")
-    else:
-        try:
-            _acknowledge(consumer, request)
-        except BrokerError as refused:
-            error = refused
+        error = refused
+    _send_receipt(connection, request, error)
+
+
+async def _acknowledge_in_transaction(connection: Connection, request: CommandAck) -> None:
+    error: BrokerError | None = None
+    try:
+        consumer = _consumer(connection, request.consumer_id)
+        subscription = consumer.subscription
+        if not isinstance(subscription, Subscription):
+            raise NotAllowed("A subscription of a non-persistent topic has no transactions")
+        txn = (signed(request.txnid_most_bits), signed(request.txnid_least_bits))
+        acked = [_acked(each) for each in request.message_id]
+        cumulative = request.ack_type == CommandAck.Cumulative
+        await subscription.acknowledge_in(txn, consumer, acked, cumulative=cumulative)
+    except BrokerError as refused:
+        error = refused
+    _send_receipt(connection, request, error)
+
+
+def _acked(message_id: MessageIdData) -> Acked:
+    if not message_id.ack_set:
+        return Acked(position_of(message_id))
+    batch = _batch(message_id)
+    return Acked(batch.position, batch.remaining, batch.batch_size, len(message_id.ack_set))
+
+
+def _send_receipt(connection: Connection, request: CommandAck, error: BrokerError | None) -> None:
     if request.HasField("request_id"):
         answer = BaseCommand(type=BaseCommand.ACK_RESPONSE)
         answer.ackResponse.consumer_id = request.consumer_id
@@ -315,8 +344,6 @@ def acknowledge(connection: Connection, command: BaseCommand) -> None:
 
 
 def _acknowledge(consumer: Consumer[BaseSubscription], request: CommandAck) -> None:
-    if request.txnid_least_bits or request.txnid_most_bits:
-        raise NotAllowed("Transactions are not supported by this broker yet")
     subscription = consumer.subscription
     if request.ack_type == CommandAck.Cumulative:
         if len(request.message_id) != 1:

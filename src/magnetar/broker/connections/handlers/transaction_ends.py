@@ -1,4 +1,4 @@
-"""END_TXN_ON_PARTITION and END_TXN_ON_SUBSCRIPTION: a coordinator tells topics and subscriptions the outcome."""
+"""END_TXN_ON_PARTITION and END_TXN_ON_SUBSCRIPTION: coordinators tell the outcome of transactions."""
 
 from __future__ import annotations
 

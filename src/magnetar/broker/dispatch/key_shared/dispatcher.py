@@ -45,6 +45,7 @@ from magnetar.protocol.hot_codec import (
     KeyRouting,
     batch_sizes,
     group_by_holder,
+    key_hash,
     key_slots,
     slot_of,
 )
@@ -222,7 +223,13 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             share = share.only(range(self._subscription.throttle.fitting_of(run, share.chosen, share.sizes)))
         state = self._cursor.state
         # Acknowledged entries no longer wait, except after a skip or expiry moved the mark-delete position.
-        plain = not self.redelivery_counts and not state.batches and state.mark_delete < taken[0][0]
+        pending = self._subscription.pending
+        plain = (
+            not self.redelivery_counts
+            and not state.batches
+            and state.mark_delete < taken[0][0]
+            and (pending is None or not pending.any)
+        )
         sent = self._deliver(consumer, run, share, plain=plain)
         for position, slot in taken[sent:]:
             self.replay.add(position, slot, consumer, blocked=False)
@@ -382,6 +389,11 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
     def _wait_for_filter(self, position: Position, slot: int) -> None:
         self.replay.add(position, slot, self._owner(slot), blocked=self.draining.blocks(slot))
+
+    async def _hash_at(self, position: Position) -> int:
+        run = await self._subscription.topic.managed_ledger.reader.read_one(position)
+        hashed: int = key_hash(run.buffer, run.starts[0], run.ends[0])
+        return hashed
 
     def _wait_as_due(self, position: Position, hashed: int) -> None:
         slot = slot_of(hashed, self.division.modulo)
