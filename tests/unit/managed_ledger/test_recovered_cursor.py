@@ -17,7 +17,7 @@ class Owner:
     def __init__(self, entries: int) -> None:
         self.ledgers = LedgerList([LedgerSummary(10, entries)])
         self.reader: Any = None
-        self.max_read_position: Position = (10, entries - 1)
+        self.last_confirmed: Position = (10, entries - 1)
 
     def mark_delete_moved(self, cursor: Cursor) -> None:
         """Nobody looks."""

@@ -208,8 +208,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def _remaining(self, ledger_id: int, entry_id: int, size: int) -> tuple[int, int | None] | None:
         """Returns how many messages of an entry are left to deliver, and their bits in the batch (None: all).
 
-        Returns None if no message is left: the entry is acknowledged, perhaps in a transaction that is open, or
-        a filter put it off.
+        Returns None if no message is left: the entry is acknowledged, perhaps in an open transaction, or a
+        filter put it off.
         """
         cursor = self._cursor
         if cursor.is_consumed(ledger_id, entry_id) or (ledger_id, entry_id) in self._put_off:

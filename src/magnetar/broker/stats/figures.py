@@ -201,6 +201,10 @@ class TopicMetrics:
     """Unconsumed entries, summed over the subscriptions, as in Pulsar."""
     backlog_bytes: int = 0
     offloaded_bytes: int = 0
+    open_transactions: int = 0
+    aborted_transactions: int = 0
+    """Since the topic was loaded, like the next one."""
+    committed_transactions: int = 0
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1
     backlog_age_seconds: int = -1

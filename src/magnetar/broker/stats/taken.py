@@ -182,6 +182,11 @@ def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = Non
     now = _of_any_topic(topic, subscriptions)
     now.storage_size = now.storage_logical_size = topic.managed_ledger.ledgers.total_size()
     offloader, reads = topic.managed_ledger.offloader, topic.managed_ledger.reader.tiered_reads
+    transactions = topic.transactions
+    if transactions is not None:
+        now.open_transactions = len(transactions.open)
+        now.aborted_transactions = transactions.aborted_count
+        now.committed_transactions = transactions.committed_count
     if offloader is not None:
         now.offloaded_bytes = offloader.bytes
     if offloader is not None or reads is not None:

@@ -71,9 +71,6 @@ TOPIC_ZEROES: Json = {
     "oldestBacklogMessageAgeSeconds": -1,
     "earliestMsgPublishTimeInBacklogs": 0,
     **offload_stats(None),
-    "ongoingTxnCount": 0,
-    "abortedTxnCount": 0,
-    "committedTxnCount": 0,
     "replication": {},
     "compaction": {
         "lastCompactionRemovedEventCount": 0,

@@ -44,12 +44,14 @@ def batch_size_or_zero(entry: bytes) -> int:
     return max(0, metadata.num_messages_in_batch) if metadata.HasField("num_messages_in_batch") else 0
 
 
-async def last_message(ledger: ManagedLedger, transactions: TransactionBuffer | None) -> tuple[Position, int]:
+async def last_message(
+    ledger: ManagedLedger, transactions: TransactionBuffer | None = None
+) -> tuple[Position, int]:
     """Returns the position of the last message, and the number of messages in its batch: 0 if it is not a
     batch.
 
-    Markers of brokers do not count, nor do messages of transactions that are open or aborted. If no message is
-    stored, or all are trimmed, the entry id is -1.
+    Markers of brokers do not count, nor do messages of transactions that are open or aborted. If no message
+    is stored, or all are trimmed, the entry id is -1.
 
     :raises LedgerError: an entry cannot be read
     """

@@ -1,8 +1,8 @@
 """Acknowledgements of a subscription that wait for the end of their transaction.
 
 What a transaction acknowledges is not delivered again while it is open. A commit acknowledges it, an abort
-gives it back. Each acknowledgement and each end is a record of a log, in Apache Pulsar's format, which is read
-when the subscription is used first (PIP-31).
+gives it back. Each acknowledgement and each end is a record of a log, in Apache Pulsar's format, which is
+read when the subscription is used first (PIP-31).
 """
 
 from __future__ import annotations
@@ -378,7 +378,8 @@ def _tries(txn: TxnId, acked: Acked) -> str:
     where = format_position(acked.position)
     if acked.remaining is None:
         return f"Transaction:{txn_text(txn)} try to ack message:{where} (ackSet is null)"
-    return f"Transaction:{txn_text(txn)} try to ack batch message:{where} (ackSet with long[] size of {acked.words})"
+    sets = f"ackSet with long[] size of {acked.words}"
+    return f"Transaction:{txn_text(txn)} try to ack batch message:{where} ({sets})"
 
 
 def _behind(upto: Acked, known: Acked) -> bool:

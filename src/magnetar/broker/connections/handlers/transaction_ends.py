@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection
 
 
+_NOT_ON_SUBSCRIPTIONS = "Handle end txn on subscription failed: The transaction is disabled"
+"""The text is that of Apache Pulsar 4.0."""
+
+
 async def end_on_partition(connection: Connection, request: CommandEndTxnOnPartition) -> None:
-    topic = await _topic(connection, request.topic)
+    topic = await _topic(connection, request.topic, TRANSACTIONS_DISABLED)
     if topic is not None:
         await topic.end_transaction(
             _txn(request),
@@ -36,7 +40,7 @@ async def end_on_partition(connection: Connection, request: CommandEndTxnOnParti
 
 
 async def end_on_subscription(connection: Connection, request: CommandEndTxnOnSubscription) -> None:
-    topic = await _topic(connection, request.subscription.topic)
+    topic = await _topic(connection, request.subscription.topic, _NOT_ON_SUBSCRIPTIONS)
     subscription = None if topic is None else topic.subscriptions.get(request.subscription.subscription)
     if subscription is not None:
         await subscription.end_transaction(
@@ -80,14 +84,15 @@ def _low_water(request: CommandEndTxnOnPartition | CommandEndTxnOnSubscription) 
     return signed(request.txnid_least_bits_of_low_watermark)
 
 
-async def _topic(connection: Connection, name: str) -> Topic | None:
+async def _topic(connection: Connection, name: str, disabled: str) -> Topic | None:
     """Returns the topic; None: it was deleted, or keeps no transactions, and there is nothing to end.
 
+    :param disabled: what clients are told if transactions are disabled
     :raises NotAllowed: transactions are disabled
     """
     broker = connection.broker
     if broker.settings.topic.transactions is None:
-        raise NotAllowed(TRANSACTIONS_DISABLED)
+        raise NotAllowed(disabled)
     parsed = broker.parse_topic(name)
     try:
         topic = await broker.topics.load(parsed, create=False)
