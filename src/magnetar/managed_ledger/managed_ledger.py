@@ -19,6 +19,7 @@ from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Io
 from magnetar.io.waiting import report
 from magnetar.ledger.interface import (
+    EntryRun,
     EntryTooLarge,
     LedgerClosed,
     LedgerError,
@@ -106,6 +107,9 @@ class ManagedLedger:
             lambda: own.fenced(),
             lambda error: own.fail(error),
         )
+        self.leave_out_aborted: Callable[[EntryRun], EntryRun] | None = None
+        """Replaces entries of aborted transactions by markers, for readers other than dispatchers; None: no
+        transactions."""
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
         """Returns properties to merge into the record whenever a new ledger is started."""

@@ -269,7 +269,9 @@ class Passage:
 
     async def _of_topic(self, ledger_id: int, first: int, last: int) -> AsyncIterator[_Read]:
         open_ledger = self._sources.managed_ledger.reader.open_apart
-        async for run in self._runs(ledger_id, first, last, open_ledger):
+        leave_out = self._sources.managed_ledger.leave_out_aborted
+        async for stored in self._runs(ledger_id, first, last, open_ledger):
+            run = stored if leave_out is None else leave_out(stored)
             places = EntryIds.following(ledger_id, run.first_entry_id)
             yield _Read(run, Entries(run.buffer, run.starts, run.ends, run.count), places)
 

@@ -360,7 +360,7 @@ class Replicator(BaseReplicator):
             start, stop = max(start, first), min(stop, last)
             if start >= stop:
                 continue
-            stopped_at = self._send_part(run, start, stop)
+            stopped_at = self._send_part(self._sendable(run), start, stop)
             if stopped_at < stop:
                 self._left = (run, stopped_at, end)
                 self._settle()
@@ -370,6 +370,11 @@ class Replicator(BaseReplicator):
             self._left = (run, last, end)
         self._processed = (run.ledger_id, run.first_entry_id + last - 1)
         self._settle()
+
+    def _sendable(self, run: EntryRun) -> EntryRun:
+        """Returns a run as other clusters get it."""
+        transactions = self.topic.transactions
+        return run if transactions is None else transactions.for_replication(run)
 
     def _stopped_at(self, position: Position) -> None:
         """Handles an entry that cannot be sent now."""

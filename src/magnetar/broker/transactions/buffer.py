@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from magnetar.broker.transactions.settings import TransactionSettings
@@ -137,6 +138,7 @@ class TransactionBuffer:
         self._waiting: list[Future[None]] = []
         """Futures that are completed when a transaction has ended, or the topic closes."""
         self._sizes = array("i", bytes(4 * _READ_ENTRIES))
+        ledger.leave_out_aborted = self.leave_out_aborted
 
     # Messages of transactions
 
@@ -238,6 +240,25 @@ class TransactionBuffer:
             if found is not None and found in aborted and sizes[place]:
                 sizes[place], masked = 0, True
         return masked
+
+    def leave_out_aborted(self, run: EntryRun) -> EntryRun:
+        """Returns a run with markers instead of entries of aborted transactions."""
+        if not self.aborted or not self._look(run) & TRANSACTIONAL:
+            return run
+        return _rewritten(run, lambda entry: _ABORTED_ENTRY if self.hides(entry) else entry)
+
+    def for_replication(self, run: EntryRun) -> EntryRun:
+        """Returns a run without the ids of transactions, and with markers instead of entries of aborted ones:
+        other clusters get messages that belong to no transaction."""
+        if not self._look(run) & TRANSACTIONAL:
+            return run
+        return _rewritten(run, lambda entry: _ABORTED_ENTRY if self.hides(entry) else _without_id(entry))
+
+    def _look(self, run: EntryRun) -> int:
+        """Returns what kinds of entries a run has, and writes their sizes to :attr:`_sizes`."""
+        if len(self._sizes) < run.count:
+            self._sizes = array("i", bytes(4 * run.count))
+        return batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
 
     def hides(self, entry: bytes) -> bool:
         """Whether an entry belongs to an aborted transaction."""
@@ -359,10 +380,7 @@ class TransactionBuffer:
         self._live_aborts()
 
     def _recover_run(self, run: EntryRun) -> None:
-        if len(self._sizes) < run.count:
-            self._sizes = array("i", bytes(4 * run.count))
-        found = batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
-        if not found & (MARKED | TRANSACTIONAL):
+        if not self._look(run) & (MARKED | TRANSACTIONAL):
             return
         for index in range(run.count):
             txn = transaction_of(run.buffer, run.starts[index], run.ends[index])
@@ -382,6 +400,7 @@ class TransactionBuffer:
     def close(self) -> None:
         """Stores no more snapshots."""
         self._closed = True
+        self._ledger.leave_out_aborted = None
         self._wake()
         if self._timer is not None:
             self._timer.cancel()
@@ -416,6 +435,31 @@ def marker_entry(txn: TxnId, publish_time_ms: int, *, commit: bool) -> bytes:
         txnid_least_bits=txn[1],
     )
     return build_entry(metadata, b"")
+
+
+_ABORTED_ENTRY = marker_entry((0, 0), 0, commit=False)
+"""Stands for an entry that no reader gets."""
+
+
+def _rewritten(run: EntryRun, change: Callable[[bytes], bytes]) -> EntryRun:
+    entries = [change(run.entry(index)) for index in range(run.count)]
+    ends = array("q", accumulate(map(len, entries)))
+    starts = array("q", (0, *ends[:-1]))
+    return EntryRun(run.ledger_id, run.first_entry_id, run.count, b"".join(entries), starts, ends)
+
+
+def _without_id(entry: bytes) -> bytes:
+    """Returns an entry without the id of its transaction."""
+    if transaction_of(entry, 0, len(entry)) is None:
+        return entry
+    parsed = parse_entry(entry, verify_checksum=False)
+    metadata = parsed.metadata
+    if metadata.HasField("marker_type"):
+        return entry
+    metadata.ClearField("txnid_most_bits")
+    metadata.ClearField("txnid_least_bits")
+    front = entry[: broker_metadata_size(entry, 0)]
+    return front + build_entry(metadata, bytes(parsed.payload))
 
 
 def with_ids(
