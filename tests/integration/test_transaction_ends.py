@@ -186,8 +186,22 @@ def test_what_has_ended_stays_so_after_an_unload(client: Client, broker: Server,
     other.close()
 
 
-def test_a_killed_broker_remembers_what_has_ended(start_server: Callable[..., Server]) -> None:
-    server = start_server(transactionCoordinatorEnabled="true")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"transactionBufferSnapshotMaxTransactionCount": 1},
+        {
+            "transactionBufferSnapshotMaxTransactionCount": 1,
+            "transactionBufferSegmentedSnapshotEnabled": "true",
+            "transactionBufferSnapshotSegmentSize": 55,
+        },
+    ],
+)
+def test_a_killed_broker_remembers_what_has_ended(
+    start_server: Callable[..., Server], settings: dict[str, Any]
+) -> None:
+    server = start_server(transactionCoordinatorEnabled="true", **settings)
     topic = "persistent://public/default/killed"
     client = Client(server.port)
     client.close_consumer(client.subscribe(topic, "s"))

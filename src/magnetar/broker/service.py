@@ -255,6 +255,7 @@ class BrokerService:
         return TransactionSnapshots(
             self.topics,
             self.metadata,
+            settings.topic.transactions,
             self.producer_names.next,
             None if beside is None else lambda: beside.client(settings.addresses),
             settings.max_message_size,

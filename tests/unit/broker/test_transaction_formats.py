@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from magnetar.broker.system_topics.transaction_snapshots import (
-    apply_record,
-    decode_snapshot,
-    encode_snapshot,
-    record_entry,
-)
+from magnetar.broker.system_topics import transaction_records as records
 from magnetar.broker.transactions import pending_acks
-from magnetar.broker.transactions.buffer import Snapshot, marker_entry, with_ids
+from magnetar.broker.transactions.buffer import marker_entry, with_ids
 from magnetar.broker.transactions.records_pb2 import PendingAckMetadataEntry, PendingAckType
 from magnetar.errors import NotAllowed
 from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import build_entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "transactions" / "entries.jsonl"
+_FOLDER = Path(__file__).parents[2] / "vectors" / "transactions"
+VECTORS, BATCHED = _FOLDER / "entries.jsonl", _FOLDER / "batched_entries.jsonl"
+BATCHED_ANSWERS = _FOLDER / "batched.jsonl"
 
 
-def recorded(part: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+def recorded(part: str, file: Path = VECTORS) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Iterates over entries of the managed ledgers whose names contain a text."""
-    for line in VECTORS.read_text("utf-8").splitlines():
+    for line in file.read_text("utf-8").splitlines():
         row = json.loads(line)
         if part in row["managed_ledger"]:
             yield row, bytes.fromhex(row["hex"])
@@ -47,41 +45,46 @@ def test_markers() -> None:
     assert found > 5
 
 
-def test_snapshots() -> None:
-    rows = list(recorded("__transaction_buffer_snapshot"))
+@pytest.mark.parametrize(
+    ("kind", "decode", "encode"),
+    [
+        (records.SNAPSHOTS, records.decode_snapshot, records.encode_snapshot),
+        (records.SEGMENTS, records.decode_segment, records.encode_segment),
+        (records.INDEXES, records.decode_index, records.encode_index),
+    ],
+)
+def test_snapshots(kind: str, decode: Callable[[bytes], Any], encode: Callable[[str, Any], bytes]) -> None:
+    rows = [*recorded(f"/{kind}"), *recorded(f"/{kind}", BATCHED)]
+    rows = [row for row in rows if row[0]["managed_ledger"].endswith(kind)]
     assert rows
-    known: dict[str, Snapshot] = {}
     for row, entry in rows:
-        parsed = parse_entry(entry)
-        metadata = parsed.metadata
-        snapshot = decode_snapshot(bytes(parsed.payload))
-        topic = metadata.partition_key
-        assert encode_snapshot(topic, snapshot) == bytes(parsed.payload)
-        assert snapshot.max_read == (
-            row["value"]["maxReadPositionLedgerId"],
-            row["value"]["maxReadPositionEntryId"],
-        )
-        made = record_entry(
-            topic,
-            bytes(parsed.payload),
+        metadata = parse_entry(entry).metadata
+        [(key, payload)] = records.records_of(entry, 1 << 20)
+        assert payload is not None
+        assert encode(row["value"]["topicName"], decode(payload)) == payload
+        made = records.record_entry(
+            key,
+            payload,
             metadata.producer_name,
             metadata.sequence_id,
             metadata.publish_time,
             metadata.schema_version,
         )
         assert made == entry
-        apply_record(known, "snapshots", entry, 1 << 20)
-        assert known[topic] == snapshot
-    gone = record_entry(topic, None, "p", 1, 1, b"")
-    apply_record(known, "snapshots", gone, 1 << 20)
-    assert topic not in known
-    apply_record(
-        known,
-        "snapshots",
-        build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"?"),
-        9,
-    )
-    assert topic not in known
+    assert records.records_of(records.record_entry("k", None, "p", 1, 1, b""), 9) == [("k", None)]
+    with pytest.raises(EntryError, match="not a record of"):
+        decode(b"?")
+
+
+def test_schemas_of_segments() -> None:
+    """That of snapshots in one record was not recorded."""
+    found = 0
+    for line in BATCHED_ANSWERS.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        if "/schemas/" in row.get("request", ""):
+            found += 1
+            assert records.definition(row["request"].split("/")[-2]) == row["answer"]["data"]
+    assert found == 2
 
 
 def test_pending_acknowledgements() -> None:

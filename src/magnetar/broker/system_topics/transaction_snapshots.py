@@ -1,24 +1,30 @@
-"""Snapshots of transaction buffers, in each namespace's topic ``__transaction_buffer_snapshot``.
+"""Snapshots of transaction buffers, in system topics of each namespace, where Apache Pulsar keeps them.
 
-Records and schema are Apache Pulsar's (PIP-160), so that its brokers go on with our topics, and this one with
-theirs. The latest record with a topic's name as key counts; the topic is compacted.
+The latest record of a key counts; the topics are compacted. A snapshot is one record, or, if the settings say
+so, segments of aborted transactions, which do not change, and one record with what is behind the last
+segment. Both forms are read, whatever the settings say.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
-from functools import cache
-from io import BytesIO
-from struct import error as StructError
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
 from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.system_topics import transaction_records as records
+from magnetar.broker.system_topics.transaction_records import (
+    INDEXES,
+    SEGMENTS,
+    SNAPSHOTS,
+    Index,
+    Segment,
+)
 from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.within import TopicWriter, read_on
-from magnetar.broker.transactions.buffer import Snapshot
+from magnetar.broker.transactions.buffer import Snapshot, TxnId
+from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.errors import NotAllowed, ServiceNotReady
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import settle
@@ -29,10 +35,8 @@ from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
-from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import EntryError, ProtocolError
-from magnetar.protocol.metadata import build_entry, parse_entry, split_batch
-from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
+from magnetar.protocol.metadata import parse_entry
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
@@ -41,140 +45,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SNAPSHOTS = "__transaction_buffer_snapshot"
-SCHEMA_PROPERTIES = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
-DEFINITION = json.dumps(
-    {
-        "type": "record",
-        "name": "TransactionBufferSnapshot",
-        "namespace": "org.apache.pulsar.broker.transaction.buffer.metadata",
-        "fields": [
-            {
-                "name": "aborts",
-                "type": [
-                    "null",
-                    {
-                        "type": "array",
-                        "items": {
-                            "type": "record",
-                            "name": "AbortTxnMetadata",
-                            "fields": [
-                                {"name": "entryId", "type": "long"},
-                                {"name": "ledgerId", "type": "long"},
-                                {"name": "txnIdLeastBits", "type": "long"},
-                                {"name": "txnIdMostBits", "type": "long"},
-                            ],
-                        },
-                        "java-class": "java.util.List",
-                    },
-                ],
-                "default": None,
-            },
-            {"name": "maxReadPositionEntryId", "type": "long"},
-            {"name": "maxReadPositionLedgerId", "type": "long"},
-            {"name": "topicName", "type": ["null", "string"], "default": None},
-        ],
-    },
-    separators=(",", ":"),
-)
-"""The schema as Apache Pulsar registers it, type AVRO."""
+R = TypeVar("R")
+
 _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
 _FRAME = 10 * 1024
 """What metadata and frame take of the largest message."""
-
-
-@cache
-def _schema() -> Any:
-    import fastavro
-
-    return fastavro.parse_schema(json.loads(DEFINITION))
-
-
-def encode_snapshot(topic: str, snapshot: Snapshot) -> bytes:
-    """Returns the payload of a record."""
-    import fastavro
-
-    out = BytesIO()
-    fastavro.schemaless_writer(
-        out,
-        _schema(),
-        {
-            "aborts": [
-                {"entryId": at[1], "ledgerId": at[0], "txnIdLeastBits": txn[1], "txnIdMostBits": txn[0]}
-                for txn, at in snapshot.aborted.items()
-            ],
-            "maxReadPositionEntryId": snapshot.max_read[1],
-            "maxReadPositionLedgerId": snapshot.max_read[0],
-            "topicName": topic,
-        },
-    )
-    return out.getvalue()
-
-
-def decode_snapshot(payload: bytes) -> Snapshot:
-    """:raises EntryError: the payload is not such a record"""
-    import fastavro
-
-    try:
-        found: Any = fastavro.schemaless_reader(BytesIO(payload), _schema(), None)
-    except (ValueError, LookupError, EOFError, TypeError, OverflowError, MemoryError, StructError) as error:
-        raise EntryError(f"not a snapshot of transactions: {error}") from error
-    return Snapshot(
-        (found["maxReadPositionLedgerId"], found["maxReadPositionEntryId"]),
-        {
-            (each["txnIdMostBits"], each["txnIdLeastBits"]): (each["ledgerId"], each["entryId"])
-            for each in found["aborts"] or ()
-        },
-    )
-
-
-def record_entry(
-    topic: str, payload: bytes | None, producer: str, sequence_id: int, publish_time_ms: int, version: bytes
-) -> bytes:
-    """Returns a record as it is stored.
-
-    :param payload: None: the topic was deleted
-    """
-    metadata = MessageMetadata(
-        producer_name=producer,
-        sequence_id=sequence_id,
-        publish_time=publish_time_ms,
-        partition_key=topic,
-        partition_key_b64_encoded=False,
-        uncompressed_size=len(payload or b""),
-        schema_version=version,
-    )
-    if payload is None:
-        metadata.null_value = True
-    return build_entry(metadata, payload or b"")
-
-
-def apply_record(known: dict[str, Snapshot], topic: str, entry: bytes, max_bytes: int) -> None:
-    """Applies the records of an entry of the topic ``topic``; others leave a warning."""
-    try:
-        parsed = parse_entry(entry)
-        metadata, payload = parsed.metadata, bytes(parsed.payload)
-        if metadata.compression != CompressionType.NONE:
-            payload = decompress(metadata.compression, payload, metadata.uncompressed_size, max_bytes)
-        if metadata.HasField("num_messages_in_batch"):
-            for message in split_batch(payload, metadata.num_messages_in_batch):
-                single = message.metadata
-                _apply(known, single.partition_key, bytes(message.payload), null=single.null_value)
-        else:
-            _apply(known, metadata.partition_key, payload, null=metadata.null_value)
-    except (ProtocolError, EntryError) as error:
-        log.warning(
-            "message ignored: it is not a snapshot of transactions",
-            extra={"topic": topic, "error": str(error)},
-        )
-
-
-def _apply(known: dict[str, Snapshot], key: str, payload: bytes, *, null: bool) -> None:
-    if null or not payload:
-        known.pop(key, None)
-    else:
-        known[key] = decode_snapshot(payload)
+_BYTES_OF_ID = 3
+"""What one id takes in a segment: Apache Pulsar counts so, too."""
 
 
 class SystemTopic(Protocol):
@@ -188,8 +66,8 @@ class SystemTopic(Protocol):
         """
         ...
 
-    async def append(self, key: str, payload: bytes | None, version: bytes) -> None:
-        """Stores a record; creates the topic if it is missing.
+    async def append(self, key: str, payload: bytes | None, version: bytes) -> Position:
+        """Stores a record; creates the topic if it is missing. Returns its position.
 
         :raises BrokerError: it cannot be stored now
         """
@@ -214,12 +92,12 @@ class _Here:
 
         return await read_on(topic, after, take_run)
 
-    async def append(self, key: str, payload: bytes | None, version: bytes) -> None:
+    async def append(self, key: str, payload: bytes | None, version: bytes) -> Position:
         topic = persistent(await self._topics.create_topic(self._name))
         number, now = self._sequence_id, self._topics.io.clock.wall_ms()
         self._sequence_id += 1
-        entry = record_entry(key, payload, self._producer, number, now, version)
-        await TopicWriter(topic, self._producer).append(entry, number)
+        entry = records.record_entry(key, payload, self._producer, number, now, version)
+        return await TopicWriter(topic, self._producer).append(entry, number)
 
 
 class _Anywhere:
@@ -254,7 +132,7 @@ class _Anywhere:
             raise ServiceNotReady(f"{self._name} cannot be read: {error}") from error
         return after
 
-    async def append(self, key: str, payload: bytes | None, version: bytes) -> None:
+    async def append(self, key: str, payload: bytes | None, version: bytes) -> Position:
         from magnetar.client.exceptions import PulsarException
         from magnetar.client.outgoing_message import PreparedEntry
         from magnetar.client.producer import Producer
@@ -267,7 +145,7 @@ class _Anywhere:
             producer = self._producer
         except PulsarException as error:
             raise ServiceNotReady(f"{self._name} cannot be written: {error}") from error
-        entry = parse_entry(record_entry(key, payload, "", 0, 0, version))
+        entry = parse_entry(records.record_entry(key, payload, "", 0, 0, version))
         metadata = entry.metadata
         for field in ("producer_name", "sequence_id", "publish_time"):
             metadata.ClearField(field)
@@ -275,24 +153,146 @@ class _Anywhere:
         self._sequence_id += 1
         prepared = PreparedEntry(number, number, 1, metadata.SerializePartialToString(), bytes(entry.payload))
         done = self._topics.io.loop.create_future()
-        producer.enqueue_prepared(prepared, lambda stored, error: settle(done, error))
-        failure = await done
+        producer.enqueue_prepared(prepared, lambda stored, error: settle(done, (stored, error)))
+        stored, failure = await done
         if failure is not None:
             self._producer = None
             raise ServiceNotReady(f"{self._name} cannot be written: {failure}") from failure
+        return stored.ledger_id(), stored.entry_id()
+
+
+class _Records(Generic[R]):
+    """The records of one system topic that were read so far, by their keys."""
+
+    def __init__(
+        self,
+        topics: ServedTopics,
+        name: TopicName,
+        where: SystemTopic,
+        decode: Callable[[bytes], R],
+        largest: int,
+    ) -> None:
+        self._topics = topics
+        self._name = name
+        self._where = where
+        self._decode = decode
+        self._largest = largest
+        self._mutex = Mutex(topics.io.loop)
+        """Held while records are read."""
+        self._position: Position = EARLIEST
+        self._version = b""
+        """The version of the schema; empty: not registered yet."""
+        self.known: dict[str, R] = {}
+
+    async def read(self) -> dict[str, R]:
+        """Returns the latest records, read to the end of the topic.
+
+        :raises BrokerError: the topic cannot be read now
+        :raises LedgerError: likewise
+        """
+        async with self._mutex:
+            self._position = await self._where.read(self._position, self._apply)
+        return self.known
+
+    def _apply(self, entry: bytes) -> None:
+        try:
+            for key, payload in records.records_of(entry, self._largest):
+                if payload:
+                    self.known[key] = self._decode(payload)
+                else:
+                    self.known.pop(key, None)
+        except (ProtocolError, EntryError) as error:
+            # Any client that may publish there can write anything: what is not a record changes nothing.
+            log.warning(
+                "message ignored: it is not a record of transactions",
+                extra={"topic": str(self._name), "error": str(error)},
+            )
+
+    async def append(self, key: str, payload: bytes | None) -> Position:
+        """Stores a record; returns its position.
+
+        :raises NotAllowed: it is larger than a message may be
+        :raises BrokerError: it cannot be stored now
+        """
+        if payload is not None and len(payload) > self._largest:
+            raise NotAllowed(
+                f"The state of transactions of {key} takes {len(payload)} bytes, more than maxMessageSize "
+                "permits: set transactionBufferSegmentedSnapshotEnabled=true"
+            )
+        if not self._version:
+            definition = records.definition(self._name.local)
+            schema = SchemaData(SchemaType.AVRO, definition.encode(), dict(records.SCHEMA_PROPERTIES))
+            strategy = (
+                await self._topics.policies.of_namespace(self._name.namespace_name)
+            ).schema_compatibility
+            version = await self._topics.schemas.put_if_absent(self._name.schema_path, schema, strategy)
+            self._version = version_bytes(version)
+        return await self._where.append(key, payload, self._version)
 
 
 class _Namespace:
-    """The snapshots of a namespace that were read so far."""
+    """The state of the transactions of a namespace's topics."""
 
-    def __init__(self, topics: ServedTopics, where: SystemTopic) -> None:
-        self.mutex = Mutex(topics.io.loop)
-        """Held while records are read."""
-        self.where = where
-        self.known: dict[str, Snapshot] = {}
-        self.position: Position = EARLIEST
-        self.version = b""
-        """The version of the schema; empty: not registered yet."""
+    def __init__(
+        self,
+        snapshots: _Records[Snapshot],
+        indexes: _Records[Index],
+        segments: _Records[Segment],
+        capacity: Callable[[str], int],
+    ) -> None:
+        self.snapshots = snapshots
+        self.indexes = indexes
+        self.segments = segments
+        self._capacity = capacity
+        self._sealed: dict[str, list[Segment]] = {}
+        """The segments of topics that are loaded."""
+
+    async def load_whole(self, topic: str) -> Snapshot | None:
+        return (await self.snapshots.read()).get(topic)
+
+    async def load_segmented(self, topic: str) -> Snapshot | None:
+        index = (await self.indexes.read()).get(topic)
+        if index is None:
+            return None
+        known = await self.segments.read() if index.segments else {}
+        aborted: dict[TxnId, Position] = {}
+        sealed = self._sealed[topic] = []
+        for each in index.segments:
+            segment = known.get(records.segment_key(topic, each.number))
+            if segment is None:
+                # The ledgers that it is about are deleted, and so is the segment.
+                continue
+            sealed.append(Segment(each.number, segment.ids, segment.last_marker, each.stored_at))
+            aborted |= dict.fromkeys(segment.ids, segment.last_marker)
+        # The markers of the others are not known, but at the latest there.
+        aborted |= dict.fromkeys(index.ids, index.max_read)
+        return Snapshot(index.max_read, aborted)
+
+    async def store_segmented(self, topic: str, snapshot: Snapshot) -> None:
+        """Stores full segments that are new, then the index; deletes segments that are needed no more."""
+        sealed = self._sealed.setdefault(topic, [])
+        gone = [each for each in sealed if not any(txn in snapshot.aborted for txn in each.ids)]
+        known = {txn for each in sealed for txn in each.ids}
+        rest = [txn for txn in snapshot.aborted if txn not in known]
+        capacity = self._capacity(topic)
+        while len(rest) >= capacity:
+            ids, rest = tuple(rest[:capacity]), rest[capacity:]
+            number = sealed[-1].number + 1 if sealed else 0
+            segment = Segment(number, ids, max(snapshot.aborted[txn] for txn in ids))
+            payload = records.encode_segment(topic, segment)
+            at = await self.segments.append(records.segment_key(topic, number), payload)
+            sealed.append(Segment(number, ids, segment.last_marker, at))
+        left = tuple(each for each in sealed if each not in gone)
+        index = Index(left, snapshot.max_read, tuple(rest))
+        await self.indexes.append(topic, records.encode_index(topic, index))
+        for each in gone:
+            await self.segments.append(records.segment_key(topic, each.number), None)
+            sealed.remove(each)
+
+    async def delete(self, topic: str) -> None:
+        for number in [each.number for each in self._sealed.pop(topic, ())]:
+            await self.segments.append(records.segment_key(topic, number), None)
+        await self.indexes.append(topic, None)
 
 
 class TransactionSnapshots:
@@ -302,6 +302,7 @@ class TransactionSnapshots:
         self,
         topics: ServedTopics,
         metadata: MetadataStore,
+        settings: TransactionSettings,
         producer: Callable[[], str],
         client: Callable[[], Client] | None,
         max_message_size: int,
@@ -311,12 +312,13 @@ class TransactionSnapshots:
         :param client: makes a client that may use all system topics; None: this broker serves all topics
         """
         self._topics = topics
+        self._settings = settings
         self._producer = producer
         self._make_client = client
         self._client: Client | None = None
         self._largest = max_message_size - _FRAME
         self._known: dict[NamespaceName, _Namespace] = {}
-        # Of namespaces, not of topics: the cache grows with their number.
+        # Of system topics, not of topics: the cache grows with the number of namespaces.
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
     async def close(self) -> None:
@@ -335,31 +337,37 @@ class TransactionSnapshots:
         :raises BrokerError: the snapshots of the namespace cannot be read now
         :raises LedgerError: likewise
         """
+        found: list[Snapshot | None] = []
+        if await self._exists(topic.namespace_name, SNAPSHOTS):
+            found.append(await self._of(topic).load_whole(str(topic)))
+        if await self._exists(topic.namespace_name, INDEXES):
+            found.append(await self._of(topic).load_segmented(str(topic)))
+        # Only one of them is newer than the last change of the settings.
+        return max((each for each in found if each is not None), key=lambda each: each.max_read, default=None)
+
+    async def _exists(self, namespace: NamespaceName, kind: str) -> bool:
+        return await self._stored.get(f"{ROOT}/{_system_topic(namespace, kind).path}")
+
+    def _of(self, topic: TopicName) -> _Namespace:
         namespace = topic.namespace_name
-        if not await self._stored.get(f"{ROOT}/{snapshots_of(namespace).path}"):
-            return None
-        state = self._state(namespace)
-        async with state.mutex:
-            await self._read(namespace, state)
-        return state.known.get(str(topic))
-
-    async def _read(self, namespace: NamespaceName, state: _Namespace) -> None:
-        name = str(snapshots_of(namespace))
-        state.position = await state.where.read(
-            state.position, lambda entry: apply_record(state.known, name, entry, self._largest)
-        )
-
-    def _state(self, namespace: NamespaceName) -> _Namespace:
         state = self._known.get(namespace)
         if state is None:
-            name = snapshots_of(namespace)
-            where: SystemTopic
-            if self._make_client is None:
-                where = _Here(self._topics, name, self._producer())
-            else:
-                where = _Anywhere(self._topics, name, self._connected)
-            state = self._known[namespace] = _Namespace(self._topics, where)
+            state = self._known[namespace] = _Namespace(
+                self._records(namespace, SNAPSHOTS, records.decode_snapshot),
+                self._records(namespace, INDEXES, records.decode_index),
+                self._records(namespace, SEGMENTS, records.decode_segment),
+                lambda name: max(1, (self._settings.segment_bytes - len(name) - 8) // _BYTES_OF_ID),
+            )
         return state
+
+    def _records(self, namespace: NamespaceName, kind: str, decode: Callable[[bytes], R]) -> _Records[R]:
+        name = _system_topic(namespace, kind)
+        where: SystemTopic
+        if self._make_client is None:
+            where = _Here(self._topics, name, self._producer())
+        else:
+            where = _Anywhere(self._topics, name, self._connected)
+        return _Records(self._topics, name, where, decode, self._largest)
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -373,40 +381,36 @@ class TransactionSnapshots:
         :raises NotAllowed: it is larger than a message may be
         :raises BrokerError: it cannot be stored now
         """
-        payload = encode_snapshot(str(topic), snapshot)
-        if len(payload) > self._largest:
-            raise NotAllowed(
-                f"The snapshot of {len(snapshot.aborted)} aborted transactions of {topic} takes "
-                f"{len(payload)} bytes, more than maxMessageSize permits"
-            )
-        await self._append(topic, payload)
+        state = self._of(topic)
+        if self._settings.segmented_snapshots:
+            await state.store_segmented(str(topic), snapshot)
+            self._appeared(topic.namespace_name, INDEXES)
+            self._appeared(topic.namespace_name, SEGMENTS)
+        else:
+            await state.snapshots.append(str(topic), records.encode_snapshot(str(topic), snapshot))
+            self._appeared(topic.namespace_name, SNAPSHOTS)
+
+    def _appeared(self, namespace: NamespaceName, kind: str) -> None:
+        self._stored.forget(f"{ROOT}/{_system_topic(namespace, kind).path}")
 
     async def delete(self, topic: TopicName) -> None:
-        """Forgets the snapshot of a deleted topic.
+        """Forgets the snapshots of a deleted topic.
 
-        :raises BrokerError: the topic with the snapshots cannot be written now
+        :raises BrokerError: a topic with snapshots cannot be written now
         """
-        if await self.load(topic) is not None:
-            await self._append(topic, None)
-
-    async def _append(self, topic: TopicName, payload: bytes | None) -> None:
-        namespace = topic.namespace_name
-        state = self._state(namespace)
-        if not state.version:
-            schema = SchemaData(SchemaType.AVRO, DEFINITION.encode(), dict(SCHEMA_PROPERTIES))
-            strategy = (await self._topics.policies.of_namespace(namespace)).schema_compatibility
-            name = snapshots_of(namespace)
-            version = await self._topics.schemas.put_if_absent(name.schema_path, schema, strategy)
-            state.version = version_bytes(version)
-        await state.where.append(str(topic), payload, state.version)
-        self._stored.forget(f"{ROOT}/{snapshots_of(namespace).path}")
+        name, namespace = str(topic), topic.namespace_name
+        state = self._of(topic)
+        if await self._exists(namespace, SNAPSHOTS) and await state.load_whole(name) is not None:
+            await state.snapshots.append(name, None)
+        if await self._exists(namespace, INDEXES) and await state.load_segmented(name) is not None:
+            await state.delete(name)
 
     def forget(self, namespace: NamespaceName) -> None:
         """Called when a namespace was deleted."""
         self._known.pop(namespace, None)
-        self._stored.forget(f"{ROOT}/{snapshots_of(namespace).path}")
+        for kind in (SNAPSHOTS, INDEXES, SEGMENTS):
+            self._appeared(namespace, kind)
 
 
-def snapshots_of(namespace: NamespaceName) -> TopicName:
-    """Returns the topic with the snapshots of a namespace's topics."""
-    return TopicName(Domain.PERSISTENT, namespace, SNAPSHOTS)
+def _system_topic(namespace: NamespaceName, kind: str) -> TopicName:
+    return TopicName(Domain.PERSISTENT, namespace, kind)
