@@ -6,11 +6,12 @@ The outcomes come from a client here, as a coordinator would send them: these te
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from raw_client import Client, entry_of, id_of, position
+from raw_client import Client, Refused, entry_of, id_of, position
 from server import VARIANTS, Server
 
 from magnetar.errors import ServerErrorCode
@@ -391,6 +392,72 @@ def test_pending_acknowledgements_survive(start_server: Callable[..., Server], k
 def test_unknown_topics_and_subscriptions_have_nothing_to_end(client: Client, topic: str) -> None:
     assert not end_on_topic(client, topic, (0, 1), commit=True).HasField("error")
     assert not end_on_subscription(client, topic, (0, 1), commit=True).HasField("error")
+
+
+def test_logs_are_not_topics(client: Client, broker: Server, topic: str) -> None:
+    """A topic on the same managed ledger would take it from the subscription."""
+    consumer = client.subscribe(topic, "s", permits=10)
+    Sender(client, topic).send(b"x")
+    where = client.message(consumer)[0].message_id
+    assert not acknowledge(client, consumer, [where], (0, 1)).HasField("error")
+    log = f"{topic}-s__transaction_pending_ack"
+    with pytest.raises(Refused, match=f"Can not create transaction system topic {log}"):
+        client.subscribe(log, "s")
+    names = json.loads(broker.ask("GET", "/admin/v2/persistent/public/default")[1])
+    assert topic in names
+    assert log not in names
+
+
+def test_deletions_take_everything_along(client: Client, broker: Server) -> None:
+    assert broker.ask("PUT", "/admin/v2/namespaces/public/passing")[0] == 204
+    topic = "persistent://public/passing/t"
+    consumer = client.subscribe(topic, "s", permits=10)
+    sender = Sender(client, topic)
+    sender.send(b"x")
+    sender.send(b"y", (0, 1))
+    where = client.message(consumer)[0].message_id
+    acknowledge(client, consumer, [where], (0, 1))
+    client.close_consumer(consumer)
+    client.close_producer(sender.number)
+    assert broker.ask("DELETE", "/admin/v2/persistent/public/passing/t/subscription/s")[0] == 204
+    consumer = client.subscribe(topic, "s", permits=10)
+    assert received(client, consumer, 1) == [b"x"]
+    acknowledge(client, consumer, [where], (0, 1))
+    client.close_consumer(consumer)
+    assert broker.ask("DELETE", "/admin/v2/persistent/public/passing/t")[0] == 204
+    # A new topic of that name has nothing of the old one.
+    consumer = client.subscribe(topic, "s", permits=10)
+    sender = Sender(client, topic)
+    sender.send(b"new")
+    assert received(client, consumer, 1) == [b"new"]
+    sender.send(b"again", (0, 1))
+    client.close_consumer(consumer)
+    assert broker.ask("DELETE", "/admin/v2/namespaces/public/passing?force=true")[0] in (204, 405)
+    client.close_producer(sender.number)
+    assert broker.ask("DELETE", "/admin/v2/persistent/public/passing/t")[0] == 204
+    assert broker.ask("DELETE", "/admin/v2/namespaces/public/passing")[0] == 204
+    assert broker.ask("PUT", "/admin/v2/namespaces/public/passing")[0] == 204
+    consumer = client.subscribe(topic, "s", permits=10)
+    sender = Sender(client, topic)
+    sender.send(b"third", (0, 1))
+    sender.end((0, 1), commit=True)
+    assert received(client, consumer, 1) == [b"third"]
+
+
+def test_a_topic_is_terminated_after_its_transactions(client: Client, broker: Server, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", permits=10)
+    sender = Sender(client, topic)
+    sender.send(b"x", (0, 1))
+    done: list[int] = []
+    path = f"/admin/v2/{topic.replace('://', '/')}/terminate"
+    waiting = threading.Thread(target=lambda: done.append(broker.ask("POST", path)[0]))
+    waiting.start()
+    waiting.join(0.5)
+    assert waiting.is_alive()
+    sender.end((0, 1), commit=True)
+    waiting.join(10)
+    assert done == [200]
+    assert received(client, consumer, 1) == [b"x"]
 
 
 def test_a_non_persistent_topic_closes_the_connection(broker: Server) -> None:

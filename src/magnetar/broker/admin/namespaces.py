@@ -177,15 +177,19 @@ class NamespaceAdmin:
         if self._broker.beside is not None:
             # Every owner gives its bundles up, and because of the mark no broker loads topics of them again.
             await self._bundles.unload_all(str(name))
-        for topic in await self._broker.namespaces.persistent_topics(name):
-            await self._broker.topics.delete_stored_topic(TopicName.parse(topic))
+        topics = map(TopicName.parse, await self._broker.namespaces.persistent_topics(name))
+        # Those of the system last: they have records about the others.
+        for topic in sorted(topics, key=lambda each: each.reserved):
+            await self._broker.topics.delete_stored_topic(topic)
         for live in self._broker.topics.creation.non_persistent(name):
             await self._broker.topics.delete_topic(self._broker.topics.loaded[str(live)])
-        for topic in await self._partitioned(name):
-            await self._broker.namespaces.delete_partitioned(TopicName.parse(topic))
+        for partitioned in await self._partitioned(name):
+            await self._broker.namespaces.delete_partitioned(TopicName.parse(partitioned))
         await self._records.delete(name)
         if self._policies.topics is not None:
             self._policies.topics.forget(name)
+        if self._broker.topics.snapshots is not None:
+            self._broker.topics.snapshots.forget(name)
 
     # Policies
 

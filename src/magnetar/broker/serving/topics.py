@@ -55,13 +55,15 @@ from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
-from magnetar.naming.topic_name import TopicName
+from magnetar.naming.topic_name import PENDING_ACK_SUFFIX, TopicName
 from magnetar.security.authentication import BROKER, Principal
 
 log = logging.getLogger(__name__)
 
 SYSTEM = "pulsar/system"
 """The namespace of the coordinators."""
+_ASSIGN = "transaction_coordinator_assign"
+"""The partitioned topic whose partitions stand for the coordinators; it stores nothing."""
 _UNLOADS = 64
 """Topics that are closed at the same time when the broker stops."""
 
@@ -73,6 +75,7 @@ class Snapshots(Protocol):
     async def load(self, topic: TopicName) -> Snapshot | None: ...
     async def store(self, topic: TopicName, snapshot: Snapshot) -> None: ...
     async def delete(self, topic: TopicName) -> None: ...
+    def forget(self, namespace: NamespaceName) -> None: ...
 
 
 class SnapshotsOf:
@@ -84,6 +87,13 @@ class SnapshotsOf:
 
     async def store(self, snapshot: Snapshot) -> None:
         await self._snapshots.store(self._topic, snapshot)
+
+
+def is_transaction_log(name: TopicName) -> bool:
+    """Whether a managed ledger of that name belongs to a coordinator or subscription, and is not a topic."""
+    return name.local.endswith(PENDING_ACK_SUFFIX) or (
+        str(name.namespace_name) == SYSTEM and name.local.startswith(("__transaction_log_", _ASSIGN))
+    )
 
 
 def has_transactions(name: TopicName) -> bool:
@@ -304,6 +314,8 @@ class ServedTopics:
     ) -> AnyTopic:
         started = self.io.clock.monotonic()
         self.settings.check_served(name)
+        if is_transaction_log(name):
+            raise NotAllowed(f"Can not create transaction system topic {name}")
         await self.namespaces.check(name.namespace_name)
         await self.serving_clusters.check(name.namespace_name)
         bundle = await self.bundles.of_topic(name)
@@ -583,7 +595,7 @@ class ServedTopics:
         tenures = self._tenures_within(bundle)
         for topic in self.loaded_within(bundle):
             if isinstance(topic, Topic):
-                tenures.append(topic.managed_ledger.stored_record.tenure)
+                tenures += topic.tenures()
         for tenure in tenures:
             tenure.end()
         for tenure in tenures:

@@ -25,7 +25,7 @@ from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.broker.transactions.buffer import Snapshot, TxnId
 from magnetar.broker.transactions.settings import TransactionSettings
-from magnetar.errors import NotAllowed, ServiceNotReady
+from magnetar.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import settle
 from magnetar.ledger.interface import EntryRun
@@ -191,7 +191,11 @@ class _Records(Generic[R]):
         :raises LedgerError: likewise
         """
         async with self._mutex:
-            self._position = await self._where.read(self._position, self._apply)
+            try:
+                self._position = await self._where.read(self._position, self._apply)
+            except TopicNotFound:
+                # An operator has deleted it.
+                self.known, self._position = {}, EARLIEST
         return self.known
 
     def _apply(self, entry: bytes) -> None:

@@ -59,6 +59,7 @@ from magnetar.managed_ledger.errors import (
 )
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import LATEST, Position
 from magnetar.naming.topic_name import TopicName
 
@@ -145,6 +146,8 @@ class Topic(BaseTopic[Subscription]):
         """None: the topic has never had transactions."""
         self.make_transactions: Callable[[], TransactionBuffer] | None = None
         """None: transactions are disabled, or the topic is a system topic."""
+        self._log_tenures: dict[str, Tenure] = {}
+        """Of the logs of pending acknowledgements, by the name of the subscription."""
         self.followers = Followers()
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
@@ -271,6 +274,10 @@ class Topic(BaseTopic[Subscription]):
             self.check_open()
             if subscription.pending is None and (create or not subscription.knows_pending):
                 own = weakref.proxy(self)
+                # A deletion ends the tenure of what it deletes, so it is not that of the topic.
+                tenure = self._log_tenures[subscription.name] = Tenure(self.loop)
+                if self.managed_ledger.stored_record.tenure.ended:
+                    raise ServiceNotReady("Topic is temporarily unavailable")
                 subscription.pending = await open_pending_acks(
                     self._io,
                     self._managed_ledgers,
@@ -278,12 +285,16 @@ class Topic(BaseTopic[Subscription]):
                     subscription.cursor,
                     settings,
                     self.policies.quorums,
-                    self.managed_ledger.stored_record.tenure,
+                    tenure,
                     lambda error: own.lost_pending_acks(error),
                     create=create,
                 )
                 subscription.knows_pending = True
         return subscription.pending
+
+    def tenures(self) -> list[Tenure]:
+        """Returns the tenures of the managed ledgers that the topic writes to."""
+        return [self.managed_ledger.stored_record.tenure, *self._log_tenures.values()]
 
     def lost_pending_acks(self, error: BaseException) -> None:
         """The log of a subscription's pending acknowledgements accepts no more records."""
@@ -494,11 +505,19 @@ class Topic(BaseTopic[Subscription]):
     def disown(self) -> None:
         super().disown()
         self.managed_ledger.disown()
+        for ledger in self._logs():
+            ledger.disown()
 
     def fail(self, error: BaseException) -> None:
         # Before anything else: a wrong state must not be written, not even in this turn of the loop.
         self.managed_ledger.abandon()
+        for ledger in self._logs():
+            ledger.abandon()
         super().fail(error)
+
+    def _logs(self) -> list[ManagedLedger]:
+        pending = (each.pending for each in self.subscriptions.values())
+        return [each.log.managed_ledger for each in pending if each is not None]
 
     async def terminate(self) -> Position:
         """Terminates the topic; returns the last position."""
