@@ -359,10 +359,14 @@ class SemanticsMachine(RuleBasedStateMachine):
 
     def _seek(self, consumer: Consumer, time: int, **target: Any) -> None:
         async def work() -> None:
+            await consumer.connection.ask(BaseCommand.SEEK, consumer_id=consumer.number, **target)
+            # The broker has closed all consumers. What it sent them before, such as an entry that became due
+            # while the request was on its way, still arrives, and belongs to the time before the seek.
+            await self.world.sleep(SETTLED)
             for each in self.consumers[consumer.state.kind]:
+                assert not each.open
                 each.inbox.clear()
             consumer.state.sought(time)
-            await consumer.connection.ask(BaseCommand.SEEK, consumer_id=consumer.number, **target)
 
         self._run(work)
 
@@ -470,3 +474,26 @@ SemanticsMachine.TestCase.settings = settings(
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_semantics(group: int) -> None:
     run_state_machine_as_test(SemanticsMachine, settings=SemanticsMachine.TestCase.settings)
+
+
+def test_an_entry_that_becomes_due_while_a_seek_is_on_its_way_belongs_to_the_time_before() -> None:
+    machine = SemanticsMachine()
+    machine.start(seed=31666300)
+    try:
+        (consumer,) = machine.consumers["Key_Shared"]
+        machine.publish(["d"], batch=1)
+        machine.publish_for_later(["d"], batch=1, after=300)
+        world, state = machine.world, consumer.state
+        assert world.broker.service is not None
+        subscription = world.broker.service.topics.loaded[TOPIC].subscriptions["Key_Shared"]
+        before = state.deliveries
+        while subscription.dispatcher.unacked == before:
+            world.drive(world.sleep(0.0001))
+        assert state.deliveries == before, "the entry is not on its way: it has arrived"
+        machine._seek(consumer, 1, message_publish_time=1)
+        assert state.deliveries == before + 1
+        assert not state.holders
+        machine._subscribe("Key_Shared", 100)
+        assert state.deliveries == before + 1 + len(machine.topic.entries)
+    finally:
+        machine.teardown()
