@@ -40,6 +40,8 @@ class Topic:
     def __init__(self, chosen: random.Random, *partitions: str) -> None:
         self.lengths = dict.fromkeys(partitions, 0)
         self.chosen = chosen
+        self.is_one_batch = False
+        """Whether a batch takes all that there is."""
 
     def used_by_drivers(
         self, monkeypatch: pytest.MonkeyPatch, write: Callable[[object, BatchPlan], list[WrittenFile]]
@@ -69,7 +71,7 @@ class Topic:
             return start
         # How much a batch takes differs from time to time.
         after = {name: self.chosen.randint(before[name], end) for name, end in self.lengths.items()}
-        if after == before:
+        if after == before or self.is_one_batch:
             after = self.lengths
         topics = {name: TopicOffset(Place(1, end), (), Place(1, before[name])) for name, end in after.items()}
         return Offset(topics, "kept").to_json()

@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import pulsar
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from object_stores import object_store
@@ -274,6 +275,7 @@ def test_an_upserted_table_has_the_last_message_of_each_key(
 ) -> None:
     """Empty messages delete, messages without a key are put aside."""
     settings = {"topics": [topic], "path": str(tmp_path), "format": form, "mode": "upsert", "buckets": 2}
+    cluster.admin.create_partitioned_topic(topic, 2)
     cluster.client.subscribe(topic, "keep").close()
     send(cluster, topic, FIELDS[:2], 1, 2, 3, 4)
     assert run("table", **settings)[0] == 0
@@ -295,6 +297,9 @@ def test_an_upserted_table_has_the_last_message_of_each_key(
             (b"k2", 2),
             (b"k4", 4),
         ]
+    remembered = sorted(tmp_path.rglob("_deletions/*.parquet"))
+    keys = [key for each in remembered for key in pq.read_table(each)["__key"].to_pylist()]
+    assert sorted(keys) == [b"k3", b"k9"]
     producer = cluster.client.create_producer(topic)
     producer.send(b"\x02\x00")
     producer.send(b"\x0c\x00", partition_key="k4")

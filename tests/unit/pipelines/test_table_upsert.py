@@ -5,10 +5,11 @@ Driver, tables and merges are real; the topic is a list, and the tasks run here 
 
 from __future__ import annotations
 
+import os
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +40,7 @@ from magnetar.spark.pipelines.table_files import WrittenFile, write_files
 from magnetar.spark.pipelines.table_upkeep import maintain
 
 NAMES = (f"{TOPIC}-partition-0", f"{TOPIC}-partition-1")
-UPSERT = {"mode": "upsert", "buckets": 3}
+UPSERT: dict[str, Any] = {"mode": "upsert", "buckets": 3, "late_hours": 24 * 365 * 100}
 START = datetime(2024, 5, 1, tzinfo=UTC)
 COLUMNS = pa.schema(
     [
@@ -64,28 +65,27 @@ class Message(NamedTuple):
 
 
 class Changes(Topic):
-    """A topic of two partitions; keys that move from one partition to the other are not deleted."""
+    """A topic of two partitions; some keys are in both of them."""
 
-    def __init__(self, chosen: random.Random) -> None:
-        super().__init__(chosen, *NAMES)
+    def __init__(self, chosen: random.Random, names: tuple[str, ...] = NAMES) -> None:
+        super().__init__(chosen, *names)
         self.messages: tuple[list[Message], list[Message]] = ([], [])
 
     def at(self, partition: int, entry: int) -> Message:
         made = self.messages[partition]
         while len(made) <= entry:
             seconds = (made[-1].seconds if made else 0) + self.chosen.randint(0, 2)
-            if self.chosen.random() < 0.3:
-                key, value = b"moving-%d" % self.chosen.randint(0, 2), b"%d" % seconds
-            else:
-                key = b"%d-%d" % (partition, self.chosen.randint(0, 5))
-                value = self.chosen.choice((b"", b"%d" % len(made)))
+            key = b"%d-%d" % (partition, self.chosen.randint(0, 5))
+            if self.chosen.random() < 0.5:
+                key = b"moving-%d" % self.chosen.randint(0, 2)
+            value = self.chosen.choice((b"", b"%d" % len(made)))
             made.append(Message(seconds, partition, len(made), key, value))
         return made[entry]
 
     def wanted(self) -> dict[bytes, bytes]:
         """The rows after all messages."""
         last: dict[bytes, Message] = {}
-        for partition, name in enumerate(NAMES):
+        for partition, name in enumerate(self.lengths):
             for entry in range(self.lengths[name]):
                 message = self.at(partition, entry)
                 last[message.key] = max(message, last.get(message.key, message))
@@ -189,9 +189,90 @@ def test_messages_replace_rows_of_other_programs(tmp_path: Path, form: str, topi
     files = write_files([rows], made.table.folder, state.schema, "other", state.identity.partitions)
     state.replace([], files)
     for name in NAMES:
-        topic.lengths[name] += 60
+        topic.lengths[name] += 150
     add_all(driver(tmp_path, form, **UPSERT))
     check(tmp_path, form, topic)
+
+
+def in_rounds(
+    path: Path, form: str, topic: Changes, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> list[list[bytes]]:
+    """The rows after each of three rounds: one partition deletes a key, then the other one has an earlier
+    message of it, then a later one."""
+    monkeypatch.setattr(topic, "prepareForTriggerAvailableNow", lambda: None)
+    topic.is_one_batch = True
+    topic.messages[0][:] = [Message(0, 0, 0, b"key", b"first"), Message(10, 0, 1, b"key", b"")]
+    topic.messages[1][:] = [Message(5, 1, 0, b"key", b"earlier"), Message(20, 1, 1, b"key", b"later")]
+    found = []
+    for lengths in ((2, 0), (2, 1), (2, 2)):
+        topic.lengths.update(zip(NAMES, lengths, strict=True))
+        add_all(driver(path, form, **UPSERT | settings))
+        found.append(table_rows(path, form)["value"].to_pylist())
+    return found
+
+
+@each_format
+def test_an_earlier_message_of_another_partition_does_not_undo_a_deletion(
+    tmp_path: Path, form: str, topic: Changes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert in_rounds(tmp_path, form, topic, monkeypatch) == [[], [], [b"later"]]
+
+
+@each_format
+def test_a_message_that_is_later_than_permitted_creates_the_row_again(
+    tmp_path: Path, form: str, topic: Changes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = in_rounds(tmp_path, form, topic, monkeypatch, late_hours=24)
+    assert found == [[], [b"earlier"], [b"later"]]
+    assert deletions(tmp_path) == []
+
+
+def deletions(path: Path) -> list[Path]:
+    return sorted(path.rglob("_deletions/*.parquet"))
+
+
+@each_format
+def test_deletions_are_remembered_until_no_earlier_message_can_come(
+    tmp_path: Path, form: str, topic: Changes
+) -> None:
+    for _ in range(3):
+        made = driver(tmp_path, form, **UPSERT)
+        add_all(made)
+    remembered = dict(made.table.load().marker.deletions)
+    assert {str(made.table.folder.at(path)) for path in remembered.values()} <= set(
+        map(str, deletions(tmp_path))
+    )
+    for each in (*deletions(tmp_path), *tmp_path.rglob("data/*.parquet")):
+        os.utime(each, (0, 0))
+    maintain(None, made.table, 0, timedelta(0), timedelta(days=1))  # type: ignore[arg-type]
+    assert len(deletions(tmp_path)) == len(remembered) > 0
+    for _ in range(3):
+        add_all(driver(tmp_path, form, **UPSERT))
+        check(tmp_path, form, topic)
+    # These messages are of 2024, and nothing that comes later may be as old.
+    topic.is_one_batch = True
+    for name in NAMES:
+        topic.lengths[name] += 60
+    made = driver(tmp_path, form, **{**UPSERT, "late_hours": 24})
+    add_all(made)
+    check(tmp_path, form, topic)
+    assert made.table.load().marker.deletions == ()
+    for each in deletions(tmp_path):
+        os.utime(each, (0, 0))
+    maintain(None, made.table, 0, timedelta(0), timedelta(days=1))  # type: ignore[arg-type]
+    assert deletions(tmp_path) == []
+
+
+@each_format
+def test_a_single_partition_has_no_deletions_to_remember(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Changes(random.Random(1), NAMES[:1])
+    topic.used_by_drivers(monkeypatch, topic.write_batch)
+    topic.lengths[NAMES[0]] = 60
+    add_all(driver(tmp_path, form, **UPSERT))
+    check(tmp_path, form, topic)
+    assert deletions(tmp_path) == []
 
 
 @each_format
@@ -218,9 +299,18 @@ def test_another_mode_or_number_of_buckets_is_refused(tmp_path: Path, topic: Cha
 
 
 @each_format
+def test_without_remembered_deletions_earlier_messages_create_rows_again(
+    tmp_path: Path, form: str, topic: Changes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_upsert.BucketMerge, "_remembered", lambda self, changes: "")
+    assert in_rounds(tmp_path, form, topic, monkeypatch) == [[], [b"earlier"], [b"later"]]
+
+
+@each_format
 def test_without_a_look_at_the_replaced_files_rows_are_repeated(
     tmp_path: Path, form: str, topic: Changes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    topic.lengths[NAMES[0]] = 40
     add_all(driver(tmp_path, form, **UPSERT))
     overtake(monkeypatch)
     monkeypatch.setattr(FileExchange, "fits", lambda self, state: True)

@@ -51,7 +51,7 @@ from magnetar.spark.pipelines.table_section import (
     opened,
 )
 from magnetar.spark.pipelines.table_upkeep import TableUpkeep
-from magnetar.spark.pipelines.table_upsert import merge, remove_changes
+from magnetar.spark.pipelines.table_upsert import REMEMBERS_ALL, REMEMBERS_NONE, merge, remove_changes
 from magnetar.spark.pipelines.work import Work
 from magnetar.spark.positions import Offset
 from magnetar.spark.reading.planning import TaskPart, parts_of
@@ -206,6 +206,8 @@ class TopicTable:
         self._progress = work.progress
         self._versions: dict[int, Definition] = {}
         """Earlier schemas of the topic."""
+        self._begun = 0.0
+        """When the round began, in seconds since 1970."""
         self._moved = ""
         """The positions to which this run has moved the subscription."""
 
@@ -226,6 +228,7 @@ class TopicTable:
             self.quarantine.prepare(state.identity)
         options = QueryOptions.parse({**self._given, "predefinedSubscription": state.identity.subscription})
         reader = StreamReader(options, BYTES)
+        self._begun = time.time()
         try:
             reader.prepareForTriggerAvailableNow()
             while self._add_batch(spark, reader, options):
@@ -330,7 +333,8 @@ class TopicTable:
             positions = _compact(Offset.from_json(end))
             if self._is_upsert:
                 rows = sum(each.rows for each in files)
-                committed, files = self._upserted(spark, marker, positions, files)
+                since = self._remember_since(reader, end)
+                committed, files = self._upserted(spark, marker, positions, files, since)
             else:
                 committed = commit_once(self.table, marker, positions, files)
                 rows = sum(each.rows for each in files)
@@ -351,16 +355,34 @@ class TopicTable:
         self._progress.update(self.rows)
         return True
 
+    def _remember_since(self, reader: StreamReader, end: dict[str, object]) -> int:
+        """Returns from which publish time on deletions are remembered after a batch.
+
+        Once the table has all messages that the topic had when the round began, a message that is still to
+        come was stored later, so it was published at most ``late_hours`` before.
+        """
+        if len(Offset.from_json(end).topics) == 1:
+            # No other partition has messages of the same key.
+            return REMEMBERS_NONE
+        if reader.latestOffset(end, reader.getDefaultReadLimit()) != end:
+            return REMEMBERS_ALL
+        return round((self._begun - self._config.late_hours * 3600) * 1e6)
+
     @property
     def _is_upsert(self) -> bool:
         return self._config.mode == "upsert"
 
     def _upserted(
-        self, spark: SparkSession, marker: TableMarker, positions: str, changes: Sequence[WrittenFile]
+        self,
+        spark: SparkSession,
+        marker: TableMarker,
+        positions: str,
+        changes: Sequence[WrittenFile],
+        remember_since: int,
     ) -> tuple[TableMarker, list[WrittenFile]]:
         """Merges and commits a batch; returns the new marker and the new files."""
         try:
-            merged = merge(spark, self.table, marker, changes)
+            merged = merge(spark, self.table, marker, changes, remember_since)
             files, exchange = merged.files, merged.exchange
             committed = commit_once(self.table, marker, positions, files, exchange=exchange)
         finally:

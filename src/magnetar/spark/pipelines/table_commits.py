@@ -14,7 +14,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -116,9 +116,15 @@ class TableMarker:
     """The snapshot that the commit created, if the format has ids of snapshots; 0: none."""
     sequence: int = 0
     """The sequence number of that snapshot; later snapshots have higher ones."""
+    deletions: tuple[tuple[PartitionValue, str], ...] = ()
+    """Buckets of an upserted table with the files of the deletions that they remember."""
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        found = asdict(self)
+        if not self.deletions:
+            # Releases that remember no deletions can read the marker then.
+            del found["deletions"]
+        return json.dumps(found, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str, where: str) -> TableMarker:
@@ -127,7 +133,8 @@ class TableMarker:
         :raises TableError: the text is not a marker
         """
         try:
-            return TableMarker(**json.loads(text))
+            marker = TableMarker(**json.loads(text))
+            return replace(marker, deletions=tuple((bucket, path) for bucket, path in marker.deletions))
         except (TypeError, ValueError) as error:
             raise TableError(f"{where} has a damaged marker {text[:200]!r}: {error}") from error
 
@@ -163,6 +170,8 @@ class FileExchange:
 
     partitions: frozenset[tuple[PartitionValue, ...]]
     old: tuple[LiveFile, ...]
+    deletions: tuple[tuple[PartitionValue, str], ...] = ()
+    """:attr:`TableMarker.deletions` after the commit."""
 
     def fits(self, state: TableState) -> bool:
         """Whether these partitions still have exactly these files."""
@@ -321,7 +330,8 @@ def commit_once(
     :raises TableError: the table is gone, was rolled back, or the outcome stayed unknown
     """
     number = before.batch + 1 if batch is None else batch
-    wanted = TableMarker(before.query, number, positions, uuid.uuid4().hex)
+    deletions = () if exchange is None else exchange.deletions
+    wanted = TableMarker(before.query, number, positions, uuid.uuid4().hex, deletions=deletions)
     reason = ""
     for attempt in range(_ATTEMPTS + 1):
         try:

@@ -24,6 +24,7 @@ from magnetar.spark.pipelines.table_partitions import PartitionColumn, Partition
 __all__ = [
     "ACCESS_OPTIONS",
     "CATALOG_OPTIONS",
+    "DELETIONS",
     "S3",
     "TableFileWriter",
     "TableFolder",
@@ -34,13 +35,16 @@ __all__ = [
     "write_files",
 ]
 
-_DESCRIPTIONS = "path string, size long, footer binary, partition string, changed long"
+_DESCRIPTIONS = "path string, size long, footer binary, partition string, changed long, deletions string"
 """Columns of the rows that describe files, for Spark."""
 _GROUP_BYTES = 48 << 20
 """Size of a row group in memory, and therefore about what a task holds."""
 _MOST_OPEN = 8
 """Files of partitions that a task has open; each takes about 10 MB in an object store."""
 _FOLDER = "data"
+DELETIONS = "_deletions"
+"""The folder of files that no state of the table names. Programs that remove orphans leave out folders whose
+names begin like this."""
 S3 = "s3://"
 
 
@@ -76,6 +80,7 @@ _DESCRIPTION = pa.schema(
         ("footer", pa.binary()),
         ("partition", pa.string()),
         ("changed", pa.int64()),
+        ("deletions", pa.string()),
     ]
 )
 
@@ -133,6 +138,8 @@ class WrittenFile:
     """The values of the table's partition."""
     changed: int = 0
     """Rows by which a merge has changed the partition."""
+    deletions: str = ""
+    """The file with the deletions that the partition remembers after a merge; empty: none."""
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -144,9 +151,12 @@ class WrittenFile:
         return int(self.metadata.num_rows)
 
 
-def prefix_of(query: str) -> str:
-    """Returns how the names of all files of a query begin."""
-    return f"{_FOLDER}/magnetar-{query}-"
+def prefix_of(query: str, place: str = _FOLDER) -> str:
+    """Returns how the names of all files of a query begin.
+
+    :param place: their folder in that of the table
+    """
+    return f"{place}/magnetar-{query}-"
 
 
 class TableFileWriter:
@@ -159,16 +169,18 @@ class TableFileWriter:
         query: str,
         partition: tuple[PartitionValue, ...] = (),
         left_out: Collection[str] = (),
+        place: str = _FOLDER,
     ) -> None:
         """:param schema: columns of the file, with the field ids that the format needs
 
         :param left_out: columns that the partition determines, so that files do not have them
+        :param place: the folder of the file in that of the table
         """
         self._partition = partition
         self._left_out = left_out
         self._folder = folder
         self._schema = schema
-        self._path = f"{prefix_of(query)}{uuid.uuid4().hex}.parquet"
+        self._path = f"{prefix_of(query, place)}{uuid.uuid4().hex}.parquet"
         self._held: list[pa.RecordBatch] = []
         self.held_bytes = 0
         """Size of the rows in memory."""
@@ -277,6 +289,7 @@ def run_tasks(spark: SparkSession, count: int, task: Callable[[int], list[Writte
             bytes(row["footer"]),
             tuple(json.loads(row["partition"])),
             row["changed"],
+            row["deletions"],
         )
         for row in described
     ]
@@ -290,6 +303,7 @@ def _described(files: list[WrittenFile]) -> pa.RecordBatch:
         [each.footer for each in files],
         [json.dumps(each.partition) for each in files],
         [each.changed for each in files],
+        [each.deletions for each in files],
     )
     arrays = [pa.array(each, field.type) for each, field in zip(columns, _DESCRIPTION, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_DESCRIPTION)

@@ -335,7 +335,9 @@ class IcebergState(TableState):
         self, old: Sequence[LiveFile], new: Sequence[WrittenFile], marker: TableMarker
     ) -> TableMarker:
         transaction = self.table.transaction()
-        update = transaction.update_snapshot(snapshot_properties={MARKER: marker.to_json()})
+        # The table keeps summaries of many snapshots, and needs the deletions of the last batch only.
+        summary = replace(marker, deletions=()).to_json()
+        update = transaction.update_snapshot(snapshot_properties={MARKER: summary})
         producer = update.overwrite() if old else update.fast_append()
         producer.commit_uuid = _commit_id(marker.query)
         sequence = self.table.metadata.next_sequence_number()

@@ -130,6 +130,9 @@ class TableConfig(TablesSection):
     """append: each message is a row; upsert: the last message of each key is a row, none if it is empty."""
     buckets: int = 16
     """Parts of a table with mode = "upsert", by a hash of the key; a batch rewrites those with its keys."""
+    late_hours: float = 24.0
+    """With mode = "upsert": how long after its publish time a message may arrive. Deletions are remembered
+    for this time, so that an earlier message of another partition does not create the row again."""
     on_error: Literal["stop", "quarantine"] = "stop"
     """stop: a message that the table cannot hold ends the run; quarantine: it goes to another table."""
     partition_by: tuple[str, ...] = ()
@@ -154,6 +157,8 @@ class TableConfig(TablesSection):
                 "max_rows_per_batch must be at least 1 and maintain_every at least 0, not "
                 f"{self.max_rows_per_batch} and {self.maintain_every}"
             )
+        if not self.late_hours >= 0:
+            raise ValueError(f"late_hours must be 0 or more, not {self.late_hours}")
         both = {each.lower() for each in self.options} & {"mode", "quarantine.path"}
         if both and self.on_error == "quarantine":
             raise ValueError(f"options: {min(both)} has no effect with on_error = 'quarantine'; remove it")

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from magnetar.spark.pipelines.table_columns import conformed
 from magnetar.spark.pipelines.table_commits import CommitRefused, LiveFile, OpenTable, TableState
 from magnetar.spark.pipelines.table_files import (
+    DELETIONS,
     TableFileWriter,
     TableFolder,
     WrittenFile,
@@ -117,11 +118,13 @@ def merged_files(
 def _remove_orphans(table: OpenTable, since: datetime, before: datetime) -> int:
     """Deletes files of this query that no retained state names, and that are old enough."""
     system, base = table.folder.file_system()
-    folder, _, name = prefix_of(table.load().identity.query).rpartition("/")
-    listed = system.get_file_info(fs.FileSelector(f"{base}/{folder}", allow_not_found=True))
-    old = [each for each in listed if each.base_name.startswith(name) and each.mtime < before]
+    query = table.load().identity.query
+    old = []
+    for folder, _, name in (each.rpartition("/") for each in (prefix_of(query), prefix_of(query, DELETIONS))):
+        listed = system.get_file_info(fs.FileSelector(f"{base}/{folder}", allow_not_found=True))
+        old += [each for each in listed if each.base_name.startswith(name) and each.mtime < before]
     # Read after the list: a file that a commit names by then is not deleted.
-    retained = table.retained(since)
+    retained = table.retained(since).union(path for _, path in table.load().marker.deletions)
     orphans = [each for each in old if each.path.removeprefix(f"{base}/") not in retained]
     for each in orphans:
         system.delete_file(each.path)

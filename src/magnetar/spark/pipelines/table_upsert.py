@@ -3,13 +3,17 @@
 A table is partitioned by a bucket of the key. The messages of a batch are first written to files of their
 own, by bucket; then a task for each of these buckets writes the bucket's rows anew. Rows never pass through
 the driver, which replaces the files of all these buckets in one commit.
+
+A deleted row leaves nothing in the table with which an earlier message of its key could be compared. Such a
+message may still come, through another partition. Until then a bucket remembers its deletions in a file of
+its own, which the marker names, so that it becomes valid with the commit that deletes the rows.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,6 +29,7 @@ from magnetar.spark.pipelines.table_commits import (
     TableMarker,
 )
 from magnetar.spark.pipelines.table_files import (
+    DELETIONS,
     TableFileWriter,
     TableFolder,
     WrittenFile,
@@ -33,10 +38,14 @@ from magnetar.spark.pipelines.table_files import (
 )
 from magnetar.spark.pipelines.table_partitions import PartitionValue
 
-__all__ = ["BucketMerge", "Merged", "merge", "remove_changes"]
+__all__ = ["REMEMBERS_ALL", "REMEMBERS_NONE", "BucketMerge", "Merged", "merge", "remove_changes"]
 
 log = logging.getLogger(__name__)
 _KEY, _ID, _TIME = "__key", "__messageId", "__publishTime"
+_DELETED = pa.schema([(_KEY, pa.binary()), (_ID, pa.binary()), (_TIME, pa.timestamp("us", "UTC"))])
+"""The columns of files with deletions: those of the messages that deleted the rows."""
+REMEMBERS_ALL, REMEMBERS_NONE = -(1 << 63), (1 << 63) - 1
+"""Values of ``remember_since`` with which all deletions are remembered, and none."""
 
 
 class _Rank(NamedTuple):
@@ -94,11 +103,15 @@ class BucketMerge:
     """Files with messages of the batch."""
     present: tuple[str, ...]
     """Files of the table."""
+    deletions: str
+    """The file with the deletions that the bucket remembers; empty: none."""
+    remember_since: int
+    """The publish time, in microseconds since 1970, from which deletions are still remembered."""
 
     def run(self) -> list[WrittenFile]:
         """Writes the new file of the bucket.
 
-        :returns: nothing if no row changes; a file without a path if no row is left
+        :returns: nothing if nothing changes; a file without a path if no row is left, or no row changes
         """
         changes = self._changes()
         had: set[bytes] = set()
@@ -107,17 +120,40 @@ class BucketMerge:
                 had.add(key)
                 if key in changes and not changes[key].rank.is_after(rank):
                     del changes[key]
+        deletions = self._remembered(changes)
         for key in [key for key, each in changes.items() if each.is_empty and key not in had]:
             del changes[key]
         if not changes:
-            return []
+            same = deletions == self.deletions
+            return [] if same else [WrittenFile("", 0, b"", self.bucket, deletions=deletions)]
         writer = TableFileWriter(self.folder, self.schema, self.query, self.bucket, (IS_EMPTY,))
         self._keep(writer, changes)
         self._put(writer, changes)
-        file = writer.finish()
-        if file is None:
-            return [WrittenFile("", 0, b"", self.bucket, len(changes))]
-        return [WrittenFile(file.path, file.size, file.footer, self.bucket, len(changes))]
+        file = writer.finish() or WrittenFile("", 0, b"")
+        return [replace(file, partition=self.bucket, changed=len(changes), deletions=deletions)]
+
+    def _remembered(self, changes: dict[bytes, _Change]) -> str:
+        """Takes away the changes that a remembered deletion comes after.
+
+        :returns: the file with the deletions to remember from now on; empty: none
+        """
+        known: dict[bytes, _Rank] = {}
+        for batch in read_files(self.folder, [self.deletions] if self.deletions else []):
+            known.update((key, rank) for _, key, rank in _ranks(batch))
+        for key, rank in known.items():
+            if key in changes and not changes[key].rank.is_after(rank):
+                del changes[key]
+        found = {key: rank for key, rank in known.items() if key not in changes}
+        found.update((key, each.rank) for key, each in changes.items() if each.is_empty)
+        found = {key: rank for key, rank in found.items() if rank.publish_time >= self.remember_since}
+        if found == known:
+            return self.deletions
+        writer = TableFileWriter(self.folder, _DELETED, self.query, self.bucket, place=DELETIONS)
+        ids = [MessageId(rank.partition, *rank.position).serialize() for rank in found.values()]
+        times = [rank.publish_time for rank in found.values()]
+        writer.add(pa.record_batch([list(found), ids, pa.array(times, _DELETED.field(_TIME).type)], _DELETED))
+        file = writer.finish() if found else None
+        return "" if file is None else file.path
 
     def _changes(self) -> dict[bytes, _Change]:
         """Returns the last message of each key: the last one of each partition, then the latest of these."""
@@ -185,12 +221,17 @@ def _ranks(batch: pa.RecordBatch, wanted: set[bytes] | None = None) -> Iterator[
 
 
 def merge(
-    spark: SparkSession, table: OpenTable, before: TableMarker, changes: Sequence[WrittenFile]
+    spark: SparkSession,
+    table: OpenTable,
+    before: TableMarker,
+    changes: Sequence[WrittenFile],
+    remember_since: int,
 ) -> Merged:
     """Writes the new files of the buckets that a batch touches.
 
     :param before: the marker of the table before the batch
     :param changes: the messages of the batch, with the column ``IS_EMPTY``
+    :param remember_since: see :attr:`BucketMerge.remember_since`
     :raises BatchTaken: another driver has committed a batch
     :raises PySparkException: a task failed
     """
@@ -198,6 +239,7 @@ def merge(
     if state.marker != before:
         raise BatchTaken(str(state.marker))
     buckets = sorted({each.partition for each in changes}, key=str)
+    deletions = dict(before.deletions)
     present = [each for each in state.files if each.partition in buckets]
     merges = [
         BucketMerge(
@@ -207,14 +249,19 @@ def merge(
             bucket,
             tuple(each.path for each in changes if each.partition == bucket),
             tuple(each.path for each in present if each.partition == bucket),
+            deletions.get(bucket[0], ""),
+            remember_since,
         )
         for bucket in buckets
     ]
     found = run_tasks(spark, len(merges), lambda number: merges[number].run())
-    touched = frozenset(each.partition for each in found)
+    touched = frozenset(each.partition for each in found if each.changed)
     old = tuple(each for each in present if each.partition in touched)
     files = tuple(each for each in found if each.path)
-    return Merged(files, FileExchange(touched, old), sum(each.changed for each in found))
+    deletions |= {each.partition[0]: each.deletions for each in found}
+    remembered = tuple((bucket, path) for bucket, path in deletions.items() if path)
+    exchange = FileExchange(touched, old, remembered)
+    return Merged(files, exchange, sum(each.changed for each in found))
 
 
 def remove_changes(folder: TableFolder, changes: Sequence[WrittenFile]) -> None:
