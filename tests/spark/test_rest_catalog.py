@@ -13,7 +13,13 @@ from rest_catalog import LossyWire, rest_catalog
 from table_readers import duck
 
 from magnetar.spark.pipelines import table_upkeep
-from magnetar.spark.pipelines.configuration import load_document
+from magnetar.spark.pipelines.configuration import (
+    CatalogLocation,
+    Location,
+    PipelineError,
+    load_document,
+)
+from magnetar.spark.pipelines.replay import ReplayConfig, table_at
 from magnetar.spark.pipelines.table_commits import (
     BatchTaken,
     OpenTable,
@@ -123,6 +129,19 @@ def test_columns_are_added_and_files_are_merged(make: Make, monkeypatch: pytest.
     assert table.load().marker == before
     add(table, 4)
     assert numbers(table) == [0, 1, 2, 3, 4]
+
+
+def test_replay_finds_the_table(make: Make, wire: LossyWire) -> None:
+    table = created(make())
+    add(table, 7)
+    address = f"http://127.0.0.1:{wire.port}"
+    places = {"path": Location(table.folder), "topic": TOPIC, "work": Path("work")}
+    found = table_at(ReplayConfig(**places, catalog=CatalogLocation(address)))
+    assert found is not None
+    assert found.load().marker == table.load().marker
+    wire.close()
+    with pytest.raises(PipelineError, match=rf"the catalog {address} cannot be used: "):
+        table_at(ReplayConfig(**places, catalog=CatalogLocation(address)))
 
 
 def test_a_catalog_that_does_not_answer(make: Make, wire: LossyWire) -> None:

@@ -114,6 +114,34 @@ def test_tables_lie_in_an_object_store(
         assert numbers(found) == list(range(100))
         code, report = run("table", **settings)
         assert (code, report["figures"]["rows added"]) == (0, 0)
+        place = {name: settings[name] for name in ("storage", "catalog") if name in settings}
+        replayed(run, cluster, topic, tmp_path, path=f"{folder.root}/{name}", **place)
+
+
+def replayed(run: Run, cluster: Cluster, topic: str, tmp_path: Path, **place: Any) -> None:
+    """Checks that a replay of the table of a topic publishes what the topic has."""
+    copy = f"{topic}-copy"
+    cluster.client.subscribe(copy, "keep").close()
+    code, report = run("replay", topic=copy, work=str(tmp_path / "replay"), **place)
+    assert code == 0, report["error"]
+    assert "hidden" not in json.dumps(report)
+    code, report = run("mirror-verify", left=topic, right=copy)
+    assert code == 0, report
+
+
+def test_a_replay_has_the_values_that_only_partitions_have(
+    run: Run, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """Files of Delta do not have them; AVRO is replayed as JSON."""
+    send(cluster, topic, FIELDS[:2], 1, 2, 2)
+    code, report = run("table", topics=[topic], path=str(tmp_path), partition_by=["number"])
+    assert (code, report["figures"]["files added"]) == (0, 2), report
+    consumer = cluster.client.subscribe(f"{topic}-copy", "keep")
+    folder = tmp_path.joinpath(*topic.removeprefix("persistent://").split("/"))
+    code, report = run("replay", path=str(folder), topic=f"{topic}-copy", work=str(tmp_path / "replay"))
+    assert code == 0, report["error"]
+    messages = [json.loads(consumer.receive(5000).data()) for _ in range(3)]
+    assert sorted(each["number"] for each in messages) == [1, 2, 2]
 
 
 @pytest.mark.skipif(not SOAK, reason="test_rest_catalog.py has what differs; here is the whole pipeline")
@@ -130,6 +158,9 @@ def test_tables_are_in_a_rest_catalog(run: Run, cluster: Cluster, topic: str, tm
         code, upkeep = run("table-maintain", **settings)
         assert (code, upkeep["figures"]["small files merged"] > 0) == (0, True), upkeep
         assert len(duck(reading(run("table", **settings)[1], topic, "DuckDB"))) == 110
+        folder = tmp_path.joinpath("tables", *topic.removeprefix("persistent://").split("/"))
+        place = {name: settings[name] for name in ("catalog", "catalog_options")}
+        replayed(run, cluster, topic, tmp_path, path=str(folder), **place)
     code, report = run("table", **settings)
     assert (code, f"the catalog http://127.0.0.1:{port} cannot be used" in report["error"]) == (1, True)
 

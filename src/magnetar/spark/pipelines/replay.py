@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from magnetar.build_info import install_extra
 from magnetar.spark.codec.message_order import sort_key
-from magnetar.spark.pipelines.configuration import PipelineError, check_expression, init_value
+from magnetar.spark.pipelines.configuration import (
+    CatalogLocation,
+    Location,
+    PipelineError,
+    check_expression,
+    init_value,
+)
 from magnetar.spark.pipelines.lake import Lake
 from magnetar.spark.pipelines.outbox import Outbox
 from magnetar.spark.pipelines.report import Plot, Series
+from magnetar.spark.pipelines.table_columns import conformed
 from magnetar.spark.pipelines.table_commits import OpenTable, TableError
-from magnetar.spark.pipelines.table_files import TableFolder
+from magnetar.spark.pipelines.table_files import S3, TableFolder, read_files
+from magnetar.spark.pipelines.table_section import check_access, iceberg_table, is_address
 from magnetar.spark.pipelines.work import Work, chosen
 
 _SECONDS_A_SLICE = 5
@@ -32,9 +42,9 @@ _TABLE_PARTS = 3
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    path: Path = field(metadata=init_value("archive"))
-    """An archive, a table of the pipeline table, or a folder of Parquet files with a column ``value``, or
-    with a column for each field."""
+    path: Location = field(metadata=init_value("archive"))
+    """An archive, a table of the pipeline table (also s3://BUCKET/PATH), or a folder of Parquet files with a
+    column ``value``, or with a column for each field."""
     topic: str = field(metadata=init_value("persistent://public/default/orders-again"))
     """The topic to publish to."""
     work: Path = field(metadata=init_value("replay"))
@@ -43,9 +53,13 @@ class ReplayConfig:
     """Messages per second, on average over a few seconds; 0: as fast as possible."""
     shift_seconds: float = 0.0
     """Added to event times."""
-    catalog: Path | None = None
-    """The SQLite file that is the catalog, if path is an Iceberg table.
+    catalog: CatalogLocation | None = None
+    """The catalog, if path is an Iceberg table: an SQLite file, or the address of a REST catalog.
     Left out: catalog.db in the folder of the tables."""
+    catalog_options: dict[str, str] = field(default_factory=dict)
+    """Access to a REST catalog, as in the section table."""
+    storage: dict[str, str] = field(default_factory=dict)
+    """Access to s3://, as in the section table."""
     where: str = ""
     """A Spark SQL expression that selects messages."""
     options: dict[str, str] = field(default_factory=dict)
@@ -54,6 +68,7 @@ class ReplayConfig:
     def __post_init__(self) -> None:
         if self.rate < 0:
             raise ValueError(f"rate must be 0 or more, not {self.rate}")
+        check_access(self.path, self.storage, self.catalog, self.catalog_options)
         check_expression("where", self.where)
 
 
@@ -116,15 +131,16 @@ def run(work: Work) -> None:
 
 def _chosen(work: Work) -> DataFrame:
     config: ReplayConfig = work.config
-    if (config.path / "manifest.json").exists():
-        frame = Lake(config.path).read(work.spark)
-    elif (table := _table_at(config)) is not None:
+    folder = Path(config.path)
+    if (folder / "manifest.json").exists():
+        frame = Lake(folder).read(work.spark)
+    elif (table := table_at(config)) is not None:
         frame = _rows_of(work, table)
-    elif config.path.exists():
-        frame = work.spark.read.option("mergeSchema", "true").parquet(str(config.path))
+    elif folder.exists():
+        frame = work.spark.read.option("mergeSchema", "true").parquet(config.path)
     else:
-        raise PipelineError(f"{config.path}: no such folder")
-    for name in _columns_of_folders(config.path):
+        raise PipelineError(f"{config.path}: no such folder, and no table in it")
+    for name in _columns_of_folders(folder):
         frame = frame.drop(name)
     frame = chosen(frame, config.where)
     if config.shift_seconds and "__eventTime" in frame.columns:
@@ -135,51 +151,66 @@ def _chosen(work: Work) -> DataFrame:
     return frame.drop("__topic")
 
 
-def _table_at(config: ReplayConfig) -> OpenTable | None:
+def table_at(config: ReplayConfig) -> OpenTable | None:
     """Returns the table whose folder is ``path``; None: it is not one.
 
-    :raises PipelineError: the library of its format is missing
+    :raises PipelineError: the library of its format is missing, or its catalog
     """
-    folder = TableFolder(str(config.path))
+    folder = TableFolder(config.path, config.storage)
+    parts = tuple(config.path.removeprefix(S3).strip("/").split("/"))
+    local = folder.local
     try:
-        if (config.path / "_delta_log").exists():
+        if config.catalog is None and (local is None or (local / "_delta_log").exists()):
             from magnetar.spark.pipelines.table_delta import DeltaFormat
 
             return DeltaFormat(folder)
-        if any(config.path.glob("metadata/*.metadata.json")):
-            from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in
-
-            file = config.catalog or config.path.parents[_TABLE_PARTS - 1] / "catalog.db"
-            if not file.exists():
-                raise PipelineError(f"{config.path} is an Iceberg table, but {file} is missing; set catalog")
-            return IcebergFormat(catalog_in(str(file)), config.path.parts[-_TABLE_PARTS:], folder)
+        if config.catalog is not None or (local and any(local.glob("metadata/*.metadata.json"))):
+            catalog = config.catalog or str(Path(config.path).parents[_TABLE_PARTS - 1] / "catalog.db")
+            if not is_address(catalog) and not Path(catalog).exists():
+                raise PipelineError(
+                    f"{config.path} is an Iceberg table, but {catalog} is missing; set catalog"
+                )
+            return iceberg_table(folder, parts[-_TABLE_PARTS:], catalog, config.catalog_options)
     except ImportError as error:
         raise PipelineError(f"{config.path} is a table ({error}): {install_extra('lake')}") from error
+    except TableError as error:
+        raise PipelineError(str(error)) from error
     return None
 
 
 def _rows_of(work: Work, table: OpenTable) -> DataFrame:
-    """Returns the rows of the present state of a table.
+    """Returns the rows of the present state of a table; tasks read its files without Hadoop's libraries.
 
     :raises PipelineError: the table cannot be replayed
     """
     try:
         state = table.load()
-        partitions = state.identity.partitions
+        partitions, columns, stored = state.identity.partitions, state.columns, state.schema.names
         files = state.files
     except TableError as error:
         raise PipelineError(str(error)) from error
-    by_value = [each.column for each in partitions if each.transform == "identity"]
-    if by_value and set(by_value) - set(state.schema.names):
-        raise PipelineError(
-            f"{table} is partitioned by {by_value[0]}, whose values are not in its files; export it with "
-            "DuckDB, and replay the export"
-        )
     if not files:
         raise PipelineError(f"{table} has no rows to replay")
-    return work.spark.read.option("mergeSchema", "true").parquet(
-        *(table.folder.at(each.path) for each in files)
-    )
+    # Tables of Delta have the values of such columns beside the files; other columns of partitions were
+    # derived from those of messages.
+    values = {
+        each.column: place
+        for place, each in enumerate(partitions)
+        if each.transform == "identity" and each.column not in stored
+    }
+    columns = pa.schema([each for each in columns if each.name in stored or each.name in values])
+    folder = table.folder
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for file in (files[number] for batch in numbers for number in batch.column(0).to_pylist()):
+            for rows in read_files(folder, [file.path]):
+                for name, place in values.items():
+                    kind = columns.field(name).type
+                    column = pa.repeat(pa.scalar(file.partition[place], kind), rows.num_rows)
+                    rows = rows.append_column(name, column)
+                yield conformed(rows, columns)
+
+    return work.spark.range(0, len(files), 1, len(files)).mapInArrow(read, from_arrow_schema(columns))
 
 
 def _columns_of_folders(path: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
@@ -21,7 +22,18 @@ from magnetar.spark.pipelines.table_files import ACCESS_OPTIONS, CATALOG_OPTIONS
 from magnetar.spark.pipelines.table_partitions import parse_partitions
 from magnetar.spark.pipelines.table_upkeep import TableUpkeep, maintain
 
-__all__ = ["TableConfig", "TablesSection", "check_library", "folder_of", "is_namespace", "opened", "place_of"]
+__all__ = [
+    "TableConfig",
+    "TablesSection",
+    "check_access",
+    "check_library",
+    "folder_of",
+    "iceberg_table",
+    "is_address",
+    "is_namespace",
+    "opened",
+    "place_of",
+]
 
 _CATALOG_FILE = "catalog.db"
 _LEAST_ORPHAN_DAYS = 0.05
@@ -83,18 +95,7 @@ class TablesSection:
             )
 
     def _check_storage(self) -> None:
-        unknown = sorted(set(self.storage) - set(ACCESS_OPTIONS))
-        if unknown:
-            raise ValueError(f"storage has no option {unknown[0]!r}; use {', '.join(ACCESS_OPTIONS)}")
-        if self.storage and not self.path.startswith(S3):
-            raise ValueError(f"storage is for tables at s3://, not for path {self.path}")
-        unknown = sorted(set(self.catalog_options) - set(CATALOG_OPTIONS))
-        if unknown:
-            raise ValueError(
-                f"catalog_options has no option {unknown[0]!r}; use {', '.join(CATALOG_OPTIONS)}"
-            )
-        if self.catalog_options and not self.has_rest_catalog:
-            raise ValueError("catalog_options is for a REST catalog, whose address is the catalog")
+        check_access(self.path, self.storage, self.catalog, self.catalog_options)
         if self.catalog and self.format != "iceberg":
             raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
         if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
@@ -103,7 +104,7 @@ class TablesSection:
     @property
     def has_rest_catalog(self) -> bool:
         """Whether ``catalog`` is the address of a REST catalog."""
-        return (self.catalog or "").startswith(("http://", "https://"))
+        return is_address(self.catalog)
 
     @property
     def catalog_place(self) -> str:
@@ -183,6 +184,30 @@ class TableConfig(TablesSection):
         return float(found[1]) * _SECONDS[found[2]]
 
 
+def is_address(catalog: str | None) -> bool:
+    """Whether a catalog is a REST catalog."""
+    return (catalog or "").startswith(("http://", "https://"))
+
+
+def check_access(
+    path: str, storage: Mapping[str, str], catalog: str | None, catalog_options: Mapping[str, str]
+) -> None:
+    """Checks the access to a folder and a catalog, as the sections of pipelines have it.
+
+    :raises ValueError: an option does not exist, or has nothing to apply to
+    """
+    unknown = sorted(set(storage) - set(ACCESS_OPTIONS))
+    if unknown:
+        raise ValueError(f"storage has no option {unknown[0]!r}; use {', '.join(ACCESS_OPTIONS)}")
+    if storage and not path.startswith(S3):
+        raise ValueError(f"storage is for tables at s3://, not for path {path}")
+    unknown = sorted(set(catalog_options) - set(CATALOG_OPTIONS))
+    if unknown:
+        raise ValueError(f"catalog_options has no option {unknown[0]!r}; use {', '.join(CATALOG_OPTIONS)}")
+    if catalog_options and not is_address(catalog):
+        raise ValueError("catalog_options is for a REST catalog, whose address is the catalog")
+
+
 def is_namespace(name: str) -> bool:
     return "://" not in name and name.count("/") == 1
 
@@ -244,11 +269,22 @@ def opened(config: TablesSection, topic: str, *, is_quarantine: bool = False) ->
         from magnetar.spark.pipelines.table_delta import DeltaFormat
 
         return DeltaFormat(folder)
+    return iceberg_table(folder, place, config.catalog_place, config.catalog_options)
+
+
+def iceberg_table(
+    folder: TableFolder, place: tuple[str, ...], catalog: str, catalog_options: Mapping[str, str]
+) -> OpenTable:
+    """Returns an Iceberg table, whether it exists or not.
+
+    :param place: its name in the catalog
+    :param catalog: a file, which is created if it does not exist, or the address of a REST catalog
+    :raises TableError: the REST catalog cannot be used
+    :raises ImportError: the library is missing
+    """
     from magnetar.spark.pipelines.table_iceberg import IcebergFormat, catalog_in, rest_catalog
 
     options = folder.iceberg_options()
-    if config.has_rest_catalog:
-        return IcebergFormat(
-            rest_catalog(config.catalog_place, options, config.catalog_options), place, folder
-        )
-    return IcebergFormat(catalog_in(config.catalog_place, options), place, folder)
+    if is_address(catalog):
+        return IcebergFormat(rest_catalog(catalog, options, catalog_options), place, folder)
+    return IcebergFormat(catalog_in(catalog, options), place, folder)
