@@ -18,6 +18,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from deltalake import DeltaTable
+from pyiceberg.table.snapshots import Operation
 from table_readers import delta_rows, duck, iceberg_catalog, iceberg_rows
 
 from magnetar.spark.pipelines import table_delta, table_iceberg, table_upkeep
@@ -74,6 +75,61 @@ def upkeep(
 def numbers(path: Path, form: str) -> list[int]:
     found = delta_rows(path.joinpath(*NAME)) if form == "delta" else iceberg_rows(path, *NAME)
     return sorted(found["number"].to_pylist())
+
+
+def test_small_manifests_are_merged(tmp_path: Path) -> None:
+    table = created(tmp_path, "iceberg")
+    for number in range(table_iceberg._SMALL_MANIFESTS - 1):
+        add(table, number)
+    assert upkeep(table).manifests == 0
+    add(table, 9)
+    before = table.load().marker
+    loaded = iceberg_catalog(tmp_path).load_table(NAME)
+    earlier = loaded.snapshots()
+    done = upkeep(table, timedelta(0), file_mb=0)
+    assert (done.manifests, done.expired) == (10, len(earlier))
+    assert table.load().marker == before
+    [snapshot] = iceberg_catalog(tmp_path).load_table(NAME).snapshots()
+    assert snapshot.summary is not None
+    assert (snapshot.summary.operation, snapshot.summary["total-records"]) == (Operation.REPLACE, "10")
+    [manifest] = snapshot.manifests(loaded.io)
+    assert (manifest.existing_files_count, manifest.added_files_count) == (10, 0)
+    assert numbers(tmp_path, "iceberg") == list(range(10))
+    assert sorted(duck(table.reading()["DuckDB"])["number"].to_pylist()) == list(range(10))
+    # Nothing is left to merge, and the pipeline continues.
+    assert upkeep(table).manifests == 0
+    add(table, 10)
+    for each in metadata(tmp_path, "iceberg"):
+        os.utime(each, (0, 0))
+    assert upkeep(table, timedelta(0), file_mb=1).merged == 11
+    assert numbers(tmp_path, "iceberg") == list(range(11))
+
+
+def test_a_merge_of_manifests_that_loses_a_race_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(tmp_path, "iceberg")
+    for number in range(10):
+        add(table, number)
+    original = table_iceberg.IcebergState._commit
+
+    def overtaken(self: table_iceberg.IcebergState, transaction: Any) -> None:
+        monkeypatch.setattr(table_iceberg.IcebergState, "_commit", original)
+        add(table, 10)
+        original(self, transaction)
+
+    monkeypatch.setattr(table_iceberg.IcebergState, "_commit", overtaken)
+    assert upkeep(table).manifests == 0
+    assert numbers(tmp_path, "iceberg") == list(range(11))
+    assert upkeep(table).manifests == 11
+    assert numbers(tmp_path, "iceberg") == list(range(11))
+    # The manifests of the merge that was dropped belong to nothing.
+    for each in metadata(tmp_path, "iceberg"):
+        os.utime(each, (0, 0))
+    assert upkeep(table).cleaned > 0
+    named = table_iceberg._named_metadata(iceberg_catalog(tmp_path).load_table(NAME))
+    assert {each.name for each in metadata(tmp_path, "iceberg") if each.suffix == ".avro"} <= named
+    assert numbers(tmp_path, "iceberg") == list(range(11))
 
 
 def metadata(path: Path, form: str) -> list[Path]:

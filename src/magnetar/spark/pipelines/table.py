@@ -443,6 +443,7 @@ def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
             "batches": sum(each.batches for each in added),
             "lag in entries": sum(each.lag for each in added),
             "small files merged": sum(each.upkeep.merged for each in added),
+            "manifests merged": sum(each.upkeep.manifests for each in added),
             "states expired": sum(each.upkeep.expired for each in added),
             "orphans removed": sum(each.upkeep.removed for each in added),
             "metadata files removed": sum(each.upkeep.cleaned for each in added),

@@ -276,6 +276,13 @@ class OpenTable(ABC):
         """
 
     @abstractmethod
+    def merge_metadata(self) -> int:
+        """Merges small files of metadata that each reader needs, unless another writer comes first.
+
+        :returns: how many files were replaced
+        """
+
+    @abstractmethod
     def expire(self, before: datetime) -> int:
         """Gives up the states of the table before a time, except the present one; returns how many."""
 

@@ -29,13 +29,14 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.transforms import parse_transform
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import EMPTY_DICT, Record
 from requests.exceptions import RequestException
 
 from magnetar.spark.durable import sync
@@ -60,6 +61,10 @@ log = logging.getLogger(__name__)
 _METADATA = "metadata"
 _VERSION = re.compile(r"[0-9]+-[0-9a-f-]{36}\.metadata\.json")
 _FIRST_PARTITION_ID = 1000
+_SMALL_MANIFESTS = 10
+"""Small manifests that are worth a commit that merges them."""
+_MANIFEST_BYTES = 8 << 20
+"""The size of a manifest, as in Iceberg's own libraries; those below half of it are small."""
 _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
@@ -149,6 +154,16 @@ class IcebergFormat(OpenTable):
 
     def _loaded(self) -> Table:
         return self._catalog.load_table(self._name)
+
+    def merge_metadata(self) -> int:
+        state = self.find()
+        try:
+            return 0 if state is None else state.merge_manifests()
+        except CommitRefused as refused:
+            log.warning(
+                "%s: manifests are merged later, because another writer came first: %s", self, refused
+            )
+            return 0
 
     def expire(self, before: datetime) -> int:
         table = self._loaded()
@@ -267,6 +282,31 @@ def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) ->
     return kind
 
 
+class _FileMerge(_OverwriteFiles):
+    """Replaces files by others with the same rows. Programs that follow a table skip such snapshots."""
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        return _as_replacement(super()._summary(snapshot_properties))
+
+
+class _ManifestMerge(_MergeAppendFiles):
+    """Writes the entries of small manifests to larger ones, and adds nothing."""
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        self._merge_enabled = True
+        self._target_size_bytes = _MANIFEST_BYTES
+        self._min_count_to_merge = _SMALL_MANIFESTS
+        return super()._process_manifests(manifests)
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        return _as_replacement(super()._summary(snapshot_properties))
+
+
+def _as_replacement(summary: Summary) -> Summary:
+    # The library counts files and rows for other operations only.
+    return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
 class IcebergState(TableState):
     """See :class:`magnetar.spark.pipelines.table_commits.TableState`."""
 
@@ -365,9 +405,32 @@ class IcebergState(TableState):
     def _data_files(self) -> dict[str, DataFile]:
         return {task.file.file_path: task.file for task in self.table.scan().plan_files()}
 
+    def merge_manifests(self) -> int:
+        """Replaces small manifests by larger ones; returns how many.
+
+        :raises CommitRefused: the table has changed; nothing was replaced
+        """
+        before = self._manifests()
+        small = [each for each in before if each.manifest_length * 2 < _MANIFEST_BYTES]
+        if sum(each.content == ManifestContent.DATA for each in small) < _SMALL_MANIFESTS:
+            return 0
+        transaction = self.table.transaction()
+        _ManifestMerge(
+            Operation.APPEND, transaction, self.table.io, commit_uuid=_commit_id(self.identity.query)
+        ).commit()
+        self._commit(transaction)
+        after = {each.manifest_path for each in self._manifests()}
+        return sum(each.manifest_path not in after for each in before)
+
+    def _manifests(self) -> list[ManifestFile]:
+        current = self._catalog.load_table(self.table.name()).current_snapshot()
+        return [] if current is None else current.manifests(self.table.io)
+
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
         transaction = self.table.transaction()
-        overwrite = transaction.update_snapshot().overwrite(_commit_id(self.identity.query))
+        overwrite = _FileMerge(
+            Operation.OVERWRITE, transaction, self.table.io, _commit_id(self.identity.query)
+        )
         known = self._data_files()
         for file in old:
             overwrite.delete_data_file(known[self._folder.at(file.path)])

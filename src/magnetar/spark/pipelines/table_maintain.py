@@ -50,11 +50,21 @@ def run(work: Work) -> None:
             except TableError as error:
                 raise PipelineError(f"{topic}: {error}") from error
             whole += done
-            lines.append((topic, str(table), done.merged, done.expired, done.removed, done.cleaned))
-    names = ("small files merged", "states expired", "orphans removed", "metadata files removed")
-    figures = (len(lines), whole.merged, whole.expired, whole.removed, whole.cleaned)
+            lines.append((topic, str(table), *_figures(done)))
+    names = (
+        "small files merged",
+        "manifests merged",
+        "states expired",
+        "orphans removed",
+        "metadata files removed",
+    )
+    figures = (len(lines), *_figures(whole))
     work.report.figures.update(zip(("tables", *names), figures, strict=True))
     work.report.tables.append(Table("Tables", ("topic", "table", *names), lines))
+
+
+def _figures(done: TableUpkeep) -> tuple[int, ...]:
+    return done.merged, done.manifests, done.expired, done.removed, done.cleaned
 
 
 def _tables_of(config: TableMaintainConfig, topic: str) -> list[OpenTable]:

@@ -40,6 +40,8 @@ class TableUpkeep:
     """Files that were deleted."""
     cleaned: int = 0
     """Files of metadata that were deleted."""
+    manifests: int = 0
+    """Small manifests that were replaced by larger ones."""
 
     def __add__(self, other: TableUpkeep) -> TableUpkeep:
         return TableUpkeep(
@@ -47,6 +49,7 @@ class TableUpkeep:
             self.expired + other.expired,
             self.removed + other.removed,
             self.cleaned + other.cleaned,
+            self.manifests + other.manifests,
         )
 
 
@@ -61,10 +64,12 @@ def maintain(
     :raises TableError: the table cannot be used
     """
     merged = _merge(spark, table, target_bytes) if target_bytes else 0
+    manifests = table.merge_metadata()
     now = datetime.now(UTC)
     expired = table.expire(now - keep)
     removed = _remove_orphans(table, now - keep, now - orphan_age)
-    return TableUpkeep(merged, expired, removed, table.clean(now - keep, now - orphan_age))
+    cleaned = table.clean(now - keep, now - orphan_age)
+    return TableUpkeep(merged, expired, removed, cleaned, manifests)
 
 
 def _merge(spark: SparkSession, table: OpenTable, target_bytes: int) -> int:
