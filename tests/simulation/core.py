@@ -83,6 +83,7 @@ class CoreClient:
             operation_timeout_seconds=random.choice((5, 30)),
             connections_per_broker=random.choice((1, 1, 2)),
             keep_alive_interval_seconds=random.choice((2, 30)),
+            connection_max_idle_seconds=0,
         )
         self.closed = False
 

@@ -75,6 +75,7 @@ class BlockingOpening(ABC):
         proxy_service_url: str | None = None,
         proxy_protocol: ProxyProtocol = ProxyProtocol.SNI,
         open_telemetry: OpenTelemetry | None = None,
+        connection_max_idle_seconds: float = 60.0,
     ) -> None:
         """Starts the client's loop.
 
@@ -107,6 +108,8 @@ class BlockingOpening(ABC):
         :param proxy_protocol: how the proxy learns which broker a connection is for
         :param open_telemetry: metrics and traces for OpenTelemetry, of ``magnetar.client.open_telemetry``;
             None: none
+        :param connection_max_idle_seconds: time after which a connection is closed that no producer, consumer
+            or request uses; at least 15, 0: never
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
@@ -132,6 +135,7 @@ class BlockingOpening(ABC):
             proxy_service_url=proxy_service_url,
             proxy_protocol=proxy_protocol,
             open_telemetry=open_telemetry,
+            connection_max_idle_seconds=connection_max_idle_seconds,
         )
 
     @abstractmethod

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 STATS_SECONDS = 60.0
 """Between two log lines with statistics, as in Java clients."""
+IDLE_SECONDS = 60.0
+"""Until an unused connection is closed, like ``connectionMaxIdleSeconds`` of Java clients."""
+MIN_IDLE_SECONDS = 15
 
 _ROUTING = (
     "message_routing_mode",
@@ -103,6 +106,7 @@ class Client(Opening):
         proxy_service_url: str | None = None,
         proxy_protocol: ProxyProtocol = ProxyProtocol.SNI,
         open_telemetry: OpenTelemetry | None = None,
+        connection_max_idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
             ``pulsar+ssl://``; or several clusters, of which one is used
@@ -135,6 +139,8 @@ class Client(Opening):
         :param proxy_protocol: how the proxy learns which broker a connection is for
         :param open_telemetry: metrics and traces for OpenTelemetry, of ``magnetar.client.open_telemetry``;
             None: none
+        :param connection_max_idle_seconds: time after which a connection is closed that no producer, consumer
+            or request uses; at least 15, 0: never
 
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
@@ -156,6 +162,11 @@ class Client(Opening):
         if not 0 <= stats_interval_seconds < float("inf"):
             raise InvalidConfiguration(
                 f"stats_interval_seconds must be 0 or more, not {stats_interval_seconds}"
+            )
+        if connection_max_idle_seconds and not MIN_IDLE_SECONDS <= connection_max_idle_seconds < float("inf"):
+            raise InvalidConfiguration(
+                f"connection_max_idle_seconds must be 0, or {MIN_IDLE_SECONDS} or more, not "
+                f"{connection_max_idle_seconds}"
             )
         self._io = io = io or self._default_io()
         clusters: ClusterFailover | None = None
@@ -198,6 +209,7 @@ class Client(Opening):
             keep_alive=keep_alive_interval_seconds,
             network=network,
             get_auth_data=get_auth_data,
+            max_idle=connection_max_idle_seconds,
             observer=observer,
         )
         lookup = Lookup(

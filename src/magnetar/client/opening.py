@@ -245,6 +245,7 @@ class ClientArguments(TypedDict, total=False):
     proxy_service_url: str | None
     proxy_protocol: ProxyProtocol
     open_telemetry: OpenTelemetry | None
+    connection_max_idle_seconds: float
 
 
 class Opening(ABC):

@@ -1,7 +1,8 @@
-"""Connections by broker: opened on demand, shared, and reopened after failures."""
+"""Connections by broker: opened on demand, shared, closed when unused, and reopened after failures."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 from magnetar.client.connection import KEEP_ALIVE_SECONDS, Connection
@@ -10,11 +11,12 @@ from magnetar.client.observing import Observer
 from magnetar.client.security import NO_AUTH_DATA, Address, AuthData, connect_failure
 from magnetar.client.timing import within
 from magnetar.client.wire import Runs
-from magnetar.io.interfaces import ClientIo, ConnectingNetwork
+from magnetar.io.interfaces import Cancellable, ClientIo, ConnectingNetwork
 from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.tls import TlsRefused
 from magnetar.io.waiting import finished, nobody_waits, outcome
 
+log = logging.getLogger(__name__)
 _Key = tuple[Address, Address, int]
 _CHANGED = "the client uses another cluster now"
 
@@ -29,6 +31,7 @@ class ConnectionPool:
         network: ConnectingNetwork | None = None,
         get_auth_data: Callable[[], Awaitable[AuthData]] | None = None,
         keep_alive: float = KEEP_ALIVE_SECONDS,
+        max_idle: float = 0,
         observer: Observer | None = None,
     ) -> None:
         """:param per_broker: connections to one broker, used in turn; at least 1
@@ -36,6 +39,7 @@ class ConnectionPool:
         :param connection_timeout: seconds until the broker must have answered CONNECT
         :param network: None: that of ``io``
         :param get_auth_data: returns new credentials; None: without credentials
+        :param max_idle: seconds, up to a quarter more, after which an unused connection is closed; 0: never
         :param observer: measures the client; None: nothing does
         """
         self._io = io
@@ -44,6 +48,7 @@ class ConnectionPool:
         self._network = network or io.network
         self._get_auth_data = get_auth_data
         self._keep_alive = keep_alive
+        self._max_idle = max_idle
         self._observer = observer
         self._runs = Runs()
         self._turns: dict[tuple[Address, Address], int] = {}
@@ -51,6 +56,10 @@ class ConnectionPool:
         self._tasks = TaskScope(io.loop, "connections")
         self._opening: KeyedTasks[_Key, Connection] = KeyedTasks(self._tasks)
         self._open: dict[_Key, Connection] = {}
+        self._idle: dict[_Key, float] = {}
+        """When each unused connection was found to be unused."""
+        self._looking: Cancellable | None = None
+        """The timer of the next look at unused connections; None: there is no connection, or no limit."""
 
     async def next(self, broker: Address, through: Address) -> Connection:
         """As :meth:`get`, with the connections to ``broker`` in turn."""
@@ -69,6 +78,7 @@ class ConnectionPool:
         key = (broker, through, number)
         connection = self._open.get(key)
         if connection is not None and not connection.closed:
+            self._idle.pop(key, None)
             return connection
         if self._closed:
             raise AlreadyClosed("the client is closed")
@@ -93,6 +103,7 @@ class ConnectionPool:
         self._tasks.cancel()
         left, self._open = self._open, {}
         self._turns.clear()
+        self._idle.clear()
         for connection in left.values():
             connection.abort(ConnectError(_CHANGED))
 
@@ -128,6 +139,9 @@ class ConnectionPool:
             connection = await within(self._io.loop, self._timeout, establish(), f"connecting to {through}")
             self._open[key] = connection
             connected = True
+            self._idle.pop(key, None)
+            if self._max_idle and self._looking is None:
+                self._look_later()
         except TlsRefused as error:
             raise InvalidConfiguration(str(error)) from error
         except OSError as error:
@@ -141,10 +155,32 @@ class ConnectionPool:
                     each.abort(ConnectError(f"connecting to {through} was given up"))
         return connection
 
+    def _look_later(self) -> None:
+        self._looking = self._io.loop.call_later(self._max_idle / 4, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Closes the connections that nothing has used for long enough, and forgets closed ones."""
+        self._looking = None
+        now = self._io.loop.time()
+        for key, connection in tuple(self._open.items()):
+            if connection.wire.is_used:
+                self._idle.pop(key, None)
+                continue
+            since = self._idle.setdefault(key, now)
+            if connection.closed or now - since >= self._max_idle:
+                if not connection.closed:
+                    log.debug("closing the connection to %s, unused for %.0f s", key[0], now - since)
+                    connection.close()
+                del self._open[key], self._idle[key]
+        if self._open:
+            self._look_later()
+
     def close(self) -> None:
         """Closes all connections; waiting callers get AlreadyClosed."""
         self._closed = True
         self._tasks.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         for connection in self._open.values():
             connection.close()
         self._open.clear()

@@ -178,6 +178,11 @@ class Wire:
         command.ping.SetInParent()
         self.send(command)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether the connection has a request without an answer, a producer, a consumer, or a watch."""
+        return bool(self.pending or self.producers or self.consumers or self.watchers)
+
     def new_request_id(self) -> int:
         number = self.next_id
         self.next_id += 1

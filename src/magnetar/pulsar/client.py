@@ -244,6 +244,7 @@ class Client:
             operation_timeout_seconds=operation_timeout_seconds,
             connection_timeout_ms=connection_timeout_ms,
             stats_interval_seconds=stats_interval_in_seconds,
+            connection_max_idle_seconds=0,
             listener_name=listener_name,
             authentication=credentials,
             tls_trust_certs_file_path=trusted,

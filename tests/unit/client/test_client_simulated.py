@@ -23,6 +23,7 @@ from magnetar.client.exceptions import (
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.producer import Producer
+from magnetar.client.security import Address
 from magnetar.io.interfaces import ClientIo, Clock
 from magnetar.protocol.frames import encode_command
 from magnetar.protocol.metadata import build_entry
@@ -258,3 +259,44 @@ def test_closing_a_producer_ends_though_its_broker_does_not_answer() -> None:
     loop.run_until(producer.close())
     assert [type(error) for error in ends] == [AlreadyClosed]
     loop.run_until(client.close())
+
+
+def test_connections_that_nothing_uses_are_closed() -> None:
+    loop, network, client = world(
+        answers=True, connection_max_idle_seconds=20, keep_alive_interval_seconds=1000
+    )
+    pool, at = client.services.pool, Address("broker", 6650)
+    connection = loop.run_until(pool.get(at, at))
+    connection.wire.watchers[1] = lambda _lost: None
+    loop.run_for(100)
+    assert network.open == 1, "a watch uses the connection"
+    del connection.wire.watchers[1]
+    loop.run_for(15)
+    assert loop.run_until(pool.get(at, at)) is connection, "who asks for the connection uses it"
+    loop.run_for(19)
+    assert network.open == 1
+    loop.run_for(11)
+    assert network.open == 0
+    network.answers = True
+    assert loop.run_until(pool.get(at, at)) is not connection
+    assert network.open == 1
+    loop.run_for(31)
+    assert network.open == 0, "later connections are closed, too"
+    loop.run_until(client.close())
+
+
+def test_unused_connections_stay_open_if_that_is_wanted() -> None:
+    loop, network, client = world(
+        answers=True, connection_max_idle_seconds=0, keep_alive_interval_seconds=1000
+    )
+    at = Address("broker", 6650)
+    loop.run_until(client.services.pool.get(at, at))
+    loop.run_for(50)
+    assert network.open == 1
+    loop.run_until(client.close())
+
+
+@pytest.mark.parametrize("seconds", [-1, 14.9, float("inf")])
+def test_the_time_of_unused_connections_is_checked(seconds: float) -> None:
+    with pytest.raises(InvalidConfiguration, match="connection_max_idle_seconds must be 0, or 15 or more"):
+        world(answers=True, connection_max_idle_seconds=seconds)
