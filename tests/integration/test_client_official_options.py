@@ -58,6 +58,64 @@ def test_batches_are_received_by_number_size_and_time(client: Client, topic: str
         consumer.batch_receive(BatchReceivePolicy(0, 0, 0))
 
 
+@pytest.mark.parametrize("kind", ["topic", "partitions", "topics"])
+def test_batches_are_received_with_asyncio(server: Server, topic: str, kind: str) -> None:
+    topics = [topic] if kind != "topics" else [f"{topic}-a", f"{topic}-b"]
+    if kind == "partitions":
+        partitioned(server, topic, 3)
+
+    async def work() -> None:
+        async with AsyncClient(server.url) as client:
+            if kind == "topics":
+                consumer = await client.subscribe_to_topics(topics, "s")
+            else:
+                consumer = await client.subscribe(topic, "s")
+            producers = [await client.create_producer(each, batching_enabled=False) for each in topics]
+            for number in range(12):
+                await producers[number % len(topics)].send(b"%d" % number)
+            received = await consumer.batch_receive(BatchReceivePolicy(5, -1, WAIT))
+            assert len(received) == 5
+            waiting = asyncio.ensure_future(consumer.batch_receive(BatchReceivePolicy(20, -1, -1)))
+            await asyncio.sleep(0.5)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            assert waiting.cancelled()
+            received.append(await consumer.receive(WAIT))
+            received += await consumer.batch_receive(BatchReceivePolicy(-1, -1, 500))
+            for message in received:
+                await consumer.acknowledge(message)
+            numbers = [int(message.data()) for message in received]
+            assert sorted(numbers) == list(range(12)), "what the cancelled call had taken comes once"
+            if kind == "topic":
+                assert numbers == list(range(12))
+            assert await consumer.batch_receive() == []
+            with pytest.raises(InvalidConfiguration, match="timeout_ms must be above 0"):
+                await consumer.batch_receive(BatchReceivePolicy(0, 0, 0))
+
+    asyncio.run(work())
+
+
+def test_messages_of_a_cancelled_batch_are_gone_after_a_seek(server: Server, topic: str) -> None:
+    async def work() -> None:
+        async with AsyncClient(server.url) as client:
+            consumer = await client.subscribe(topic, "s")
+            producer = await client.create_producer(topic)
+            await asyncio.gather(*(producer.send(b"%d" % number) for number in range(3)))
+
+            async def redelivered() -> None:
+                consumer.redeliver_unacknowledged_messages()
+
+            for again in (lambda: consumer.seek(MessageId.earliest), redelivered):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.batch_receive(BatchReceivePolicy(4, -1, -1)), 0.5)
+                await again()
+                received = await consumer.batch_receive(BatchReceivePolicy(4, -1, 1000))
+                assert [message.data() for message in received] == [b"0", b"1", b"2"]
+                await consumer.seek(MessageId.earliest)
+
+    asyncio.run(work())
+
+
 def test_keys_are_routed_like_official_clients_do(server: Server, client: Client, topic: str) -> None:
     partitioned(server, topic, 7)
     producer = client.create_producer(topic, hashing_scheme=HashingScheme.BoostHash)

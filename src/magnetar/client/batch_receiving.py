@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import InvalidConfiguration, Timeout
-from magnetar.client.gathered import GatheredConsumer
 from magnetar.client.message import Message
 from magnetar.io.interfaces import Loop
+
+if TYPE_CHECKING:
+    from magnetar.client.consumer import Consumer
+    from magnetar.client.gathered import GatheredConsumer
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ async def receive_batch(
 ) -> list[Message]:
     """Returns the next messages; none if none arrives in time. The last may exceed the limit of bytes.
 
+    If it is cancelled or fails, the consumer takes the messages back.
+
     :param fetched: messages that were taken from the consumer earlier; they come first
     :raises InvalidConfiguration: the policy has no limit
     :raises PulsarException: the consumer is closed, or has failed for good
@@ -57,18 +62,23 @@ async def receive_batch(
     end = loop.time() + policy.timeout_ms / 1000 if policy.timeout_ms > 0 else None
     messages: list[Message] = []
     size = 0
-    while not policy.is_enough(len(messages), size):
-        message = _first(fetched) or consumer.take()
-        if message is None:
-            left = None if end is None else (end - loop.time()) * 1000
-            if left is not None and left <= 0:
-                break
-            try:
-                message = await consumer.receive(left)
-            except Timeout:
-                break
-        messages.append(message)
-        size += len(message.data())
+    try:
+        while not policy.is_enough(len(messages), size):
+            message = _first(fetched) or consumer.take()
+            if message is None:
+                left = None if end is None else (end - loop.time()) * 1000
+                if left is not None and left <= 0:
+                    break
+                try:
+                    message = await consumer.receive(left)
+                except Timeout:
+                    break
+            messages.append(message)
+            size += len(message.data())
+    except BaseException:
+        for message in reversed(messages):
+            consumer.take_back(message)
+        raise
     return messages
 
 

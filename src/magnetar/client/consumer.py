@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.attachment import Attached, Attachment, Services
+from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
 from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.dead_letters import RetryLetters
@@ -192,6 +193,16 @@ class Consumer(Attached, Listened, AsyncMessages):
                 return message
             await self._queue.arrival(end)
 
+    async def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
+        """Returns the next messages together; none if none arrives in time. The last may exceed the limit of
+        bytes.
+
+        :param policy: the limits; None: 10 MiB or 100 ms
+        :raises InvalidConfiguration: the policy has no limit
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        return await receive_batch(self._loop, self, policy or BatchReceivePolicy())
+
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
         """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
         :meth:`receive`.
@@ -214,6 +225,10 @@ class Consumer(Attached, Listened, AsyncMessages):
     def take(self) -> Message | None:
         """Returns the next message if one has arrived, else None; see :meth:`receive`."""
         return self._queue.take()
+
+    def take_back(self, message: Message) -> None:
+        """Gives a message that was taken to whoever receives next."""
+        self._queue.take_back(message)
 
     def widen_queue(self, receiver_queue_size: int) -> None:
         """Enlarges the receiver queue; a smaller size has no effect."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from magnetar.client.attachment import Services, close_all
+from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
 from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -101,6 +102,10 @@ class GatheredConsumer(Listened, AsyncMessages):
         """
         return await self._first(Consumer.take, timeout_millis)
 
+    async def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
+        """As :meth:`Consumer.batch_receive`, of any topics."""
+        return await receive_batch(self._loop, self, policy or BatchReceivePolicy())
+
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
         """As :meth:`Consumer.receive_entry`."""
         return await self._first(Consumer.take_entry, timeout_millis)
@@ -121,6 +126,12 @@ class GatheredConsumer(Listened, AsyncMessages):
     def take(self) -> Message | None:
         """As :meth:`Consumer.take`."""
         return self._taken(Consumer.take)
+
+    def take_back(self, message: Message) -> None:
+        """As :meth:`Consumer.take_back`; a topic that was deleted meanwhile takes back nothing."""
+        for part in self._parts:
+            if part.topic() == message.topic_name():
+                part.take_back(message)
 
     def _taken(self, take: Callable[[Consumer], T | None]) -> T | None:
         for _ in self._parts:

@@ -52,6 +52,7 @@ class Positions:
         try:
             await attachment.ask(connection, lambda request_id: self._commands.seek(request_id, target))
             cleared = queue.forget()
+            queue.returned.clear()
             if attachment.connection is connection:
                 # A non-persistent topic has no positions, so its broker does not close the consumer.
                 queue.permits.use(cleared)

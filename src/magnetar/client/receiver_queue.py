@@ -56,6 +56,8 @@ class ReceiverQueue:
         self._acks = acks
         self._entries: deque[RawEntry] = deque()
         self._ready: deque[Message] = deque()
+        self.returned: deque[Message] = deque()
+        """Messages that were taken, but did not reach the program; they come first."""
         self._arrivals = Arrivals(io.loop)
         self.on_arrival: Callable[[], object] | None = None
         """Called when entries have arrived, or when the consumer has ended."""
@@ -93,7 +95,7 @@ class ReceiverQueue:
 
     def __bool__(self) -> bool:
         """Whether anything has arrived that the program has not received."""
-        return bool(self._entries or self._ready) or self._aside.entry is not None
+        return bool(self._entries or self._ready or self.returned) or self._aside.entry is not None
 
     def totals(self) -> ReceivedTotals:
         """Returns what the program has received, and the number of messages that wait."""
@@ -203,6 +205,8 @@ class ReceiverQueue:
         # A call of check_open for each message would cost more than this.
         if attachment.closed or attachment.failure is not None:
             attachment.check_open()
+        if self.returned:
+            return self.returned.popleft()
         while True:
             while self._ready:
                 message = self._ready.popleft()
@@ -222,6 +226,11 @@ class ReceiverQueue:
                     self.permits.ask_for_one()
                 return None
             self._open_next()
+
+    def take_back(self, message: Message) -> None:
+        """Gives a message that was taken to whoever receives next."""
+        self.returned.appendleft(message)
+        self._wake()
 
     def _open_next(self) -> None:
         entry = self._leave()
@@ -295,5 +304,6 @@ class ReceiverQueue:
     def end(self) -> None:
         """Drops everything; waiting callers get the error of the consumer."""
         self.forget()
+        self.returned.clear()
         self.permits.end()
         self._wake()

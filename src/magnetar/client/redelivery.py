@@ -53,6 +53,7 @@ class Redelivery:
         if connection is not None:
             self._acks.flush()
             cleared = self._queue.forget()
+            self._queue.returned.clear()
             self._taken.forget()
             if not self._shared:
                 # Messages that were in transit before the broker rewound have a lower number.
