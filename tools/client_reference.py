@@ -71,7 +71,7 @@ INTERNAL: Mapping[type, frozenset[str]] = {
             ),
             *("active_changed", "end_of_topic", "has_receipts", "message", "messages", "on_arrival"),
             *("acknowledge_all", "acknowledge_soon", "end_listening", "listening", "seek_to_last"),
-            *("take_entry", "widen_queue"),
+            *("take_back", "take_entry", "widen_queue"),
         }
     ),
     aio.Client: frozenset({"partitions"}),
@@ -98,7 +98,7 @@ MADE_BY_CLIENT = frozenset(
         *(blocking.Producer, blocking.Consumer, blocking.Reader, blocking.TableView),
         *(AsyncProducer, AsyncConsumer, aio.Reader, AsyncTableView),
         *(client.Message, client.RawEntry, TopicSchema, client.Authentication),
-        *(client.ProducerInterceptor, client.ConsumerInterceptor),
+        *(client.ProducerInterceptor, client.ConsumerInterceptor, client.ReaderInterceptor),
     }
 )
 """Programs do not call the constructors of these classes; interceptors are derived from theirs."""
@@ -150,6 +150,7 @@ BLOCKING = (
         (
             client.ProducerInterceptor,
             client.ConsumerInterceptor,
+            client.ReaderInterceptor,
             client.OutgoingMessage,
         ),
     ),

@@ -74,6 +74,13 @@ class Method(NamedTuple):
 
 _TOPIC = ("topic", "str", "the name of a topic; a short one is in the namespace ``public/default``")
 _SUBSCRIPTION = ("subscription_name", "str", "the name of the subscription")
+_START = (
+    "start_message_id",
+    "MessageId | timedelta",
+    "the message to begin with, or behind; or how long ago the first messages to read were published, in "
+    "whole seconds",
+)
+_TOPICS = ("topics", "Sequence[str]", "the names of the topics")
 _CONSUMER = ("options", "ConsumerOptions")
 METHODS = (
     Method(
@@ -96,7 +103,7 @@ METHODS = (
     ),
     Method(
         "subscribe_to_topics",
-        (("topics", "Sequence[str]", "the names of the topics"), _SUBSCRIPTION),
+        (_TOPICS, _SUBSCRIPTION),
         "Creates a consumer of several topics.",
         "TopicsConsumer",
         "Consumer",
@@ -123,12 +130,21 @@ METHODS = (
     ),
     Method(
         "create_reader",
-        (_TOPIC, ("start_message_id", "MessageId", "the message to begin with, or behind")),
+        (_TOPIC, _START),
         "Creates a reader on a topic, on all its partitions, or on one partition.",
         "Reader",
         "Reader",
         (("reader", "Reader"),),
         "ReaderArguments",
+    ),
+    Method(
+        "create_reader_of_topics",
+        (_TOPICS, _START),
+        "Creates a reader of several topics.",
+        "Reader",
+        "Reader",
+        (("reader", "Reader"),),
+        "TopicsReaderArguments",
     ),
     Method(
         "create_table_view",
@@ -156,9 +172,17 @@ _CLIENT = Method(
     (("client", "Client"),),
     "ClientArguments",
 )
-_LEFT_OUT = {"create_table_view": {"is_read_compacted", "start_message_id_inclusive"}}
+_LEFT_OUT = {
+    "create_table_view": {
+        "interceptors",
+        "is_read_compacted",
+        "key_hash_ranges",
+        "message_listener",
+        "start_message_id_inclusive",
+    }
+}
 """Options of a source that a method does not take."""
-_NOT_OPTIONS = {"io", "partitions"}
+_NOT_OPTIONS = {"io", "partitions", "find"}
 
 
 def options_of(module: str, name: str) -> list[Option]:
@@ -262,8 +286,7 @@ def _method(method: Method, *, blocking: bool) -> str:
     text = _docstring(summary, rows + [(each.name, each.meaning) for each in options], raises)
     signature = ", ".join(["self", *first, "*", *(each.parameter() for each in options)])
     passed = ", ".join([*(name for name, _, _ in method.first), *(each.passed() for each in options)])
-    kind = f"Unpack[{method.dictionary}]" if blocking else "object"
-    hook = ", ".join(["self", *first, f"**options: {kind}"])
+    hook = ", ".join(["self", *first, f"**options: Unpack[{method.dictionary}]"])
     return "\n".join(
         [
             f"    {begin} {method.name}({signature},) -> {returns}:",
@@ -343,6 +366,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from magnetar.client.enums import (
@@ -356,7 +380,9 @@ if TYPE_CHECKING:
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
-    from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from magnetar.client.interceptors import (
+        ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor,
+    )
     from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
     from magnetar.client.open_telemetry import OpenTelemetry
@@ -368,7 +394,7 @@ if TYPE_CHECKING:
 
     from magnetar.client.opening import (
         ClientArguments, ConsumerArguments, PatternArguments,
-        ProducerArguments, ReaderArguments, TableViewArguments, TopicsArguments,
+        ProducerArguments, ReaderArguments, TableViewArguments, TopicsArguments, TopicsReaderArguments,
     )
 
 '''

@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.failover import ClusterAddress, ClusterFailover
-    from magnetar.client.interceptors import ConsumerInterceptor, OutgoingMessage, ProducerInterceptor
+    from magnetar.client.interceptors import (
+        ConsumerInterceptor,
+        OutgoingMessage,
+        ProducerInterceptor,
+        ReaderInterceptor,
+    )
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
     from magnetar.client.schema import ProducerSchema, key_value_schema
@@ -65,6 +70,7 @@ _MESSAGES = {
     "ProducerInterceptor": "interceptors",
     "ProducerSchema": "schema",
     "RawEntry": "message",
+    "ReaderInterceptor": "interceptors",
     "ClusterAddress": "failover",
     "key_value_schema": "schema",
 }
@@ -87,6 +93,7 @@ __all__ = [
     "ProducerSchema",
     "RawEntry",
     "Reader",
+    "ReaderInterceptor",
     "ClusterAddress",
     "TableView",
     "ClusterFailover",

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
+from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
 from magnetar.client import client as core
-from magnetar.client.blocking_consumer import Consumer, ListenerOnThreads
+from magnetar.client.blocking_consumer import Consumer, ListenerOnThreads, Reader
 from magnetar.client.blocking_opening import BlockingOpening
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException, Result
 from magnetar.client.failover import ClusterAddress, ClusterFailover
-from magnetar.client.message import Message, RawEntry
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
-from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.schema import TopicSchema
-from magnetar.client.statements import ClosedByWith, Messages
+from magnetar.client.statements import ClosedByWith
 from magnetar.client.stats import ProducerStats
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         ReaderArguments,
         TableViewArguments,
         TopicsArguments,
+        TopicsReaderArguments,
     )
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "TableView"]
@@ -134,7 +134,9 @@ class Client(BlockingOpening):
             self._run(self._core.subscribe_to_pattern(pattern, subscription_name, **options)), self._thread
         )
 
-    def _call_on_threads(self, options: ConsumerArguments | TopicsArguments | PatternArguments) -> None:
+    def _call_on_threads(
+        self, options: ConsumerArguments | TopicsArguments | PatternArguments | ReaderArguments
+    ) -> None:
         """Lets threads call the listener in the options, if there is one.
 
         :raises InvalidConfiguration: the listener is a coroutine function
@@ -148,9 +150,21 @@ class Client(BlockingOpening):
             options["message_listener"] = ListenerOnThreads(listener, self._thread)
 
     def _create_reader(
-        self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
+        self, topic: str, start_message_id: MessageId | timedelta, **options: Unpack[ReaderArguments]
     ) -> Reader:
+        self._call_on_threads(options)
         return Reader(self._run(self._core.create_reader(topic, start_message_id, **options)), self._thread)
+
+    def _create_reader_of_topics(
+        self,
+        topics: Sequence[str],
+        start_message_id: MessageId | timedelta,
+        **options: Unpack[TopicsReaderArguments],
+    ) -> Reader:
+        self._call_on_threads(options)
+        return Reader(
+            self._run(self._core.create_reader_of_topics(topics, start_message_id, **options)), self._thread
+        )
 
     def _create_table_view(self, topic: str, **options: Unpack[TableViewArguments]) -> TableView:
         return TableView(self._run(self._core.create_table_view(topic, **options)), self._thread)
@@ -400,92 +414,6 @@ class Producer(ClosedByWith):
         :raises PulsarException: the broker refused
         """
         self._thread.run(self._producer.close())
-
-
-class Reader(Messages):
-    """A reader; see :meth:`Client.create_reader`."""
-
-    def __init__(self, reader: AsyncReader, thread: LoopThread) -> None:
-        self._reader = reader
-        self._thread = thread
-
-    def __repr__(self) -> str:
-        return repr(self._reader)
-
-    def _next(self) -> Message:
-        return self.read_next()
-
-    def topic(self) -> str:
-        """The full name of the topic."""
-        return self._reader.topic()
-
-    def is_connected(self) -> bool:
-        """Whether it has a connection to the broker now; it reconnects by itself."""
-        return self._reader.is_connected()
-
-    def read_next(self, timeout_millis: float | None = None) -> Message:
-        """Returns the next message.
-
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
-        :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
-        """
-        return self._thread.run(self._reader.read_next(timeout_millis))
-
-    def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
-        :meth:`read_next`.
-
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
-        :raises Timeout: no entry arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
-        """
-        return self._thread.run(self._reader.read_next_entry(timeout_millis))
-
-    def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """Returns the next entry, and following ones that have arrived already.
-
-        :param limit: the most entries to return; at least 1
-        :param timeout_millis: how long to wait for the first one, in milliseconds; None: until it arrives
-        :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
-        """
-        return self._thread.run(self._reader.read_entries(limit, timeout_millis))
-
-    def widen_queue(self, receiver_queue_size: int) -> None:
-        """Enlarges the receiver queue; a smaller size has no effect."""
-        self._thread.post(self._reader.widen_queue, receiver_queue_size)
-
-    def has_message_available(self) -> bool:
-        """Whether the topic has a message after the last read one.
-
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
-        return self._thread.run(self._reader.has_message_available())
-
-    def get_last_message_id(self) -> MessageId:
-        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
-
-        :raises OperationNotSupported: the reader has several topics or partitions
-        :raises PulsarException: the broker refused, or did not answer within the operation time-out
-        """
-        return self._thread.run(self._reader.get_last_message_id())
-
-    def seek(self, messageid: MessageId | int) -> None:
-        """Continues elsewhere.
-
-        :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
-            time in milliseconds since 1970
-        :raises PulsarException: the broker refused, or the reader is not connected
-        """
-        self._thread.run(self._reader.seek(messageid))
-
-    def close(self) -> None:
-        """Closes the reader. Idempotent.
-
-        :raises PulsarException: the broker refused
-        """
-        self._thread.run(self._reader.close())
 
 
 class TableView(ClosedByWith):

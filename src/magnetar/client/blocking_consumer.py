@@ -1,4 +1,5 @@
-"""Consumers of the blocking interface, which fetch messages from the loop's thread, and their listeners."""
+"""Consumers and readers of the blocking interface, which fetch messages from the loop's thread, and their
+listeners."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from magnetar.client.listening import MessageListener, ThreadedListener
 from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedConsumer
+from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.statements import Messages
 from magnetar.client.stats import ConsumerStats
 from magnetar.io.real.loop_thread import CallThread, LoopThread
@@ -303,24 +305,136 @@ class Consumer(Messages):
         self._thread.run(self._fetched.close())
 
 
+class Reader(Messages):
+    """A reader; see :meth:`Client.create_reader`.
+
+    Up to 200 messages are fetched from the loop's thread at once; :meth:`seek` drops those that are not read
+    yet.
+    """
+
+    def __init__(self, reader: AsyncReader, thread: LoopThread) -> None:
+        self._reader = reader
+        self._thread = thread
+        self._fetched = FetchedMessages(reader.consumer, thread)
+        self._taken = self._fetched.messages
+
+    def __repr__(self) -> str:
+        return repr(self._reader)
+
+    def _next(self) -> Message:
+        return self.read_next()
+
+    def topic(self) -> str:
+        """The full name of the topic; of several topics, a name for messages and errors."""
+        return self._reader.topic()
+
+    def is_connected(self) -> bool:
+        """Whether it has a connection to the broker now; it reconnects by itself."""
+        return self._reader.is_connected()
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Statistics of this reader, as of now. Messages count as received when the client's thread has
+        fetched them."""
+        return self._thread.run(self._stats())
+
+    async def _stats(self) -> ConsumerStats:
+        return self._reader.stats
+
+    def read_next(self, timeout_millis: float | None = None) -> Message:
+        """Returns the next message.
+
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :raises Timeout: no message arrived in time
+        :raises PulsarException: the reader is closed, or has failed for good
+        """
+        while True:
+            try:
+                return self._taken.popleft()
+            except IndexError:
+                # Another thread may read the message that this one fetched: then fetch again.
+                self._thread.run(self._fetched.fetch(timeout_millis))
+
+    def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
+        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
+        :meth:`read_next`.
+
+        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :raises Timeout: no entry arrived in time
+        :raises PulsarException: the reader is closed, or has failed for good
+        """
+        return self._thread.run(self._reader.read_next_entry(timeout_millis))
+
+    def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
+        """Returns the next entry, and following ones that have arrived already.
+
+        :param limit: the most entries to return; at least 1
+        :param timeout_millis: how long to wait for the first one, in milliseconds; None: until it arrives
+        :raises Timeout: no message arrived in time
+        :raises PulsarException: the reader is closed, or has failed for good
+        """
+        return self._thread.run(self._reader.read_entries(limit, timeout_millis))
+
+    def widen_queue(self, receiver_queue_size: int) -> None:
+        """Enlarges the receiver queue; a smaller size has no effect."""
+        self._thread.post(self._reader.widen_queue, receiver_queue_size)
+
+    def has_message_available(self) -> bool:
+        """Whether the topic has a message after the last read one.
+
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return bool(self._taken) or self._thread.run(self._reader.has_message_available())
+
+    def get_last_message_id(self) -> MessageId:
+        """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
+
+        :raises OperationNotSupported: the reader has several topics or partitions
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return self._thread.run(self._reader.get_last_message_id())
+
+    def seek(self, messageid: SeekTarget) -> None:
+        """Continues elsewhere.
+
+        :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
+            time in milliseconds since 1970; or a function that returns one of these for the name of each
+            topic or partition, called in the client's thread
+        :raises PulsarException: the broker refused, or the reader is not connected
+        """
+        self._thread.run(self._fetched.seek(messageid))
+
+    def close(self) -> None:
+        """Closes the reader. Idempotent.
+
+        :raises PulsarException: the broker refused
+        """
+        self._thread.run(self._fetched.close())
+
+
 class ListenerOnThreads(ThreadedListener):
-    """Calls a listener with the blocking interface of its consumer, on as many threads as it needs."""
+    """Calls a listener with the blocking interface of its consumer or reader, on as many threads as it
+    needs."""
 
     def __init__(self, listener: MessageListener, thread: LoopThread) -> None:
         self._listener = listener
         self._thread = thread
         self._idle: list[CallThread] = []
-        self._consumer: Consumer | None = None
+        self._source: Consumer | Reader | None = None
         self._ended = False
 
     async def __call__(
-        self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, message: Message
+        self, source: AsyncConsumer | PartitionedConsumer | TopicsConsumer | AsyncReader, message: Message
     ) -> None:
-        if self._consumer is None:
-            self._consumer = Consumer(consumer, self._thread)
+        if self._source is None:
+            self._source = (
+                Reader(source, self._thread)
+                if isinstance(source, AsyncReader)
+                else Consumer(source, self._thread)
+            )
         thread = self._idle.pop() if self._idle else CallThread(self._thread.loop, "listener")
         try:
-            await thread.call(partial(self._listener, self._consumer, message))
+            await thread.call(partial(self._listener, self._source, message))
         finally:
             if self._ended:
                 thread.end()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from magnetar.client.enums import (
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import KeyReader
     from magnetar.client.failover import ClusterFailover
-    from magnetar.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from magnetar.client.interceptors import (
+        ConsumerInterceptor,
+        ProducerInterceptor,
+        ReaderInterceptor,
+    )
     from magnetar.client.listening import MessageListener
     from magnetar.client.message_id import MessageId
     from magnetar.client.open_telemetry import OpenTelemetry
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
         ReaderArguments,
         TableViewArguments,
         TopicsArguments,
+        TopicsReaderArguments,
     )
     from magnetar.client.partitioned import Router
     from magnetar.client.schema import ProducerSchema
@@ -254,7 +260,7 @@ class BlockingOpening(ABC):
         negative_ack_redelivery_delay_ms: int = 60000,
         properties: Mapping[str, str] | None = None,
         initial_position: InitialPosition = InitialPosition.Latest,
-        start_message_id: MessageId | None = None,
+        start_message_id: MessageId | timedelta | None = None,
         start_message_id_inclusive: bool = False,
         batch_index_ack_enabled: bool = False,
         is_read_compacted: bool = False,
@@ -295,14 +301,16 @@ class BlockingOpening(ABC):
             redelivered, in milliseconds
         :param properties: properties of the consumer, which its statistics show
         :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription
+        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
+            first messages were published, in whole seconds
         :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
         :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
             one
         :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
         :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges
+        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
+            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
         :param durable: whether the subscription outlives its consumers
         :param subscription_properties: properties of the subscription, set when it is created
         :param priority_level: consumers with a lower number are served first; 0 or more
@@ -403,7 +411,7 @@ class BlockingOpening(ABC):
         negative_ack_redelivery_delay_ms: int = 60000,
         properties: Mapping[str, str] | None = None,
         initial_position: InitialPosition = InitialPosition.Latest,
-        start_message_id: MessageId | None = None,
+        start_message_id: MessageId | timedelta | None = None,
         start_message_id_inclusive: bool = False,
         batch_index_ack_enabled: bool = False,
         is_read_compacted: bool = False,
@@ -443,14 +451,16 @@ class BlockingOpening(ABC):
             redelivered, in milliseconds
         :param properties: properties of the consumer, which its statistics show
         :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription
+        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
+            first messages were published, in whole seconds
         :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
         :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
             one
         :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
         :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges
+        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
+            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
         :param durable: whether the subscription outlives its consumers
         :param subscription_properties: properties of the subscription, set when it is created
         :param priority_level: consumers with a lower number are served first; 0 or more
@@ -551,7 +561,7 @@ class BlockingOpening(ABC):
         negative_ack_redelivery_delay_ms: int = 60000,
         properties: Mapping[str, str] | None = None,
         initial_position: InitialPosition = InitialPosition.Latest,
-        start_message_id: MessageId | None = None,
+        start_message_id: MessageId | timedelta | None = None,
         start_message_id_inclusive: bool = False,
         batch_index_ack_enabled: bool = False,
         is_read_compacted: bool = False,
@@ -594,14 +604,16 @@ class BlockingOpening(ABC):
             redelivered, in milliseconds
         :param properties: properties of the consumer, which its statistics show
         :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription
+        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
+            first messages were published, in whole seconds
         :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
         :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
             one
         :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
         :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges
+        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
+            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
         :param durable: whether the subscription outlives its consumers
         :param subscription_properties: properties of the subscription, set when it is created
         :param priority_level: consumers with a lower number are served first; 0 or more
@@ -695,7 +707,7 @@ class BlockingOpening(ABC):
     def create_reader(
         self,
         topic: str,
-        start_message_id: MessageId,
+        start_message_id: MessageId | timedelta,
         *,
         start_message_id_inclusive: bool = False,
         receiver_queue_size: int = 1000,
@@ -709,11 +721,15 @@ class BlockingOpening(ABC):
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         subscription_name: str | None = None,
         schema: ProducerSchema | None = None,
+        message_listener: MessageListener | None = None,
+        interceptors: Sequence[ReaderInterceptor] = (),
+        key_hash_ranges: Sequence[tuple[int, int]] = (),
     ) -> Reader:
         """Creates a reader on a topic, on all its partitions, or on one partition.
 
         :param topic: the name of a topic; a short one is in the namespace ``public/default``
-        :param start_message_id: the message to begin with, or behind
+        :param start_message_id: the message to begin with, or behind; or how long ago the first messages to
+            read were published, in whole seconds
         :param start_message_id_inclusive: whether that message is itself read
         :param receiver_queue_size: messages requested ahead; 0 requests one at a time
         :param reader_name: the name that statistics show; None: the broker chooses one
@@ -730,6 +746,12 @@ class BlockingOpening(ABC):
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
         :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
             None: any
+        :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the reader. What it raises is logged. Closing waits for the call
+        :param interceptors: called for each message before the program reads it
+        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
+            ranges, first and last; of a batch, the first key decides. Empty: all messages
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_reader(
@@ -747,11 +769,92 @@ class BlockingOpening(ABC):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             subscription_name=subscription_name,
             schema=schema,
+            message_listener=message_listener,
+            interceptors=interceptors,
+            key_hash_ranges=key_hash_ranges,
         )
 
     @abstractmethod
     def _create_reader(
-        self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]
+        self, topic: str, start_message_id: MessageId | timedelta, **options: Unpack[ReaderArguments]
+    ) -> Reader: ...
+
+    def create_reader_of_topics(
+        self,
+        topics: Sequence[str],
+        start_message_id: MessageId | timedelta,
+        *,
+        start_message_id_inclusive: bool = False,
+        receiver_queue_size: int = 1000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        is_read_compacted: bool = False,
+        crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL,
+        crypto_key_reader: KeyReader | None = None,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: float = 60000,
+        subscription_name: str | None = None,
+        schema: ProducerSchema | None = None,
+        message_listener: MessageListener | None = None,
+        interceptors: Sequence[ReaderInterceptor] = (),
+        key_hash_ranges: Sequence[tuple[int, int]] = (),
+    ) -> Reader:
+        """Creates a reader of several topics.
+
+        :param topics: the names of the topics
+        :param start_message_id: the message to begin with, or behind; or how long ago the first messages to
+            read were published, in whole seconds
+        :param start_message_id_inclusive: whether that message is itself read
+        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
+        :param reader_name: the name that statistics show; None: the broker chooses one
+        :param subscription_role_prefix: the beginning of the name of a random subscription
+        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
+        :param crypto_failure_action: what happens to messages that cannot be decrypted
+        :param crypto_key_reader: source of private keys; None: without decryption
+        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
+            discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
+            acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
+            last; after it the message is discarded and acknowledged. 0: never
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
+        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
+            None: any
+        :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the reader. What it raises is logged. Closing waits for the call
+        :param interceptors: called for each message before the program reads it
+        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
+            ranges, first and last; of a batch, the first key decides. Empty: all messages
+        :raises PulsarException: the broker refused, or did not answer within the operation time-out
+        """
+        return self._create_reader_of_topics(
+            topics,
+            start_message_id,
+            start_message_id_inclusive=start_message_id_inclusive,
+            receiver_queue_size=receiver_queue_size,
+            reader_name=reader_name,
+            subscription_role_prefix=subscription_role_prefix,
+            is_read_compacted=is_read_compacted,
+            crypto_failure_action=crypto_failure_action,
+            crypto_key_reader=crypto_key_reader,
+            max_pending_chunked_message=max_pending_chunked_message,
+            auto_ack_oldest_chunked_message_on_queue_full=auto_ack_oldest_chunked_message_on_queue_full,
+            expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
+            subscription_name=subscription_name,
+            schema=schema,
+            message_listener=message_listener,
+            interceptors=interceptors,
+            key_hash_ranges=key_hash_ranges,
+        )
+
+    @abstractmethod
+    def _create_reader_of_topics(
+        self,
+        topics: Sequence[str],
+        start_message_id: MessageId | timedelta,
+        **options: Unpack[TopicsReaderArguments],
     ) -> Reader: ...
 
     def create_table_view(

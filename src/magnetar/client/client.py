@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from magnetar.client.attachment import PARTITIONS_SECONDS, Services, close_all
 from magnetar.client.connection import KEEP_ALIVE_SECONDS
@@ -56,6 +57,7 @@ from magnetar.security.client_authentication.authentication import Authenticatio
 if TYPE_CHECKING:
     from magnetar.client.controlled_failover import ControlledClusterFailover, ControlledService
     from magnetar.client.open_telemetry import OpenTelemetry
+    from magnetar.client.opening import ReaderArguments, TableViewArguments, TopicsReaderArguments
 
 log = logging.getLogger(__name__)
 STATS_SECONDS = 60.0
@@ -382,6 +384,11 @@ class Client(Opening):
             policy = retry_policy(options.get("dead_letter_policy"), names[0], subscription_name)
             names.append(self._name_of(policy.retry_letter_topic or ""))
             options["dead_letter_policy"] = policy
+        find, seconds = self._finding(names), self.services.partitions_seconds
+        return await self._subscribed(find, subscription_name, seconds, come_and_go=False, **options)
+
+    def _finding(self, names: Sequence[str]) -> Find:
+        """Returns what finds the partitions of topics that have names."""
         counts: dict[str, int] = {}
 
         async def find(makes_topics: bool) -> set[str]:
@@ -390,8 +397,7 @@ class Client(Opening):
                     counts[name] = await self.services.lookup.partitions(name, makes_topic=makes_topics)
             return {each for name, count in counts.items() for each in _parts(name, count)}
 
-        seconds = self.services.partitions_seconds
-        return await self._subscribed(find, subscription_name, seconds, come_and_go=False, **options)
+        return find
 
     async def _subscribe_to_pattern(
         self,
@@ -436,14 +442,27 @@ class Client(Opening):
         listen(self._io.loop, made, wanted, self.services.listenings, during)
         return made
 
-    async def _create_reader(self, topic: str, start_message_id: MessageId, **options: Any) -> Reader:
+    async def _create_reader(
+        self, topic: str, start_message_id: MessageId | timedelta, **options: Unpack[ReaderArguments]
+    ) -> Reader:
         name = self._name_of(topic)
         count = 0 if TopicName.parse(name).partition_index >= 0 else await self.partitions(name)
         reader = Reader(self.services, name, start_message_id, **options, partitions=count)
         await reader.open()
         return reader
 
-    async def _create_table_view(self, topic: str, **options: object) -> TableView:
+    async def _create_reader_of_topics(
+        self,
+        topics: Sequence[str],
+        start_message_id: MessageId | timedelta,
+        **options: Unpack[TopicsReaderArguments],
+    ) -> Reader:
+        find = self._finding([self._name_of(topic) for topic in topics])
+        reader = Reader(self.services, "several topics", start_message_id, **options, find=find)
+        await reader.open()
+        return reader
+
+    async def _create_table_view(self, topic: str, **options: Unpack[TableViewArguments]) -> TableView:
         reader = await self._create_reader(topic, MessageId.earliest, is_read_compacted=True, **options)
         view = TableView(self.services, topic, reader)
         try:

@@ -38,10 +38,11 @@ class ConsumerCommands:
         self._options = options
         self._makes_topic = makes_topic
 
-    def subscribe(self, request_id: int, start: MessageId | None, epoch: int = 0) -> BaseCommand:
+    def subscribe(self, request_id: int, start: MessageId | int | None, epoch: int = 0) -> BaseCommand:
         """Returns the command SUBSCRIBE.
 
-        :param start: start position of a non-durable subscription; None leaves it to the broker
+        :param start: start position of a non-durable subscription, or seconds since the publish time of its
+            first message; None leaves it to the broker
 
         :param epoch: number of redelivery requests for all messages so far; 0 is not sent
         """
@@ -68,13 +69,16 @@ class ConsumerCommands:
             subscribe.metadata.add(key=key, value=value)
         for key, value in options.subscription_properties.items():
             subscribe.subscription_properties.add(key=key, value=value)
-        if not options.durable and start is not None:
-            subscribe.start_message_id.CopyFrom(start.to_wire())
+        if not options.durable:
+            if isinstance(start, MessageId):
+                subscribe.start_message_id.CopyFrom(start.to_wire())
+            elif start is not None:
+                subscribe.start_message_rollback_duration_sec = start
         if options.schema is not None:
             options.schema.fill(subscribe.schema)
-        if options.consumer_type == ConsumerType.KeyShared:
+        ranges = options.key_shared_ranges
+        if options.consumer_type == ConsumerType.KeyShared or (ranges and not options.durable):
             meta = subscribe.keySharedMeta
-            ranges = options.key_shared_ranges
             meta.allowOutOfOrderDelivery = options.key_shared_allow_out_of_order
             meta.keySharedMode = KeySharedMode.STICKY if ranges else KeySharedMode.AUTO_SPLIT
             for first, last in ranges:

@@ -1,4 +1,4 @@
-"""Interceptors: they see, and may change, the messages of a producer or of a consumer.
+"""Interceptors: they see, and may change, the messages of a producer, a consumer or a reader.
 
 The client calls them in its loop, which they must not block. An exception of one is logged, and does not
 disturb the message.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from magnetar.client.consumer import Consumer
     from magnetar.client.message import Message
     from magnetar.client.producer import Producer
+    from magnetar.client.reader import Reader
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,51 @@ class ConsumerInterceptor:
 
     def close(self) -> None:
         """Ends with the consumer, or with the consumers of all partitions and topics."""
+
+
+class ReaderInterceptor:
+    """Base of interceptors of readers, as Java's ``ReaderInterceptor``; its methods do nothing."""
+
+    def before_read(self, reader: Reader, message: Message) -> Message:
+        """Returns the message that the program reads: the given one, or another one.
+
+        It is called when a message leaves the receiver queue, in the order of the interceptors. The blocking
+        interface takes several messages at once.
+
+        :param reader: the reader
+        :param message: the message, as the interceptors before this one left it
+        """
+        return message
+
+    def on_partitions_change(self, topic: str, partitions: int) -> None:
+        """Gets the new number of partitions of the topic.
+
+        :param topic: the name of the partitioned topic
+        :param partitions: the number of its partitions
+        """
+
+    def close(self) -> None:
+        """Ends with the reader."""
+
+
+class BeforeRead(ConsumerInterceptor):
+    """An interceptor of a reader as one of its consumers."""
+
+    def __init__(self, reader: Reader, interceptor: ReaderInterceptor) -> None:
+        self._reader = reader
+        self._interceptor = interceptor
+
+    def __repr__(self) -> str:
+        return repr(self._interceptor)
+
+    def before_consume(self, consumer: Consumer, message: Message) -> Message:
+        return self._interceptor.before_read(self._reader, message)
+
+    def on_partitions_change(self, topic: str, partitions: int) -> None:
+        self._interceptor.on_partitions_change(topic, partitions)
+
+    def close(self) -> None:
+        self._interceptor.close()
 
 
 Kind = TypeVar("Kind", ProducerInterceptor, ConsumerInterceptor)

@@ -1,4 +1,5 @@
-"""Message listeners: functions of a program that the client calls with each message of a consumer."""
+"""Message listeners: functions of a program that the client calls with each message, of a consumer or of a
+reader."""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from magnetar.client.consumer import Consumer
     from magnetar.client.gathered import GatheredConsumer
     from magnetar.client.options import ConsumerOptions
+    from magnetar.client.reader import Reader
     from magnetar.io.interfaces import Task
 
 log = logging.getLogger(__name__)
 MessageListener = Callable[..., object]
-"""Called with a consumer and a message; a coroutine that it returns is awaited."""
+"""Called with a consumer or a reader and a message; a coroutine that it returns is awaited."""
 During = Callable[[Message], AbstractContextManager[object]]
 """Returns the context of a call with a message."""
 _calling: ContextVar[ListenerCalls | None] = ContextVar("magnetar-listening", default=None)
@@ -50,16 +52,19 @@ class ListenerCalls:
         consumer: Consumer | GatheredConsumer,
         options: ConsumerOptions,
         *,
+        reader: Reader | None = None,
         ended: Callable[[], object],
         during: During | None = None,
     ) -> None:
         """:param options: have a listener
 
+        :param reader: the reader of the consumer; None: it has none
         :param ended: called when the listener gets no more messages
         :param during: the context of each call; None: none
         """
         self._loop = loop
         self._consumer = consumer
+        self._reader = reader
         self._listener = options.message_listener
         self._concurrency = options.listener_concurrency
         self._tasks = TaskScope(loop, f"listener of {consumer.topic()}")
@@ -142,7 +147,7 @@ class ListenerCalls:
         self._calls += 1
         try:
             with self._during(message):
-                made = self._listener(self._consumer, message)
+                made = self._listener(self._reader or self._consumer, message)
                 if isawaitable(made):
                     await made
         except Exception:
@@ -155,6 +160,9 @@ class ListenerCalls:
             self._progress.wake()
 
     def _refuse(self, message: Message) -> None:
+        if self._reader is not None:
+            # A reader acknowledges nothing, and goes on with the next message.
+            return
         try:
             self._consumer.negative_acknowledge(message)
         except PulsarException as error:
@@ -203,15 +211,22 @@ def listen(
     options: ConsumerOptions,
     all_of_client: dict[ListenerCalls, None],
     during: During | None = None,
+    reader: Reader | None = None,
 ) -> None:
     """Passes the messages of an opened consumer to its listener, if it has one.
 
     :param all_of_client: those of the client that have not ended
     :param during: the context of each call; None: none
+    :param reader: the reader of the consumer, which the listener gets; None: it gets the consumer
     """
     if options.message_listener is not None:
         made = ListenerCalls(
-            loop, consumer, options, ended=lambda: all_of_client.pop(made, None), during=during
+            loop,
+            consumer,
+            options,
+            reader=reader,
+            ended=lambda: all_of_client.pop(made, None),
+            during=during,
         )
         all_of_client[made] = None
         consumer.listening = made

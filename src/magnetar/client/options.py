@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from magnetar.client.dead_letters import DeadLetterPolicy
@@ -119,8 +120,9 @@ class ConsumerOptions:
     """Properties of the consumer, which its statistics show."""
     initial_position: InitialPosition = InitialPosition.Latest
     """Where a new subscription begins."""
-    start_message_id: MessageId | None = None
-    """Start position of a non-durable subscription."""
+    start_message_id: MessageId | timedelta | None = None
+    """Start position of a non-durable subscription: a message, or how long ago the first messages were
+    published, in whole seconds."""
     start_message_id_inclusive: bool = False
     """Whether the message of a start id or a seek is itself delivered."""
     batch_index_ack_enabled: bool = False
@@ -130,7 +132,8 @@ class ConsumerOptions:
     replicate_subscription_state_enabled: bool = False
     """Whether the position of the subscription is replicated to other clusters."""
     key_shared_ranges: Sequence[tuple[int, int]] = ()
-    """Sticky hash ranges for KeyShared; empty: the broker assigns ranges."""
+    """Sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a non-durable Exclusive
+    subscription: the ranges whose messages are delivered; empty: all."""
     durable: bool = True
     """Whether the subscription outlives its consumers."""
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
@@ -214,6 +217,9 @@ class ConsumerOptions:
             )
         if self.expire_time_of_incomplete_chunked_message_ms < 0:
             raise InvalidConfiguration("expire_time_of_incomplete_chunked_message_ms must be 0 or more")
+        start = self.start_message_id
+        if isinstance(start, timedelta) and start < timedelta(seconds=1):
+            raise InvalidConfiguration(f"the start position must be 1 s ago or earlier, not {start}")
         if self.unacked_messages_timeout_ms < 0:
             raise InvalidConfiguration("unacked_messages_timeout_ms must be 0 or more")
         if self.dead_letter_policy is not None:

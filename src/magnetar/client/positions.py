@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.attachment import Attachment
 from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
@@ -38,8 +40,11 @@ class Positions:
         self._queue = queue
         self._acks = acks
         self._redelivery = redelivery
-        self._start = options.start_message_id
+        start = options.start_message_id
+        self._start = None if isinstance(start, timedelta) else start
         """Start position of a non-durable subscription; None: the broker knows it."""
+        self._since = loop.time() - start.total_seconds() if isinstance(start, timedelta) else None
+        """The time of the loop when the first messages were published; None: the start is another one."""
         self._seeking: Future[None] | None = None
 
     async def seek(self, target: MessageId | int) -> None:
@@ -60,6 +65,7 @@ class Positions:
             self._redelivery.forget()
             queue.last_taken = None
             self._start = target if isinstance(target, MessageId) else None
+            self._since = None
             queue.start = StartPosition(self._start, self._inclusive)
         finally:
             self._seeking.set_result(None)
@@ -98,10 +104,12 @@ class Positions:
             return True
         return mark is None or last.position > mark
 
-    def subscribing(self) -> MessageId | None:
-        """Returns the start position for SUBSCRIBE. A non-durable subscription starts after the last message
-        that was received."""
+    def subscribing(self) -> MessageId | int | None:
+        """Returns the start position for SUBSCRIBE, or seconds since the publish time of the first message. A
+        non-durable subscription starts after the last message that was received."""
         queue = self._queue
+        if self._since is not None and queue.last_taken is None:
+            return round(self._loop.time() - self._since)
         if not self._durable:
             inclusive = queue.start.inclusive and queue.last_taken is None
             self._start = queue.last_taken or self._start
@@ -112,4 +120,4 @@ class Positions:
         """Continues at the beginning of another cluster's topic: message ids of this one are not valid there,
         and all its messages were received."""
         if not self._durable and (self._attachment.opened or self._start != MessageId.latest):
-            self._queue.last_taken, self._start = None, MessageId.earliest
+            self._queue.last_taken, self._start, self._since = None, MessageId.earliest, None

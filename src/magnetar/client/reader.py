@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
-from magnetar.client.message import Message, RawEntry
+from magnetar.client.gathered import Find, TopicsConsumer
+from magnetar.client.interceptors import BeforeRead, ReaderInterceptor, consumer_chain
+from magnetar.client.listening import MessageListener, listen
+from magnetar.client.message import Message, RawEntry, SeekTarget
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.partitioned import PartitionedConsumer
 from magnetar.client.schema import ProducerSchema
 from magnetar.client.statements import AsyncMessages
+from magnetar.client.stats import ConsumerStats
+from magnetar.client.watched_consumer import new_consumer
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
@@ -26,7 +33,7 @@ class Reader(AsyncMessages):
         self,
         services: Services,
         topic: str,
-        start_message_id: MessageId,
+        start_message_id: MessageId | timedelta,
         *,
         start_message_id_inclusive: bool = False,
         receiver_queue_size: int = 1000,
@@ -40,24 +47,37 @@ class Reader(AsyncMessages):
         expire_time_of_incomplete_chunked_message_ms: float = 60_000,
         subscription_name: str | None = None,
         schema: ProducerSchema | None = None,
+        message_listener: MessageListener | None = None,
+        interceptors: Sequence[ReaderInterceptor] = (),
+        key_hash_ranges: Sequence[tuple[int, int]] = (),
         partitions: int = 0,
+        find: Find | None = None,
     ) -> None:
         """:param start_message_id_inclusive: whether that message is itself read
 
         :param reader_name: the name that statistics show; None: the broker chooses one
         :param subscription_role_prefix: the beginning of the name of a random subscription
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
+        :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
+            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
+            in a thread of the reader. What it raises is logged. Closing waits for the call
+        :param interceptors: called for each message before the program reads it
+        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
+            ranges, first and last; of a batch, the first key decides. Empty: all messages
         :param partitions: number of the topic's partitions; 0: it is not partitioned. The start position of a
-            partitioned topic is one of its ends
+            partitioned topic is one of its ends, or a time
+        :param find: returns the topics and partitions of a reader of several topics; None: there is one
 
         The others are those of :class:`ConsumerOptions`.
 
-        :raises InvalidConfiguration: the start position is a message of a partitioned topic
+        :raises InvalidConfiguration: the start position is a message of a partitioned topic or of several
+            topics, or is not in the past
         """
         prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
         self._to_last = start_message_id_inclusive and start_message_id == MessageId.latest
         name = subscription_name or f"{prefix}reader-{services.io.randomness.token(5).hex()}"
-        options = ConsumerOptions(
+        self._services = services
+        self._options = options = ConsumerOptions(
             receiver_queue_size=receiver_queue_size,
             consumer_name=reader_name,
             start_message_id=start_message_id,
@@ -70,20 +90,28 @@ class Reader(AsyncMessages):
             expire_time_of_incomplete_chunked_message_ms=expire_time_of_incomplete_chunked_message_ms,
             durable=False,
             schema=schema,
+            message_listener=message_listener,
+            interceptors=(
+                [consumer_chain([BeforeRead(self, each) for each in interceptors])] if interceptors else ()
+            ),
+            key_shared_ranges=key_hash_ranges,
         )
-        if partitions and start_message_id not in (MessageId.earliest, MessageId.latest):
+        is_message = start_message_id not in (MessageId.earliest, MessageId.latest)
+        if (partitions or find is not None) and is_message and isinstance(start_message_id, MessageId):
             raise InvalidConfiguration(
-                f"a reader of all partitions of {topic} starts at MessageId.earliest or MessageId.latest, "
-                f"not {start_message_id}; create a reader of one partition, or seek to a time"
+                f"a reader of all partitions of {topic} starts at MessageId.earliest, MessageId.latest or a "
+                f"timedelta, not {start_message_id}; create a reader of one partition, or seek"
             )
         self._consumer = (
-            PartitionedConsumer(services, topic, name, partitions, options)
+            TopicsConsumer(services, find, name, options, services.partitions_seconds, come_and_go=False)
+            if find is not None
+            else PartitionedConsumer(services, topic, name, partitions, options)
             if partitions
-            else Consumer(services, topic, name, options)
+            else new_consumer(services, topic, name, options)
         )
 
     async def open(self) -> None:
-        """Opens the reader.
+        """Opens the reader, and passes its messages to the listener, if it has one.
 
         :raises PulsarException: the reader cannot be opened
         """
@@ -94,9 +122,11 @@ class Reader(AsyncMessages):
             except PulsarException:
                 await self.close()
                 raise
+        services = self._services
+        listen(services.io.loop, self._consumer, self._options, services.listenings, reader=self)
 
     @property
-    def consumer(self) -> Consumer | PartitionedConsumer:
+    def consumer(self) -> Consumer | PartitionedConsumer | TopicsConsumer:
         """The consumer of the reader's subscription."""
         return self._consumer
 
@@ -107,12 +137,17 @@ class Reader(AsyncMessages):
         return await self.read_next()
 
     def topic(self) -> str:
-        """The full name of the topic."""
+        """The full name of the topic; of several topics, a name for messages and errors."""
         return self._consumer.topic()
 
     def is_connected(self) -> bool:
         """Whether it has a connection to the broker now; it reconnects by itself."""
         return self._consumer.is_connected()
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Statistics of this reader, as of now."""
+        return self._consumer.stats
 
     async def read_next(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
@@ -168,11 +203,12 @@ class Reader(AsyncMessages):
         """
         return await self._consumer.get_last_message_id()
 
-    async def seek(self, messageid: MessageId | int) -> None:
+    async def seek(self, messageid: SeekTarget) -> None:
         """Continues elsewhere.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
-            time in milliseconds since 1970
+            time in milliseconds since 1970; or a function that returns one of these for the name of each
+            topic or partition
         :raises PulsarException: the broker refused, or the reader is not connected
         """
         await self._consumer.seek(messageid)
