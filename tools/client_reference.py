@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from magnetar import client
-from magnetar.client import aio, blocking, exceptions
+from magnetar.client import aio, blocking, exceptions, schemas
 from magnetar.client.consumer import Consumer as AsyncConsumer
 from magnetar.client.encryption.key_readers import KeyReader
 from magnetar.client.gathered import TopicsConsumer
@@ -55,7 +55,7 @@ INTERNAL: Mapping[type, frozenset[str]] = {
                 "open",
             ),
             *("enqueue", "enqueue_or_wait", "enqueue_prepared", "message_options", "receipts"),
-            *("send_batches", "send_failed"),
+            *("send_batches", "send_content", "send_failed"),
         }
     ),
     AsyncConsumer: frozenset(
@@ -84,6 +84,11 @@ INTERNAL: Mapping[type, frozenset[str]] = {
     ),
     client.MessageId: frozenset({"from_wire", "to_wire"}),
     client.ProducerSchema: frozenset({"fill"}),
+    client.ValueSchema: frozenset({"fill"}),
+    schemas.AvroSchema: frozenset({"encode_dict", "fill"}),
+    schemas.JsonSchema: frozenset({"fill"}),
+    schemas.PrimitiveSchema: frozenset({"fill"}),
+    schemas.ProtobufNativeSchema: frozenset({"fill"}),
     client.BatchReceivePolicy: frozenset({"check", "is_enough"}),
     client.DeadLetterPolicy: frozenset({"check"}),
     client.ClusterFailover: frozenset({"check"}),
@@ -158,6 +163,17 @@ BLOCKING = (
         "Schemas",
         "",
         (client.ProducerSchema, client.key_value_schema, TopicSchema),
+    ),
+    Section(
+        "Schemas with values",
+        "`from magnetar.client.schemas import ...`, with `Record` and its fields ([schemas](schemas.md)).",
+        (
+            schemas.AvroSchema,
+            schemas.JsonSchema,
+            schemas.ProtobufNativeSchema,
+            schemas.PrimitiveSchema,
+            schemas.ValueSchema,
+        ),
     ),
     Section(
         "Security",

@@ -48,7 +48,13 @@ _STORED = (
     "magnetar.broker.replication.subscriptions.markers_pb2",
     "magnetar.ledger.bookkeeper.records_pb2",
 )
-_PUBLIC = ("magnetar.client", "magnetar.client.aio", "magnetar.testing", "magnetar.spark")
+_PUBLIC = (
+    "magnetar.client",
+    "magnetar.client.aio",
+    "magnetar.client.schemas",
+    "magnetar.testing",
+    "magnetar.spark",
+)
 _TELEMETRY = re.compile(r"(pulsar|messaging)(\.[a-z_]+)+")
 _VARIABLE = re.compile(r"(MAGNETAR|PULSAR)_[A-Z][A-Z_]+")
 

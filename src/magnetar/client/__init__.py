@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
-    from magnetar.client.schema import ProducerSchema, key_value_schema
+    from magnetar.client.schema import ProducerSchema, ValueSchema, key_value_schema
     from magnetar.security.client_authentication.authentication import (
         Authentication,
         AuthenticationBasic,
@@ -69,6 +69,7 @@ _MESSAGES = {
     "OutgoingMessage": "interceptors",
     "ProducerInterceptor": "interceptors",
     "ProducerSchema": "schema",
+    "ValueSchema": "schema",
     "RawEntry": "message",
     "ReaderInterceptor": "interceptors",
     "ClusterAddress": "failover",
@@ -111,6 +112,7 @@ __all__ = [
     "RegexSubscriptionMode",
     "ProducerAccessMode",
     "ProxyProtocol",
+    "ValueSchema",
     "key_value_schema",
 ]
 

@@ -20,7 +20,7 @@ from magnetar.client.failover import ClusterAddress, ClusterFailover
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
-from magnetar.client.schema import TopicSchema
+from magnetar.client.schema import ProducerSchema, TopicSchema, ValueSchema, content_of
 from magnetar.client.statements import ClosedByWith
 from magnetar.client.stats import ProducerStats
 from magnetar.client.table_view import Listener
@@ -109,7 +109,12 @@ class Client(BlockingOpening):
         if slots is not None:
             self._slots.add(slots)
         return Producer(
-            producer, self._thread, slots, self._room if waits else None, keeps_context=self._is_traced
+            producer,
+            self._thread,
+            slots,
+            self._room if waits else None,
+            schema=options.get("schema"),
+            keeps_context=self._is_traced,
         )
 
     def _subscribe(
@@ -264,13 +269,18 @@ class Producer(ClosedByWith):
         slots: Slots | None,
         room: ByteSlots | None = None,
         *,
+        schema: ProducerSchema | ValueSchema | None = None,
         keeps_context: bool = False,
     ) -> None:
-        """:param slots: one per pending message, if senders wait while the queue is full; else None"""
+        """:param slots: one per pending message, if senders wait while the queue is full; else None
+
+        :param schema: that of the producer
+        """
         self._producer = producer
         self._thread = thread
         self._slots = slots
         self._room = room
+        self._schema = schema
         self._keeps_context = keeps_context
 
     def __repr__(self) -> str:
@@ -300,10 +310,10 @@ class Producer(ClosedByWith):
     async def _stats(self) -> ProducerStats:
         return self._producer.stats
 
-    def send(self, content: bytes, **options: Any) -> MessageId:
+    def send(self, content: object, **options: Any) -> MessageId:
         """Publishes one message and waits for the receipt.
 
-        :param content: the content, as consumers get it
+        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a value
         :param options: those of :class:`MessageOptions`, and ``sequence_id``: the number of the message,
             which deduplication compares
         :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
@@ -315,9 +325,10 @@ class Producer(ClosedByWith):
         """
         if self._slots is not None or self._keeps_context:
             return self._thread.run(self._producer.send(content, **options))
+        data = content_of(content, self._schema)
         outcome: Outcome[MessageId] = Outcome()
         number = options.pop("sequence_id", None)
-        message_id = self._thread.outcome(outcome, self._enqueue_now, content, outcome.told, number, options)
+        message_id = self._thread.outcome(outcome, self._enqueue_now, data, outcome.told, number, options)
         return message_id if message_id is not None else MessageId()
 
     def _enqueue_now(
@@ -336,37 +347,39 @@ class Producer(ClosedByWith):
             producer.send_batches()
 
     def send_async(
-        self, content: bytes, callback: Callable[[Result, MessageId | None], object], **options: object
+        self, content: object, callback: Callable[[Result, MessageId | None], object], **options: object
     ) -> None:
         """Publishes one message without waiting for the receipt.
 
         With ``block_if_queue_full`` it waits while too many are pending, else the callback gets the error.
 
-        :param content: the content, as consumers get it
+        :param content: as for :meth:`send`
         :param callback: called with the result and the id of the message, None after an error; in the
             client's thread, which it must not block
         :param options: as for :meth:`send`
+        :raises InvalidMessage: the value does not match the schema
         :raises AlreadyClosed: the client is closed
         """
+        data = content_of(content, self._schema)
         slots, room = self._slots, self._room
         try:
             if slots is not None:
                 self._thread.check_process()
                 slots.take()
             if room is not None:
-                room.take(len(content))
+                room.take(len(data))
         except RuntimeError as error:
             raise AlreadyClosed(_CLOSED) from error
         try:
             if self._keeps_context:
-                self._thread.post(copy_context().run, self._enqueue, content, callback, options)
+                self._thread.post(copy_context().run, self._enqueue, data, callback, options)
             else:
-                self._thread.post(self._enqueue, content, callback, options)
+                self._thread.post(self._enqueue, data, callback, options)
         except AlreadyClosed:
             if slots is not None:
                 slots.put_back()
             if room is not None:
-                room.give(len(content))
+                room.give(len(data))
             raise
 
     def _enqueue(

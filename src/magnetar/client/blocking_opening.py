@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         TopicsReaderArguments,
     )
     from magnetar.client.partitioned import Router
-    from magnetar.client.schema import ProducerSchema
+    from magnetar.client.schema import ProducerSchema, ValueSchema
     from magnetar.client.unpacking import Unpacking
     from magnetar.io.tls import TlsFiles
     from magnetar.security.client_authentication.authentication import Authentication
@@ -167,7 +167,7 @@ class BlockingOpening(ABC):
         batching_max_publish_delay_ms: float = 10,
         properties: Mapping[str, str] | None = None,
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         chunking_enabled: bool = False,
         encryption_key: str | None = None,
         crypto_key_reader: KeyReader | None = None,
@@ -199,7 +199,8 @@ class BlockingOpening(ABC):
             milliseconds
         :param properties: properties of the producer, which its statistics show
         :param access_mode: whether other producers may publish to the topic at the same time
-        :param schema: the declared schema; contents are sent unchanged. None: no schema
+        :param schema: the declared schema: contents are sent unchanged; or one of
+            ``magnetar.client.schemas``, whose values are sent. None: no schema
         :param chunking_enabled: sends messages that are larger than an entry in chunks; not with batching
         :param encryption_key: the name of the key for encryption; None: without encryption
         :param crypto_key_reader: the source of that key
@@ -281,7 +282,7 @@ class BlockingOpening(ABC):
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
@@ -335,8 +336,8 @@ class BlockingOpening(ABC):
             acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
@@ -432,7 +433,7 @@ class BlockingOpening(ABC):
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
@@ -485,8 +486,8 @@ class BlockingOpening(ABC):
             acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
@@ -582,7 +583,7 @@ class BlockingOpening(ABC):
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
@@ -638,8 +639,8 @@ class BlockingOpening(ABC):
             acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
@@ -720,7 +721,7 @@ class BlockingOpening(ABC):
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         subscription_name: str | None = None,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         message_listener: MessageListener | None = None,
         interceptors: Sequence[ReaderInterceptor] = (),
         key_hash_ranges: Sequence[tuple[int, int]] = (),
@@ -744,8 +745,8 @@ class BlockingOpening(ABC):
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
             the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
             in a thread of the reader. What it raises is logged. Closing waits for the call
@@ -795,7 +796,7 @@ class BlockingOpening(ABC):
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         subscription_name: str | None = None,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         message_listener: MessageListener | None = None,
         interceptors: Sequence[ReaderInterceptor] = (),
         key_hash_ranges: Sequence[tuple[int, int]] = (),
@@ -819,8 +820,8 @@ class BlockingOpening(ABC):
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
             the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
             in a thread of the reader. What it raises is logged. Closing waits for the call
@@ -870,7 +871,7 @@ class BlockingOpening(ABC):
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         subscription_name: str | None = None,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
     ) -> TableView:
         """Creates a view of the latest content of each key, and reads the present messages.
 
@@ -887,8 +888,8 @@ class BlockingOpening(ABC):
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_table_view(

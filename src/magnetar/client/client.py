@@ -57,7 +57,12 @@ from magnetar.security.client_authentication.authentication import Authenticatio
 if TYPE_CHECKING:
     from magnetar.client.controlled_failover import ControlledClusterFailover, ControlledService
     from magnetar.client.open_telemetry import OpenTelemetry
-    from magnetar.client.opening import ReaderArguments, TableViewArguments, TopicsReaderArguments
+    from magnetar.client.opening import (
+        ReaderArguments,
+        TableViewArguments,
+        TopicsArguments,
+        TopicsReaderArguments,
+    )
 
 log = logging.getLogger(__name__)
 STATS_SECONDS = 60.0
@@ -377,7 +382,7 @@ class Client(Opening):
         return wanted, during
 
     async def _subscribe_to_topics(
-        self, topics: Sequence[str], subscription_name: str, **options: Any
+        self, topics: Sequence[str], subscription_name: str, **options: Unpack[TopicsArguments]
     ) -> TopicsConsumer:
         names = [self._name_of(topic) for topic in topics]
         if options.get("retry_enabled"):

@@ -20,8 +20,10 @@ from magnetar.client.positions import Positions
 from magnetar.client.receiver_queue import ReceiverQueue
 from magnetar.client.receiving import Position, Taken
 from magnetar.client.redelivery import Redelivery
+from magnetar.client.schema import ValueSchema
 from magnetar.client.statements import AsyncMessages
 from magnetar.client.stats import ConsumerStats, Intervals, ReceivedTotals, consumer_stats, log_received
+from magnetar.client.value_messages import Values
 from magnetar.client.wire import ConsumerEnd, Wire
 from magnetar.io.interfaces import Future
 from magnetar.naming.topic_name import TopicName
@@ -106,6 +108,8 @@ class Consumer(Attached, Listened, AsyncMessages):
             acks=acks,
             memory=services.memory,
         )
+        if isinstance(options.schema, ValueSchema):
+            queue.use_values(Values(services, topic, options.schema, queue.wake))
         self._redelivery = redelivery = Redelivery(
             loop,
             attachment,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable
+from typing import Any
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.hot_messages import PlainMessage, messages_of
@@ -258,8 +259,13 @@ class Message(PlainMessage):
         shown = repr(data) if len(data) <= _SHOWN_BYTES else f"{data[:_SHOWN_BYTES]!r}..., {len(data)} bytes"
         return f"Message({self.message_id()}, {self.topic_name()}, {shown})"
 
-    def value(self) -> bytes:
-        """The content; without a schema it is bytes."""
+    def value(self) -> Any:
+        """The content; or, if the consumer has a schema of ``magnetar.client.schemas``, the value, None for a
+        null value.
+
+        :raises InvalidMessage: the content does not match the schema
+        :raises PulsarException: the schema with which the message was written could not be looked up
+        """
         return self._content
 
     def message_id(self) -> MessageId:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer, Router
     from magnetar.client.producer import Producer
     from magnetar.client.reader import Reader
-    from magnetar.client.schema import ProducerSchema
+    from magnetar.client.schema import ProducerSchema, ValueSchema
     from magnetar.client.table_view import TableView
     from magnetar.client.unpacking import Unpacking
     from magnetar.io.tls import TlsFiles
@@ -61,7 +61,7 @@ class ProducerArguments(TypedDict, total=False):
     batching_max_publish_delay_ms: float
     properties: Mapping[str, str]
     access_mode: ProducerAccessMode
-    schema: ProducerSchema | None
+    schema: ProducerSchema | ValueSchema | None
     chunking_enabled: bool
     encryption_key: str | None
     crypto_key_reader: KeyReader | None
@@ -105,7 +105,7 @@ class ConsumerArguments(TypedDict, total=False):
     max_pending_chunked_message: int
     auto_ack_oldest_chunked_message_on_queue_full: bool
     expire_time_of_incomplete_chunked_message_ms: float
-    schema: ProducerSchema | None
+    schema: ProducerSchema | ValueSchema | None
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
@@ -145,7 +145,7 @@ class TopicsArguments(TypedDict, total=False):
     max_pending_chunked_message: int
     auto_ack_oldest_chunked_message_on_queue_full: bool
     expire_time_of_incomplete_chunked_message_ms: float
-    schema: ProducerSchema | None
+    schema: ProducerSchema | ValueSchema | None
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
@@ -186,7 +186,7 @@ class PatternArguments(TypedDict, total=False):
     max_pending_chunked_message: int
     auto_ack_oldest_chunked_message_on_queue_full: bool
     expire_time_of_incomplete_chunked_message_ms: float
-    schema: ProducerSchema | None
+    schema: ProducerSchema | ValueSchema | None
     key_shared_allow_out_of_order: bool
     retry_enabled: bool
     auto_scaled_receiver_queue: bool
@@ -209,7 +209,7 @@ class ReaderArguments(TypedDict, total=False):
     auto_ack_oldest_chunked_message_on_queue_full: bool
     expire_time_of_incomplete_chunked_message_ms: float
     subscription_name: str | None
-    schema: ProducerSchema | None
+    schema: ProducerSchema | ValueSchema | None
     message_listener: MessageListener | None
     interceptors: Sequence[ReaderInterceptor]
     key_hash_ranges: Sequence[tuple[int, int]]
@@ -229,7 +229,7 @@ class TopicsReaderArguments(TypedDict, total=False):
     auto_ack_oldest_chunked_message_on_queue_full: bool
     expire_time_of_incomplete_chunked_message_ms: float
     subscription_name: str | None
-    schema: ProducerSchema | None
+    schema: ProducerSchema | ValueSchema | None
     message_listener: MessageListener | None
     interceptors: Sequence[ReaderInterceptor]
     key_hash_ranges: Sequence[tuple[int, int]]
@@ -247,7 +247,7 @@ class TableViewArguments(TypedDict, total=False):
     auto_ack_oldest_chunked_message_on_queue_full: bool
     expire_time_of_incomplete_chunked_message_ms: float
     subscription_name: str | None
-    schema: ProducerSchema | None
+    schema: ProducerSchema | ValueSchema | None
 
 
 class ClientArguments(TypedDict, total=False):
@@ -295,7 +295,7 @@ class Opening(ABC):
         batching_max_publish_delay_ms: float = 10,
         properties: Mapping[str, str] | None = None,
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         chunking_enabled: bool = False,
         encryption_key: str | None = None,
         crypto_key_reader: KeyReader | None = None,
@@ -327,7 +327,8 @@ class Opening(ABC):
             milliseconds
         :param properties: properties of the producer, which its statistics show
         :param access_mode: whether other producers may publish to the topic at the same time
-        :param schema: the declared schema; contents are sent unchanged. None: no schema
+        :param schema: the declared schema: contents are sent unchanged; or one of
+            ``magnetar.client.schemas``, whose values are sent. None: no schema
         :param chunking_enabled: sends messages that are larger than an entry in chunks; not with batching
         :param encryption_key: the name of the key for encryption; None: without encryption
         :param crypto_key_reader: the source of that key
@@ -411,7 +412,7 @@ class Opening(ABC):
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
@@ -465,8 +466,8 @@ class Opening(ABC):
             acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
@@ -562,7 +563,7 @@ class Opening(ABC):
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
@@ -615,8 +616,8 @@ class Opening(ABC):
             acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
@@ -712,7 +713,7 @@ class Opening(ABC):
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         key_shared_allow_out_of_order: bool = False,
         retry_enabled: bool = False,
         auto_scaled_receiver_queue: bool = False,
@@ -768,8 +769,8 @@ class Opening(ABC):
             acknowledged
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
             out of order when consumers change
         :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
@@ -850,7 +851,7 @@ class Opening(ABC):
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         subscription_name: str | None = None,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         message_listener: MessageListener | None = None,
         interceptors: Sequence[ReaderInterceptor] = (),
         key_hash_ranges: Sequence[tuple[int, int]] = (),
@@ -874,8 +875,8 @@ class Opening(ABC):
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
             the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
             in a thread of the reader. What it raises is logged. Closing waits for the call
@@ -925,7 +926,7 @@ class Opening(ABC):
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         subscription_name: str | None = None,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         message_listener: MessageListener | None = None,
         interceptors: Sequence[ReaderInterceptor] = (),
         key_hash_ranges: Sequence[tuple[int, int]] = (),
@@ -949,8 +950,8 @@ class Opening(ABC):
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
             the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
             in a thread of the reader. What it raises is logged. Closing waits for the call
@@ -1000,7 +1001,7 @@ class Opening(ABC):
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60000,
         subscription_name: str | None = None,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
     ) -> TableView:
         """Creates a view of the latest content of each key, and reads the present messages.
 
@@ -1017,8 +1018,8 @@ class Opening(ABC):
         :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
             last; after it the message is discarded and acknowledged. 0: never
         :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; contents are received unchanged.
-            None: any
+        :param schema: a schema that must be compatible with the topic's; with one of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._create_table_view(

@@ -19,7 +19,7 @@ from magnetar.client.enums import (
 )
 from magnetar.client.exceptions import InvalidConfiguration
 from magnetar.client.message_id import MessageId
-from magnetar.client.schema import ProducerSchema
+from magnetar.client.schema import ProducerSchema, ValueSchema
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
@@ -58,8 +58,9 @@ class ProducerOptions:
     """Properties of the producer, which its statistics show."""
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
     """Whether other producers may publish to the topic at the same time."""
-    schema: ProducerSchema | None = None
-    """The declared schema; contents are sent unchanged. None: no schema."""
+    schema: ProducerSchema | ValueSchema | None = None
+    """The declared schema: contents are sent unchanged; or one of ``magnetar.client.schemas``, whose values
+    are sent. None: no schema."""
     chunking_enabled: bool = False
     """Sends messages that are larger than an entry in chunks; not with batching."""
     encryption_key: str | None = None
@@ -166,8 +167,9 @@ class ConsumerOptions:
     expire_time_of_incomplete_chunked_message_ms: float = 60_000
     """Time from the first chunk of a message to its last; after it the message is discarded and acknowledged.
     0: never."""
-    schema: ProducerSchema | None = None
-    """A schema that must be compatible with the topic's; contents are received unchanged. None: any."""
+    schema: ProducerSchema | ValueSchema | None = None
+    """A schema that must be compatible with the topic's; with one of ``magnetar.client.schemas``, ``value()``
+    of a message returns the value. None: any."""
     key_shared_allow_out_of_order: bool = False
     """Whether a KeyShared subscription may deliver messages of a key out of order when consumers change."""
     retry_enabled: bool = False

@@ -21,6 +21,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.producer import Producer, SendCallback
+from magnetar.client.schema import content_of
 from magnetar.client.statements import ClosedByAsyncWith
 from magnetar.client.stats import ProducerStats, producer_stats
 from magnetar.client.timing import Looking
@@ -191,19 +192,20 @@ class PartitionedProducer(ClosedByAsyncWith):
         """As :meth:`Producer.message_options`."""
         return self._parts[0].message_options(options)
 
-    async def send(self, content: bytes, *, sequence_id: int | None = None, **options: object) -> MessageId:
+    async def send(self, content: object, *, sequence_id: int | None = None, **options: object) -> MessageId:
         """As :meth:`Producer.send`."""
-        index = self._index(content, self.message_options(options))
+        data, said = content_of(content, self._options.schema), self.message_options(options)
+        index = self._index(data, said)
         if index not in self._opened:
             await self._open_soon(index)
-        return await self._parts[index].send(content, sequence_id=sequence_id, **options)
+        return await self._parts[index].send_content(data, sequence_id, said)
 
     def _open_soon(self, index: int) -> Awaitable[None]:
         task = self._opening.answer(index, lambda: self._open_part(index))
         return outcome(self._services.io.loop, task)
 
     def send_async(
-        self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: object
+        self, content: object, callback: SendCallback, *, sequence_id: int | None = None, **options: object
     ) -> None:
         """As :meth:`Producer.send_async`."""
 
@@ -211,7 +213,8 @@ class PartitionedProducer(ClosedByAsyncWith):
             result = Result.Ok if error is None else error.result
             self._services.io.loop.call_soon(callback, result, message_id)
 
-        self.enqueue(content, done, sequence_id, self.message_options(options))
+        data = content_of(content, self._options.schema)
+        self.enqueue(data, done, sequence_id, self.message_options(options))
 
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None

@@ -35,6 +35,7 @@ from magnetar.client.outgoing_message import (
     PreparedEntry,
     compressed,
 )
+from magnetar.client.schema import content_of
 from magnetar.client.statements import ClosedByAsyncWith
 from magnetar.client.stats import Intervals, ProducerStats, SentTotals, log_sent, producer_stats
 from magnetar.client.timing import within
@@ -137,11 +138,11 @@ class Producer(Attached, ClosedByAsyncWith):
 
     # Sending
 
-    async def send(self, content: bytes, *, sequence_id: int | None = None, **options: Any) -> MessageId:
+    async def send(self, content: object, *, sequence_id: int | None = None, **options: Any) -> MessageId:
         """Publishes one message and waits for the receipt. If it is cancelled, the message is still
         published.
 
-        :param content: the content, as consumers get it
+        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a value
         :param sequence_id: the number of the message, which deduplication compares; None: the next one
         :param options: those of :class:`MessageOptions`
         :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
@@ -151,6 +152,13 @@ class Producer(Attached, ClosedByAsyncWith):
         :raises Timeout: no receipt within the send time-out; the message may still have been published
         :raises PulsarException: the producer is closed, or has failed for good
         """
+        data = content_of(content, self._options.schema)
+        return await self.send_content(data, sequence_id, self.message_options(options))
+
+    async def send_content(
+        self, content: bytes, sequence_id: int | None, options: MessageOptions | None
+    ) -> MessageId:
+        """As :meth:`send`, for a content in its encoded form."""
         future = self._loop.create_future()
 
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
@@ -161,7 +169,7 @@ class Producer(Attached, ClosedByAsyncWith):
             else:
                 future.set_result(message_id)
 
-        self.enqueue_or_wait(content, done, sequence_id, self.message_options(options))
+        self.enqueue_or_wait(content, done, sequence_id, options)
         try:
             published: MessageId = await future
         finally:
@@ -187,11 +195,11 @@ class Producer(Attached, ClosedByAsyncWith):
             self.enqueue(content, done, sequence_id, options)
 
     def send_async(
-        self, content: bytes, callback: SendCallback, *, sequence_id: int | None = None, **options: object
+        self, content: object, callback: SendCallback, *, sequence_id: int | None = None, **options: object
     ) -> None:
         """Publishes one message without waiting for the receipt.
 
-        :param content: the content, as consumers get it
+        :param content: as for :meth:`send`
         :param callback: called in the loop with the result and the id of the message, None after an error
         :param sequence_id: as for :meth:`send`
         :param options: as for :meth:`send`
@@ -203,7 +211,8 @@ class Producer(Attached, ClosedByAsyncWith):
             result = Result.Ok if error is None else error.result
             self._loop.call_soon(callback, result, message_id)
 
-        self.enqueue(content, done, sequence_id, self.message_options(options))
+        data = content_of(content, self._options.schema)
+        self.enqueue(data, done, sequence_id, self.message_options(options))
 
     def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
         """Returns the options of a message; None: there are none.

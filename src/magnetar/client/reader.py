@@ -17,7 +17,7 @@ from magnetar.client.message import Message, RawEntry, SeekTarget
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.partitioned import PartitionedConsumer
-from magnetar.client.schema import ProducerSchema
+from magnetar.client.schema import ProducerSchema, ValueSchema
 from magnetar.client.statements import AsyncMessages
 from magnetar.client.stats import ConsumerStats
 from magnetar.client.watched_consumer import new_consumer
@@ -46,7 +46,7 @@ class Reader(AsyncMessages):
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
         expire_time_of_incomplete_chunked_message_ms: float = 60_000,
         subscription_name: str | None = None,
-        schema: ProducerSchema | None = None,
+        schema: ProducerSchema | ValueSchema | None = None,
         message_listener: MessageListener | None = None,
         interceptors: Sequence[ReaderInterceptor] = (),
         key_hash_ranges: Sequence[tuple[int, int]] = (),

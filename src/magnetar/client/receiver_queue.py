@@ -19,6 +19,7 @@ from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
 from magnetar.client.scaled_permits import ScaledPermits
 from magnetar.client.stats import ReceivedTotals
 from magnetar.client.unpacking import Aside
+from magnetar.client.value_messages import Values
 from magnetar.client.wire import ConsumerEnd
 from magnetar.io.interfaces import ClientIo
 from magnetar.protocol.errors import EntryError
@@ -63,6 +64,8 @@ class ReceiverQueue:
         """Called when entries have arrived, or when the consumer has ended."""
         self.intercept: Callable[[Message], Message] | None = None
         """Returns the message that the program receives instead of another one; None: none is replaced."""
+        self.values: Values | None = None
+        """The values of messages; None: messages have contents alone."""
         self.epoch = 0
         """Number of requests to deliver all messages again; entries with a lower one are dropped."""
         self.start = StartPosition(None, options.start_message_id_inclusive)
@@ -120,7 +123,7 @@ class ReceiverQueue:
         self._entries.extend(arrived)
         if self._memory is not None:
             self._count(sum(len(entry.data) for entry in arrived))
-        self._wake()
+        self.wake()
 
     def _count(self, size: int) -> None:
         """Counts entries that have arrived against the memory limit; below 0: entries that have left."""
@@ -155,9 +158,15 @@ class ReceiverQueue:
         self._entries.append(arrived)
         if self._memory is not None:
             self._count(len(arrived.data))
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def use_values(self, values: Values) -> None:
+        """Gives messages their values."""
+        self.values = values
+        self.intercept = values.valued
+
+    def wake(self) -> None:
+        """Lets those that wait for messages look again."""
         self._arrivals.wake()
         if self.on_arrival is not None:
             self.on_arrival()
@@ -168,7 +177,8 @@ class ReceiverQueue:
         :param end: time of the loop; None: without limit
         :raises Timeout: nothing arrived in time
         """
-        self.permits.ask_for_one()
+        if not self._ready:
+            self.permits.ask_for_one()
         await self._arrivals.wait(end, f"{self._attachment.topic}: no message arrived in time")
 
     # What the program receives
@@ -209,6 +219,8 @@ class ReceiverQueue:
             return self.returned.popleft()
         while True:
             while self._ready:
+                if self.values is not None and not self.values.is_known(self._ready[0]):
+                    return None
                 message = self._ready.popleft()
                 self.permits.use(1)
                 message_id = message.message_id()
@@ -230,7 +242,7 @@ class ReceiverQueue:
     def take_back(self, message: Message) -> None:
         """Gives a message that was taken to whoever receives next."""
         self.returned.appendleft(message)
-        self._wake()
+        self.wake()
 
     def _open_next(self) -> None:
         entry = self._leave()
@@ -256,12 +268,12 @@ class ReceiverQueue:
         except InvalidMessage as error:
             self._not_opened(entry, error)
             return
-        self._wake()
+        self.wake()
 
     def _not_opened(self, entry: RawEntry, error: PulsarException) -> None:
         if isinstance(error, InvalidMessage):
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
-            self._wake()
+            self.wake()
         else:
             # The entry is intact, and another consumer may have memory for it.
             self._attachment.fail(error)
@@ -306,4 +318,6 @@ class ReceiverQueue:
         self.forget()
         self.returned.clear()
         self.permits.end()
-        self._wake()
+        if self.values is not None:
+            self.values.end()
+        self.wake()

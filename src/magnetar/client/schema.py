@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from magnetar.client.exceptions import InvalidMessage
 from magnetar.protocol import key_values
 from magnetar.protocol.pulsar_api_pb2 import Schema
 
-__all__ = ["ProducerSchema", "TopicSchema", "key_value_schema", "topic_schema"]
+__all__ = ["ProducerSchema", "TopicSchema", "ValueSchema", "key_value_schema", "topic_schema"]
 _TYPES: dict[str, Schema.Type] = {
     "BYTES": Schema.NoSchema,
     "STRING": Schema.String,
@@ -72,6 +74,69 @@ class ProducerSchema:
         schema.schema_data = self.data
         for key, value in self.properties.items():
             schema.properties.add(key=key, value=value)
+
+
+class ValueSchema(ABC):
+    """Base of schemas that encode values to contents, and decode them; those of ``magnetar.client.schemas``,
+    or a program's own."""
+
+    needs_writer: ClassVar[bool] = False
+    """Whether a content can only be decoded with the schema that it was written with."""
+
+    def __init__(self, declared: ProducerSchema) -> None:
+        """:param declared: the schema that producers and consumers declare to the broker"""
+        self.declared = declared
+
+    @abstractmethod
+    def encode(self, value: object) -> bytes:
+        """Returns the content of a value.
+
+        :param value: what a program sends
+        :raises TypeError: the value has the wrong type
+        :raises ValueError: the value is out of range
+        """
+
+    @abstractmethod
+    def decode(self, data: bytes, writer: object = None) -> object:
+        """Returns the value of a content.
+
+        :param data: the content of a message
+        :param writer: the schema with which it was written, as :meth:`writer` returns it; None: this one
+        :raises ValueError: the content does not match
+        """
+
+    def writer(self, found: TopicSchema) -> object:
+        """Returns another version of the topic's schema as :meth:`decode` needs it.
+
+        :param found: the version with which messages were written
+        :raises ValueError: the version cannot be used
+        """
+        return found
+
+    def fill(self, schema: Schema) -> None:
+        """Writes the declared schema to a command."""
+        self.declared.fill(schema)
+
+
+def content_of(value: object, schema: ProducerSchema | ValueSchema | None) -> bytes:
+    """Returns the content of what a program sends.
+
+    :param schema: that of the producer
+    :raises InvalidMessage: the value does not match the schema; or it is not bytes, without such a schema
+    """
+    if isinstance(schema, ValueSchema):
+        try:
+            return schema.encode(value)
+        except BAD_VALUES as error:
+            raise InvalidMessage(f"the value does not match the producer's schema: {error}") from error
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise InvalidMessage(
+        f"a content must be bytes, not {type(value).__name__}; give the producer a schema of "
+        "magnetar.client.schemas to send values"
+    )
 
 
 def key_value_schema(key: ProducerSchema, value: ProducerSchema, *, separated: bool) -> ProducerSchema:

@@ -42,6 +42,7 @@ class InterceptedConsumer(Consumer):
         super().__init__(services, topic, subscription, options, makes_topic=makes_topic)
         self._partition = TopicName.parse(topic).partition_index
         self._chain = consumer_chain(options.interceptors)
+        self._with_value = self._queue.intercept
         self._queue.intercept = self._before_consume
 
     async def open(self) -> None:
@@ -49,6 +50,8 @@ class InterceptedConsumer(Consumer):
         self._chain.begin()
 
     def _before_consume(self, message: Message) -> Message:
+        if self._with_value is not None:
+            message = self._with_value(message)
         return self._chain.before_consume(self, message)
 
     async def acknowledge(self, message: Acknowledged) -> None:

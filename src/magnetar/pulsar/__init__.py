@@ -122,7 +122,7 @@ _MODULES = {
     "schema.definition": "schema",
     "schema.schema": "schema.schema",
     "schema.schema_avro": "schema.schema_avro",
-    "schema.schema_protobuf": "schema.schema_protobuf",
+    "schema.schema_protobuf": "schema.schema",
     "tableview": "tableview",
 }
 """The modules of the official client, and those here with the same names in them."""

@@ -15,22 +15,21 @@ The definitions that topics get are the same, byte for byte, as those of the off
 
 from __future__ import annotations
 
-from magnetar.pulsar.schema.definition import ArrayField as Array
-from magnetar.pulsar.schema.definition import AvroRecord as Record
-from magnetar.pulsar.schema.definition import BooleanField as Boolean
-from magnetar.pulsar.schema.definition import BytesField as Bytes
-from magnetar.pulsar.schema.definition import CustomEnum
-from magnetar.pulsar.schema.definition import DoubleField as Double
-from magnetar.pulsar.schema.definition import FloatField as Float
-from magnetar.pulsar.schema.definition import IntegerField as Integer
-from magnetar.pulsar.schema.definition import LongField as Long
-from magnetar.pulsar.schema.definition import MapField as Map
-from magnetar.pulsar.schema.definition import NullField as Null
-from magnetar.pulsar.schema.definition import RecordField as Field
-from magnetar.pulsar.schema.definition import StringField as String
-from magnetar.pulsar.schema.schema import BytesSchema, JsonSchema, Schema, StringSchema
+from magnetar.client.schemas.records import ArrayField as Array
+from magnetar.client.schemas.records import AvroRecord as Record
+from magnetar.client.schemas.records import BooleanField as Boolean
+from magnetar.client.schemas.records import BytesField as Bytes
+from magnetar.client.schemas.records import CustomEnum
+from magnetar.client.schemas.records import DoubleField as Double
+from magnetar.client.schemas.records import FloatField as Float
+from magnetar.client.schemas.records import IntegerField as Integer
+from magnetar.client.schemas.records import LongField as Long
+from magnetar.client.schemas.records import MapField as Map
+from magnetar.client.schemas.records import NullField as Null
+from magnetar.client.schemas.records import RecordField as Field
+from magnetar.client.schemas.records import StringField as String
+from magnetar.pulsar.schema.schema import BytesSchema, JsonSchema, ProtobufNativeSchema, Schema, StringSchema
 from magnetar.pulsar.schema.schema_avro import AvroSchema
-from magnetar.pulsar.schema.schema_protobuf import ProtobufNativeSchema
 
 __all__ = [
     "Array",

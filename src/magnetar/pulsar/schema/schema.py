@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 import json
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import Message
+
 from magnetar.client.schema import ProducerSchema
+from magnetar.client.schemas.records import AvroRecord
+from magnetar.client.schemas.values import JsonValues, ProtobufValues, check_kind, descriptors
 from magnetar.pulsar.enums import SchemaKind
-from magnetar.pulsar.schema.definition import AvroRecord
 
 if TYPE_CHECKING:
     from magnetar.pulsar.message import PulsarMessage
 
 __all__ = ["BytesSchema", "JsonSchema", "Schema", "SchemaDetails", "SchemaSource", "StringSchema"]
-_OWN = ("_default", "_required", "_required_default")
 _DECLARED = ("STRING", "JSON", "PROTOBUF", "AVRO", "PROTOBUF_NATIVE")
 """Types that official clients declare to brokers."""
 
@@ -91,9 +92,7 @@ class Schema:
         self._client = client
 
     def _validate_object_type(self, obj: object) -> None:
-        kind = self._record_cls
-        if kind is not None and not isinstance(obj, kind):
-            raise TypeError(f"Invalid record obj of type {type(obj)} - expected type is {kind}")
+        check_kind(obj, self._record_cls)
 
 
 class BytesSchema(Schema):
@@ -126,29 +125,35 @@ class StringSchema(Schema):
         return "StringSchema"
 
 
-def values_of(record: object) -> dict[str, object]:
-    """Returns the values of a record's fields."""
-    return {name: value for name, value in vars(record).items() if name not in _OWN}
-
-
 class JsonSchema(Schema):
     """Records as JSON."""
 
     def __init__(self, record_cls: type[AvroRecord]) -> None:
         """:param record_cls: a class derived from ``Record``"""
-        self._record = record_cls
+        self._values = JsonValues(record_cls)
         super().__init__(record_cls, SchemaKind.JSON, record_cls.schema(), "JSON")
 
-    def _get_serialized_value(self, o: object) -> object:
-        if isinstance(o, enum.Enum):
-            return o.value
-        if isinstance(o, bytes):
-            return o.decode()
-        return values_of(o)
-
     def encode(self, obj: object) -> bytes:
-        self._validate_object_type(obj)
-        return json.dumps(values_of(obj), default=self._get_serialized_value, indent=True).encode()
+        return self._values.encode(obj)
 
     def decode(self, data: bytes) -> object:
-        return self._record(**json.loads(data))
+        return self._values.decode(data)
+
+
+class ProtobufNativeSchema(Schema):
+    """Messages of protobuf, with their own descriptors as the schema (``PROTOBUF_NATIVE``)."""
+
+    def __init__(self, record_cls: type[Message]) -> None:
+        """:raises TypeError: ``record_cls`` is not a class of protobuf messages"""
+        self._values = ProtobufValues(record_cls)
+        self._name = record_cls.__name__
+        super().__init__(record_cls, SchemaKind.PROTOBUF_NATIVE, descriptors(record_cls), "PROTOBUF_NATIVE")
+
+    def encode(self, obj: object) -> bytes:
+        return self._values.encode(obj)
+
+    def decode(self, data: bytes) -> object:
+        return self._values.decode(data)
+
+    def __str__(self) -> str:
+        return f"ProtobufNativeSchema({self._name})"

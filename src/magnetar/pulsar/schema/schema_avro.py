@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import enum
-import io
-import json
 import logging
 from typing import TYPE_CHECKING
 
 from magnetar.client.exceptions import PulsarException
+from magnetar.client.schema import TopicSchema
+from magnetar.client.schemas.records import AvroRecord
+from magnetar.client.schemas.values import AvroValues, Definition
 from magnetar.pulsar.enums import SchemaKind
-from magnetar.pulsar.schema.definition import AvroRecord
 from magnetar.pulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
     from magnetar.pulsar.message import PulsarMessage
 
 log = logging.getLogger("magnetar.client.pulsar")
-Definition = dict[str, object]
 
 
 class AvroSchema(Schema):
@@ -30,49 +28,26 @@ class AvroSchema(Schema):
 
         :raises AssertionError: both arguments are None
         """
-        if record_cls is not None:
-            schema = record_cls.schema()
-        elif schema_definition is not None:
-            schema = schema_definition
-        else:
+        if record_cls is None and schema_definition is None:
             raise AssertionError("The param record_cls and schema_definition shouldn't be both None.")
-        self._schema: Definition = schema if isinstance(schema, dict) else {}
-        self._writer_schemas: dict[tuple[str, int], Definition] = {}
-        super().__init__(record_cls, SchemaKind.AVRO, self._schema, "AVRO")
-
-    def _get_serialized_value(self, x: object) -> object:
-        if isinstance(x, enum.Enum):
-            return x.name
-        if isinstance(x, AvroRecord):
-            return self.encode_dict(x.__dict__)
-        if isinstance(x, list):
-            return [self._get_serialized_value(item) for item in x]
-        return self.encode_dict(x) if isinstance(x, dict) else x
+        self._values = AvroValues(record_cls, schema_definition)
+        self._writer_schemas: dict[tuple[str, int], object] = {}
+        schema = record_cls.schema() if record_cls is not None else schema_definition
+        super().__init__(record_cls, SchemaKind.AVRO, schema, "AVRO")
 
     def encode(self, obj: object) -> bytes:
         """As :meth:`Schema.encode`.
 
         :raises ValueError: the value is not a dictionary, and there is no record class
         """
-        import fastavro
-
-        if self._record_cls is not None:
-            self._validate_object_type(obj)
-            values: object = self.encode_dict(vars(obj))
-        elif isinstance(obj, dict):
-            values = obj
-        else:
-            raise ValueError("If using the custom schema, the record data should be dict type.")
-        buffer = io.BytesIO()
-        fastavro.schemaless_writer(buffer, self._schema, values)
-        return buffer.getvalue()
+        return self._values.encode(obj)
 
     def encode_dict(self, d: Definition) -> Definition:
         """Returns the values for Avro: enumerations by name, records as dictionaries."""
-        return {key: self._get_serialized_value(value) for key, value in d.items()}
+        return self._values.encode_dict(d)
 
     def decode(self, data: bytes) -> object:
-        return self._decode_bytes(data, self._schema)
+        return self._values.decode(data)
 
     def decode_message(self, msg: PulsarMessage) -> object:
         """Returns the value, read with the definition of the message's version if the broker has it."""
@@ -89,34 +64,18 @@ class AvroSchema(Schema):
                 version,
                 error,
             )
-            writer = self._schema
-        return self._decode_bytes(msg.data(), writer)
+            writer = None
+        return self._values.decode(msg.data(), writer)
 
-    def _get_writer_schema(self, topic: str, version: int) -> Definition:
+    def _get_writer_schema(self, topic: str, version: int) -> object:
         """:raises ValueError: the schema is not an Avro record
 
         :raises PulsarException: the broker refused, or did not answer
         """
         known = self._writer_schemas.get((topic, version))
-        if known is not None:
+        if known is not None or self._client is None:
             return known
-        if self._client is None:
-            return self._schema
         info = self._client.get_schema_info(topic, version)
-        if info.schema_type() is not SchemaKind.AVRO:
-            raise ValueError(f"its type is {info.schema_type().name}, not AVRO")
-        writer = json.loads(info.schema())
-        if not isinstance(writer, dict):
-            raise ValueError("it is not the definition of a record")
-        self._writer_schemas[topic, version] = writer
+        found = TopicSchema(info.schema_type().name, info.schema().encode())
+        writer = self._writer_schemas[topic, version] = self._values.writer(found)
         return writer
-
-    def _decode_bytes(self, data: bytes, writer_schema: Definition) -> object:
-        import fastavro
-
-        # A reader may call its record differently.
-        writer = {**writer_schema, "name": self._schema["name"]}
-        values = fastavro.schemaless_reader(io.BytesIO(data), writer, self._schema)
-        if self._record_cls is None or not isinstance(values, dict):
-            return values
-        return self._record_cls(**values)

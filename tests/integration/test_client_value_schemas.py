@@ -1,0 +1,279 @@
+"""Values: producers and consumers whose schema encodes and decodes them, beside the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import date
+from enum import Enum
+
+import pulsar
+import pytest
+from server import Server
+
+from magnetar.admin_client import AdminClient
+from magnetar.client import (
+    Client,
+    ConsumerInterceptor,
+    InitialPosition,
+    InvalidMessage,
+    Message,
+    MessageId,
+    ProducerSchema,
+    PulsarException,
+    Result,
+    ValueSchema,
+    aio,
+)
+from magnetar.client.schemas import (
+    Array,
+    AvroSchema,
+    CustomEnum,
+    Integer,
+    JsonSchema,
+    PrimitiveSchema,
+    ProtobufNativeSchema,
+    Record,
+    String,
+)
+from magnetar.protocol.pulsar_api_pb2 import MessageIdData
+
+WAIT = 20_000
+SECONDS = 30.0
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Line(Record):
+    item = String()
+
+
+class Order(Record):
+    _avro_namespace = "shop"
+    number = Integer(required=True)
+    colour = CustomEnum(Colour)
+    lines = Array(Line())
+
+
+def order(number: int) -> Order:
+    return Order(number=number, colour=Colour.BLUE, lines=[Line(item=f"item {number}")])
+
+
+SCHEMAS: dict[str, tuple[ValueSchema, object]] = {
+    "avro": (AvroSchema(Order), order(1)),
+    "json": (JsonSchema(Order), order(1)),
+    "dictionary": (
+        AvroSchema(None, {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "long"}]}),
+        {"x": 7},
+    ),
+    "protobuf": (ProtobufNativeSchema(MessageIdData), MessageIdData(ledgerId=1, entryId=2)),
+    "STRING": (PrimitiveSchema("STRING"), "grün"),
+    "BOOLEAN": (PrimitiveSchema("BOOLEAN"), True),
+    "INT8": (PrimitiveSchema("INT8"), -5),
+    "INT16": (PrimitiveSchema("INT16"), 300),
+    "INT32": (PrimitiveSchema("INT32"), -70_000),
+    "INT64": (PrimitiveSchema("INT64"), 1 << 40),
+    "FLOAT": (PrimitiveSchema("FLOAT"), 0.5),
+    "DOUBLE": (PrimitiveSchema("DOUBLE"), 0.1),
+}
+
+
+def run(url: str, work: Callable[[aio.Client], Awaitable[None]]) -> None:
+    async def with_client() -> None:
+        async with aio.Client(url) as client, asyncio.timeout(SECONDS):
+            await work(client)
+
+    asyncio.run(with_client())
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url) as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_values_arrive_as_they_were_sent(server: Server, client: Client, topic: str, kind: str) -> None:
+    schema, value = SCHEMAS[kind]
+    consumer = client.subscribe(topic, "s", schema=schema)
+    producer = client.create_producer(topic, schema=schema)
+    producer.send(value, partition_key="k")
+    outcomes: list[Result] = []
+    producer.send_async(value, lambda result, _id: outcomes.append(result))
+    producer.flush()
+    assert outcomes == [Result.Ok]
+    for _ in range(2):
+        message = consumer.receive(WAIT)
+        assert message.value() == value
+        assert message.data() == schema.encode(value)
+        consumer.acknowledge(message)
+
+    async def work(client: aio.Client) -> None:
+        for _ in range(2):
+            producer = await client.create_producer(topic, schema=schema)
+            await producer.send(value)
+            producer.send_async(value, lambda result, _id: outcomes.append(result))
+            await producer.flush()
+            assert outcomes[-1] == Result.Ok
+        reader = await client.create_reader(topic, MessageId.latest, schema=schema)
+        await producer.send(value)
+        assert (await reader.read_next(WAIT)).value() == value
+
+    run(server.url, work)
+
+
+def test_several_topics_partitions_and_interceptors(server: Server, client: Client, topic: str) -> None:
+    AdminClient(server.http_url).create_partitioned_topic(topic, 3)
+    schema = AvroSchema(Order)
+
+    class Sees(ConsumerInterceptor):
+        values: list[object] = []  # noqa: RUF012 - for one test
+
+        def before_consume(self, consumer: aio.Consumer, message: Message) -> Message:
+            self.values.append(message.value())
+            return message
+
+    with client.create_producer(topic, schema=schema) as producer:
+        for number in range(6):
+            producer.send(order(number))
+    wanted = {number: order(number) for number in range(6)}
+    everything = client.subscribe_to_topics(
+        [topic, f"{topic}-other"],
+        "s",
+        schema=schema,
+        initial_position=InitialPosition.Earliest,
+        interceptors=[Sees()],
+    )
+    found = [everything.receive(WAIT).value() for _ in wanted]
+    assert {each.number: each for each in found} == wanted
+    assert Sees.values == found
+
+    async def work(client: aio.Client) -> None:
+        producer = await client.create_producer(topic, schema=schema)
+        consumer = await client.subscribe(
+            topic, "t", schema=schema, initial_position=InitialPosition.Earliest, receiver_queue_size=0
+        )
+        await asyncio.gather(*(producer.send(order(number)) for number in range(6)))
+        values = [(await consumer.receive(WAIT)).value().number for _ in range(12)]
+        assert sorted(values) == sorted([*wanted, *wanted])
+
+    run(server.url, work)
+
+
+@pytest.mark.parametrize("queue", [0, 1, 1000])
+def test_avro_is_read_with_the_schema_of_its_writer(client: Client, topic: str, queue: int) -> None:
+    def version(*fields: tuple[str, object]) -> AvroSchema:
+        described = [{"name": name, "type": ["null", kind], "default": None} for name, kind in fields]
+        return AvroSchema(None, {"type": "record", "name": "Price", "fields": described})
+
+    first, second = version(("cents", "long")), version(("currency", "string"), ("cents", "long"))
+    consumer = client.subscribe(
+        topic, "s", schema=first, initial_position=InitialPosition.Earliest, receiver_queue_size=queue
+    )
+    with client.create_producer(topic, schema=first) as producer:
+        producer.send({"cents": 1})
+    with client.create_producer(topic, schema=second) as producer:
+        for cents in range(2, 5):
+            producer.send({"currency": "CHF", "cents": cents})
+    assert [consumer.receive(WAIT).value() for _ in range(4)] == [{"cents": cents} for cents in range(1, 5)]
+    reader = client.create_reader(topic, MessageId.earliest, schema=second)
+    assert [reader.read_next(WAIT).value() for _ in range(2)] == [
+        {"currency": None, "cents": 1},
+        {"currency": "CHF", "cents": 2},
+    ]
+
+
+def test_values_of_the_official_client(server: Server, client: Client, topic: str) -> None:
+    class Parcel(pulsar.schema.Record):  # type: ignore[misc]
+        number = pulsar.schema.Integer(required=True)
+
+    class Own(Record):
+        number = Integer(required=True)
+
+    Own.__name__ = "Parcel"
+    official = pulsar.Client(server.url)
+    try:
+        for kind, own in (("AvroSchema", AvroSchema(Own)), ("JsonSchema", JsonSchema(Own))):
+            name = f"{topic}-{kind}"
+            schema = getattr(pulsar.schema, kind)(Parcel)
+            theirs = official.subscribe(name, "theirs", schema=schema)
+            ours = client.subscribe(name, "ours", schema=own)
+            official.create_producer(name, schema=schema).send(Parcel(number=1))
+            client.create_producer(name, schema=own).send(Own(number=2))
+            assert [theirs.receive(WAIT).value().number for _ in range(2)] == [1, 2]
+            assert [ours.receive(WAIT).value().number for _ in range(2)] == [1, 2]
+    finally:
+        official.close()
+
+
+def test_what_does_not_match_is_refused(server: Server, client: Client, topic: str) -> None:
+    numbers = PrimitiveSchema("INT32")
+    producer = client.create_producer(topic, schema=numbers)
+    for value in ("text", 1 << 40, None):
+        with pytest.raises(InvalidMessage, match="the value does not match the producer's schema"):
+            producer.send(value)
+        with pytest.raises(InvalidMessage, match="the value does not match the producer's schema"):
+            producer.send_async(value, lambda _result, _id: None)
+    with pytest.raises(InvalidMessage, match="a content must be bytes, not str; give the producer a schema"):
+        client.create_producer(f"{topic}-bytes").send("text")
+
+    async def work(client: aio.Client) -> None:
+        orders = await client.create_producer(f"{topic}-orders", schema=AvroSchema(Order))
+        with pytest.raises(InvalidMessage, match="the value does not match"):
+            await orders.send({"number": 1})
+        with pytest.raises(InvalidMessage, match="a content must be bytes"):
+            await (await client.create_producer(f"{topic}-bytes")).send(17)
+
+    run(server.url, work)
+    with pytest.raises(ValueError, match="the kind must be STRING or one of BOOLEAN"):
+        PrimitiveSchema("UUID")
+    with pytest.raises(ValueError, match="requires a record class or the definition of a record"):
+        AvroSchema(None)
+
+
+def test_contents_that_do_not_match_and_null_values(client: Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", schema=PrimitiveSchema("INT32"))
+    producer = client.create_producer(topic)
+    producer.send(b"not four")
+    producer.send(b"", null_value=True)
+    producer.send((5).to_bytes(4))
+    message = consumer.receive(WAIT)
+    with pytest.raises(InvalidMessage, match="it does not match the consumer's schema"):
+        message.value()
+    assert message.data() == b"not four"
+    assert consumer.receive(WAIT).value() is None
+    assert consumer.receive(WAIT).value() == 5
+
+
+def test_a_schema_of_the_program(client: Client, topic: str) -> None:
+    class Days(ValueSchema):
+        def __init__(self) -> None:
+            super().__init__(ProducerSchema("STRING"))
+
+        def encode(self, value: object) -> bytes:
+            if not isinstance(value, date):
+                raise TypeError(f"a date is expected, not {value!r}")
+            return value.isoformat().encode()
+
+        def decode(self, data: bytes, writer: object = None) -> date:
+            return date.fromisoformat(data.decode())
+
+    consumer = client.subscribe(topic, "s", schema=Days())
+    client.create_producer(topic, schema=Days()).send(date(2024, 2, 29))
+    assert consumer.receive(WAIT).value() == date(2024, 2, 29)
+    assert client.schema(topic).kind == "STRING"
+
+
+def test_a_schema_that_is_gone(server: Server, client: Client, topic: str) -> None:
+    schema = AvroSchema(Order)
+    consumer = client.subscribe(topic, "s", schema=schema)
+    client.create_producer(topic, schema=schema).send(order(1))
+    path = f"/admin/v2/schemas/{topic.partition('://')[2]}/schema?force=true"
+    assert server.ask("DELETE", path)[0] == 200
+    message = consumer.receive(WAIT)
+    with pytest.raises(PulsarException):
+        message.value()
+    assert message.data() == schema.encode(order(1))
