@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,6 +21,7 @@ from magnetar.client import (
     InvalidConfiguration,
     MessageId,
     PartitionsRoutingMode,
+    ProducerQueueIsFull,
     RegexSubscriptionMode,
     Result,
 )
@@ -125,6 +128,54 @@ def test_keys_are_routed_like_official_clients_do(server: Server, client: Client
             producer.send(b"", partition_key=key, ordering_key="o").partition()
             == boost_string_hash(key.encode()) % 7
         )
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_pending_messages_of_all_partitions_are_limited(server: Server, topic: str, lazy: bool) -> None:
+    partitioned(server, topic, 3)
+    options: dict[str, Any] = {
+        "max_pending_messages_across_partitions": 6,
+        "message_routing_mode": PartitionsRoutingMode.CustomPartition,
+        "message_router": lambda content, _options, _count: content[0] % 3,
+        "batching_max_publish_delay_ms": 2000,
+        "batching_enabled": True,
+        "lazy_start_partitioned_producers": lazy,
+    }
+    contents = [bytes([number]) for number in range(12)]
+
+    async def work() -> None:
+        async with AsyncClient(server.url) as client:
+            producer = await client.create_producer(topic, block_if_queue_full=False, **options)
+            sent = [asyncio.ensure_future(producer.send(content)) for content in contents]
+            while sum(each.done() for each in sent) < 6:
+                await asyncio.sleep(0)
+            assert producer.pending_messages == 6
+            results = await asyncio.gather(*sent, return_exceptions=True)
+            assert [type(each) for each in results] == [MessageId] * 6 + [ProducerQueueIsFull] * 6
+            await producer.close()
+
+            options["batching_max_publish_delay_ms"] = 50
+            producer = await client.create_producer(topic, block_if_queue_full=True, **options)
+            sent = [asyncio.ensure_future(producer.send(content)) for content in contents]
+            highest = 0
+            while not all(each.done() for each in sent):
+                highest = max(highest, producer.pending_messages)
+                await asyncio.sleep(0)
+            assert highest == 6
+            assert len({each.result() for each in sent}) == 12
+
+    asyncio.run(work())
+    with Client(server.url) as blocking:
+        producer = blocking.create_producer(topic, block_if_queue_full=True, **options)
+        outcomes: list[Result] = []
+        for content in contents:
+            producer.send_async(content, lambda result, _id: outcomes.append(result))
+        producer.flush()
+        assert outcomes == [Result.Ok] * 12
+        with ThreadPoolExecutor(12) as threads:
+            assert len(set(threads.map(producer.send, contents))) == 12
+        with pytest.raises(InvalidConfiguration, match="across_partitions must be above 0, not 0"):
+            blocking.create_producer(topic, max_pending_messages_across_partitions=0)
 
 
 def test_lazy_producers_are_opened_by_their_first_message(server: Server, client: Client, topic: str) -> None:

@@ -104,7 +104,8 @@ class Client(BlockingOpening):
 
     def _create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
         waits = options["block_if_queue_full"]
-        slots = Slots(options["max_pending_messages"], self._thread.loop) if waits else None
+        pending = min(options["max_pending_messages"], options["max_pending_messages_across_partitions"])
+        slots = Slots(pending, self._thread.loop) if waits else None
         producer = self._run(self._core.create_producer(topic, **options))
         if slots is not None:
             self._slots.add(slots)

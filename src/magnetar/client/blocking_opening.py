@@ -213,7 +213,8 @@ class BlockingOpening(ABC):
         :param interceptors: called for each message before it is sent, and with its outcome
         :param message_routing_mode: how the partition of a message without a key is chosen
         :param message_router: chooses the partition of each message; for CustomPartition
-        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions
+        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions,
+            of which each partition may have its share
         :param hashing_scheme: the hash that assigns keys to partitions; all clients of a topic need the same
         :param lazy_start_partitioned_producers: open the producer of a partition with its first message, but
             for one, which is opened at once

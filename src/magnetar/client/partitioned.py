@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 from magnetar.client.attachment import Services, close_all
 from magnetar.client.consumer import Consumer
@@ -59,13 +60,20 @@ class PartitionedProducer(ClosedByAsyncWith):
         """:param message_routing_mode: how the partition of a message without a key is chosen
 
         :param message_router: chooses the partition of each message; for CustomPartition
-        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions
+        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions,
+            of which each partition may have its share
         :param hashing_scheme: the hash that assigns keys to partitions; all clients of a topic need the same
         :param lazy_start_partitioned_producers: open the producer of a partition with its first message,
             but for one, which is opened at once
 
-        :raises InvalidConfiguration: CustomPartition without a router
+        :raises InvalidConfiguration: CustomPartition without a router, or the limit of all partitions is not
+            above 0
         """
+        if max_pending_messages_across_partitions < 1:
+            raise InvalidConfiguration(
+                "max_pending_messages_across_partitions must be above 0, not "
+                f"{max_pending_messages_across_partitions}"
+            )
         if message_routing_mode == PartitionsRoutingMode.CustomPartition and message_router is None:
             raise InvalidConfiguration("CustomPartition requires a message_router")
         self._services = services
@@ -77,15 +85,18 @@ class PartitionedProducer(ClosedByAsyncWith):
         self._hashing = hashing_scheme
         self._turn = services.io.randomness.below(partitions)
         self._lazy = lazy_start_partitioned_producers
-        self._parts = [self._producer(index) for index in range(partitions)]
+        self._parts = [self._producer(index, partitions) for index in range(partitions)]
         self._waiting: dict[int, deque[_Waiting]] = {}
         """Messages for producers that are being opened, by partition."""
         self._opening: KeyedTasks[int, None] = KeyedTasks(TaskScope(services.io.loop, topic))
         self._opened: set[int] = set()
         self._looking = Looking(services.io.loop, topic, services.partitions_seconds, self._grow)
 
-    def _producer(self, index: int) -> Producer:
-        return new_producer(self._services, f"{self._topic}-partition-{index}", self._options)
+    def _producer(self, index: int, partitions: int) -> Producer:
+        share = max(self._max_pending // partitions, 1)
+        pending = min(self._options.max_pending_messages, share)
+        options = replace(self._options, max_pending_messages=pending)
+        return new_producer(self._services, f"{self._topic}-partition-{index}", options)
 
     async def open(self) -> None:
         """Opens the producers of all partitions.
@@ -106,7 +117,7 @@ class PartitionedProducer(ClosedByAsyncWith):
         try:
             if self._parts[index].is_closed:
                 # An earlier attempt failed.
-                self._parts[index] = self._producer(index)
+                self._parts[index] = self._producer(index, len(self._parts))
             await self._parts[index].open()
         except PulsarException as error:
             for _content, done, _sequence_id, _options in self._waiting.pop(index, ()):
@@ -123,7 +134,7 @@ class PartitionedProducer(ClosedByAsyncWith):
         """Adds new partitions; messages go to each as soon as its producer is open."""
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
-            part = self._producer(index)
+            part = self._producer(index, count)
             if not self._lazy:
                 await part.open()
                 self._opened.add(index)
@@ -220,7 +231,7 @@ class PartitionedProducer(ClosedByAsyncWith):
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
         """As :meth:`Producer.enqueue`."""
-        index = self._index_if_free(content, options)
+        index = self._index(content, options)
         if index in self._opened:
             self._parts[index].enqueue(content, done, sequence_id, options)
         else:
@@ -229,23 +240,17 @@ class PartitionedProducer(ClosedByAsyncWith):
     def enqueue_or_wait(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """As :meth:`Producer.enqueue_or_wait`, except for the limit of all partitions."""
-        index = self._index_if_free(content, options)
+        """As :meth:`Producer.enqueue_or_wait`."""
+        index = self._index(content, options)
         if index in self._opened:
             self._parts[index].enqueue_or_wait(content, done, sequence_id, options)
         else:
             self._enqueue_unopened(index, (content, done, sequence_id, options))
 
-    def _index_if_free(self, content: bytes, options: MessageOptions | None) -> int:
-        """Returns the partition of a message.
-
-        :raises ProducerQueueIsFull: too many messages are pending on all partitions
-        """
+    def _enqueue_unopened(self, index: int, message: _Waiting) -> None:
+        """:raises ProducerQueueIsFull: too many messages are pending on all partitions"""
         if self.pending_messages >= self._max_pending:
             raise ProducerQueueIsFull(f"{self._topic}: {self.pending_messages} messages are pending")
-        return self._index(content, options)
-
-    def _enqueue_unopened(self, index: int, message: _Waiting) -> None:
         self._parts[index].check_open()
         self._waiting.setdefault(index, deque()).append(message)
         # Its failure is reported to the messages that wait.
