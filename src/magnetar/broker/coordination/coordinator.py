@@ -1,0 +1,581 @@
+"""A transaction coordinator: begins transactions, and carries their ends through.
+
+A commit is decided once the record COMMITTING is durable. From then on every topic and subscription of the
+transaction is told until each has answered, whatever happens to this broker: the next owner of the log goes
+on with it. Only then the record COMMITTED follows, and the client's END_TXN is answered.
+
+Ended transactions are remembered for a while, in the log as well: a client that repeats END_TXN because the
+answer got lost, perhaps with the broker that was to send it, gets its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from magnetar.broker.coordination.transaction import (
+    ABORTED,
+    ABORTING,
+    COMMITTED,
+    COMMITTING,
+    OPEN,
+    Participant,
+    Transaction,
+    TransactionId,
+    new_record,
+    not_found,
+    partitions_record,
+    subscriptions_record,
+    text_of,
+    update_record,
+)
+from magnetar.broker.flow.rates import Distribution
+from magnetar.broker.transactions.log import RecordPosition, TransactionLog
+from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
+from magnetar.broker.translation import to_broker_error
+from magnetar.errors import BrokerError, NotAllowed, TooManyRequests, TransactionCoordinatorNotFound
+from magnetar.invariants import must
+from magnetar.io.interfaces import Io
+from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import fail, nobody_waits, outcome, settle, sleep
+from magnetar.io.wheel import Timer, TimerWheel
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerError, ManagedLedgerFenced
+from magnetar.metadata.interface import MetadataError
+from magnetar.protocol.frames import signed
+
+if TYPE_CHECKING:
+    from magnetar.io.interfaces import Future
+
+log = logging.getLogger(__name__)
+
+MAX_LOCAL_TXN_ID = "max_local_txn_id"
+"""The property of the log with the highest id given so far."""
+LATENCY_BOUNDS_MS = (10, 20, 50, 100, 500, 1000, 5000, 15_000, 30_000, 60_000, 300_000, 1_500_000, 3_000_000)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+"""Seconds between two tries to tell a participant."""
+_RETRY_SECONDS = 1.0
+_ROOM_SECONDS = 20.0
+"""How long NEW_TXN waits for room: less than the 30 s within which clients of Pulsar want an answer."""
+_LONGEST_TIMER = 365 * 86400.0
+_REMEMBERED_SECONDS = 60.0
+_MOST_REMEMBERED = 10_000
+_MOST_PARTICIPANTS = 10_000
+"""Topics and subscriptions of one transaction."""
+
+Tell = Callable[[Participant, TransactionId, bool, int], Awaitable[None]]
+"""Tells a participant that a transaction has been committed (True) or aborted; the last argument is the
+low-water mark. It returns when the participant has stored that, or does not exist.
+
+:raises BrokerError: it is to be told again
+"""
+
+
+class Counts:
+    """What a coordinator has done since it was loaded."""
+
+    __slots__ = ("aborted", "begun", "committed", "latency", "timed_out")
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.committed = 0
+        self.aborted = 0
+        """Those that timed out are included."""
+        self.timed_out = 0
+        self.latency = Distribution(LATENCY_BOUNDS_MS)
+        """Milliseconds from the beginning of a transaction to its end."""
+
+
+class Ended(NamedTuple):
+    """A transaction that ended a short time ago."""
+
+    committed: bool
+    owner: str | None
+    positions: Sequence[RecordPosition]
+    until: float
+    """In seconds of the loop: until then it is remembered."""
+
+
+class Coordinator:
+    """Serves the transactions ``(number, …)``, with its log, which no other broker writes."""
+
+    def __init__(
+        self,
+        io: Io,
+        wheel: TimerWheel,
+        number: int,
+        log_of_it: TransactionLog[TransactionMetadataEntry],
+        tell: Tell,
+        most_active: Callable[[], int],
+        failed: Callable[[str, BaseException], object],
+    ) -> None:
+        """:param most_active: returns the most transactions that may be open; 0: no limit
+
+        :param failed: called with the work that failed because of a mistake in the program; closes this
+        """
+        self.number = number
+        self.log = log_of_it
+        self._io = io
+        self._wheel = wheel
+        self._tell = tell
+        self._most_active = most_active
+        self._tasks = TaskScope(io.loop, f"transaction coordinator {number}", failed)
+        self.transactions: dict[int, Transaction] = {}
+        """Those that have not ended, by number; one that is just beginning has no record yet."""
+        self.ended: dict[int, Ended] = {}
+        """Transactions that ended a short time ago, in the order of their ends."""
+        self._forgetting: Timer | None = None
+        self.last_id = -1
+        """The highest id given so far."""
+        self._oldest = 0
+        """At or below the oldest open transaction."""
+        self._waiting: deque[Future[None]] = deque()
+        """Beginnings that wait for room."""
+        self._granted = 0
+        """Beginnings that were given room and have not run yet."""
+        self.closed = False
+        self.counts = Counts()
+        self.recovery_began_ms = 0
+        self.recovery_ended_ms = 0
+
+    # Recovery
+
+    async def recover(self) -> None:
+        """Reads the log, goes on with what is ending, and starts the timers of open transactions.
+
+        :raises LedgerError: the log cannot be read
+        :raises ManagedLedgerError: a record cannot be parsed, or another broker owns the log
+        :raises MetadataError: the highest id cannot be stored
+        """
+        self.recovery_began_ms = self._io.clock.wall_ms()
+        stored = self.log.managed_ledger.properties.get(MAX_LOCAL_TXN_ID, "")
+        self.last_id = int(stored) if stored.isascii() and stored.isdigit() else -1
+        last = await self.log.last_record()
+        if last is not None:
+            self._saw(last)
+        await self.log.replay(self._replayed)
+        # Once the ledgers with the highest ids are trimmed, only this property says which ids were given.
+        await self.log.keep_properties(self._properties)
+        self._oldest = min(self.transactions, default=self.last_id + 1)
+        for transaction in list(self.transactions.values()):
+            if transaction.status == OPEN:
+                self._start_timer(transaction)
+            else:
+                transaction.ended = self._future()
+                self._tasks.start(self._finish(transaction), f"ending {text_of(transaction.id)}")
+        self._forget_ended()
+        self.recovery_ended_ms = self._io.clock.wall_ms()
+
+    def _properties(self) -> Mapping[str, str]:
+        return {MAX_LOCAL_TXN_ID: str(self.last_id)}
+
+    def _saw(self, entry: TransactionMetadataEntry) -> None:
+        self.last_id = max(self.last_id, entry.txnid_least_bits)
+        if entry.HasField("max_local_txn_id"):
+            # Apache Pulsar writes -1 as an unsigned number.
+            self.last_id = max(self.last_id, signed(entry.max_local_txn_id))
+
+    def _replayed(self, position: RecordPosition, entry: TransactionMetadataEntry) -> None:
+        self._saw(entry)
+        least = entry.txnid_least_bits
+        if entry.metadata_op == TransactionMetadataEntry.NEW:
+            owner = entry.owner if entry.HasField("owner") else None
+            timeout_ms = signed(entry.timeout_ms)
+            found = Transaction((self.number, least), entry.start_time, timeout_ms, owner)
+            self.transactions[least] = found
+        else:
+            known = self.transactions.get(least)
+            if known is None:
+                # The records before it were acknowledged: the transaction has ended.
+                self.log.acknowledge([position])
+                return
+            found = known
+        found.positions.append(position)
+        if entry.metadata_op == TransactionMetadataEntry.ADD_PARTITION:
+            found.partitions.update(dict.fromkeys(entry.partitions))
+        elif entry.metadata_op == TransactionMetadataEntry.ADD_SUBSCRIPTION:
+            found.subscriptions.update(
+                dict.fromkeys((each.topic, each.subscription) for each in entry.subscriptions)
+            )
+        elif entry.metadata_op == TransactionMetadataEntry.UPDATE:
+            found.status = entry.new_status
+            if found.status in (COMMITTED, ABORTED):
+                del self.transactions[least]
+                self._remember(found)
+
+    # Requests
+
+    async def begin(
+        self, timeout_ms: int, owner: str | None, wanted: Callable[[], bool] = lambda: True
+    ) -> TransactionId:
+        """Begins a transaction; returns its id, which is never given again, when it is durable.
+
+        With as many transactions as permitted it waits for one to end, because a client would only wait and
+        repeat its request.
+
+        :param timeout_ms: after this time it is aborted; 0 or less: at once
+        :param owner: the role of the client; None: it is not authenticated
+        :param wanted: returns whether the client still waits for the answer
+        :raises TooManyRequests: as many transactions as permitted stay open
+        :raises TransactionCoordinatorNotFound: the coordinator moves to another broker
+        :raises BrokerError: the transaction cannot be stored
+        """
+        await self._room()
+        if not wanted():
+            raise NotAllowed("The client has left")
+        self.last_id += 1
+        least = self.last_id
+        transaction = Transaction((self.number, least), self._io.clock.wall_ms(), timeout_ms, owner)
+        self.transactions[least] = transaction
+        await self._append(transaction, new_record(transaction), self._begun)
+        return transaction.id
+
+    def _begun(self, transaction: Transaction, stored: bool) -> None:
+        if not stored:
+            del self.transactions[transaction.id[1]]
+            self._let_in()
+        elif not self.closed:
+            self.counts.begun += 1
+            self._start_timer(transaction)
+
+    async def add_partitions(self, least: int, topics: Sequence[str]) -> None:
+        """Adds topics to an open transaction; durable when this returns.
+
+        :raises TransactionNotFound: it does not exist, or has ended
+        :raises InvalidTransactionStatus: it is ending
+        :raises BrokerError: it cannot be stored
+        """
+        transaction = self._open(least)
+        self._check_room_for(transaction, len(topics))
+        # At once: what is added before the end is decided must be told the end.
+        transaction.partitions.update(dict.fromkeys(topics))
+        await self._append(transaction, partitions_record(transaction, topics, self._io.clock.wall_ms()))
+
+    async def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> None:
+        """Adds subscriptions, pairs of a topic and a name; as :meth:`add_partitions`."""
+        transaction = self._open(least)
+        self._check_room_for(transaction, len(subscriptions))
+        transaction.subscriptions.update(dict.fromkeys(subscriptions))
+        record = subscriptions_record(transaction, subscriptions, self._io.clock.wall_ms())
+        await self._append(transaction, record)
+
+    async def end(self, least: int, *, commit: bool) -> None:
+        """Ends a transaction; returns when all its topics and subscriptions have been told.
+
+        Repeating it is no error: while the transaction is ending, or has ended in the same way a short time
+        ago.
+
+        :raises TransactionNotFound: it does not exist, has ended otherwise, or too long ago
+        :raises InvalidTransactionStatus: it is ending in the other way
+        :raises BrokerError: the decision cannot be stored; the transaction stays open
+        """
+        ended = self.ended.get(least)
+        if ended is not None and ended.committed == commit:
+            return
+        transaction = self._known(least)
+        if transaction.status == OPEN:
+            self._begin_end(transaction, commit=commit)
+        else:
+            transaction.check(COMMITTING if commit else ABORTING)
+        assert transaction.ended is not None
+        await outcome(self._io.loop, transaction.ended)
+
+    def owner_of(self, least: int) -> str | None:
+        """Returns the role that began a transaction; None: it was not authenticated.
+
+        :raises TransactionNotFound: it does not exist, or ended too long ago
+        """
+        ended = self.ended.get(least)
+        return self._known(least).owner if ended is None else ended.owner
+
+    def low_water_mark(self) -> int:
+        """Returns the highest id such that all transactions up to it have ended; -1: none has."""
+        while self._oldest <= self.last_id and self._oldest not in self.transactions:
+            self._oldest += 1
+        return self._oldest - 1
+
+    def _known(self, least: int) -> Transaction:
+        transaction = self.transactions.get(least)
+        if transaction is None or not transaction.positions:
+            # One without a record is just beginning: its client does not know it yet.
+            raise not_found((self.number, least))
+        return transaction
+
+    def _open(self, least: int) -> Transaction:
+        transaction = self._known(least)
+        transaction.check(OPEN)
+        return transaction
+
+    def _check_room_for(self, transaction: Transaction, count: int) -> None:
+        if len(transaction.partitions) + len(transaction.subscriptions) + count > _MOST_PARTICIPANTS:
+            raise NotAllowed(
+                f"Transaction {text_of(transaction.id)} cannot have more than {_MOST_PARTICIPANTS} topics "
+                "and subscriptions: divide the work among several transactions"
+            )
+
+    # Room
+
+    async def _room(self) -> None:
+        most = self._most_active()
+        if not most or (not self._waiting and len(self.transactions) + self._granted < most):
+            return
+        turn: Future[None] = self._future()
+        self._waiting.append(turn)
+        refusal = TooManyRequests(
+            f"Coordinator {self.number} has {most} transactions, as many as "
+            "maxActiveTransactionsPerCoordinator permits: end some of them, or try again later"
+        )
+        timer = self._wheel.schedule(_ROOM_SECONDS, fail, turn, refusal)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._granted -= 1
+                self._let_in()
+            raise
+        finally:
+            timer.cancel()
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+        self._granted -= 1
+
+    def _let_in(self) -> None:
+        """Lets beginnings go on that wait for room."""
+        most = self._most_active()
+        while self._waiting and (not most or len(self.transactions) + self._granted < most):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._granted += 1
+                settle(turn)
+
+    # Time-outs
+
+    def _start_timer(self, transaction: Transaction, at_least: float = 0.0) -> None:
+        """:param at_least: seconds; not earlier, although it is due"""
+        # The clock may have jumped: never longer than the whole time.
+        passed = max(self._io.clock.wall_ms() - transaction.started_ms, 0)
+        left = max((transaction.timeout_ms - passed) / 1000, at_least)
+        transaction.timer = self._wheel.schedule(min(left, _LONGEST_TIMER), self._due, transaction)
+
+    def _due(self, transaction: Transaction) -> None:
+        transaction.timer = None
+        if self._io.clock.wall_ms() - transaction.started_ms < min(
+            transaction.timeout_ms, _LONGEST_TIMER * 1000
+        ):
+            # The clocks differ, or the time is longer than timers.
+            self._start_timer(transaction, 0.01)
+            return
+        log.info("transaction timed out", extra={"transaction": text_of(transaction.id)})
+        self.counts.timed_out += 1
+        self._begin_end(transaction, commit=False)
+
+    # Ends
+
+    def _begin_end(self, transaction: Transaction, *, commit: bool) -> None:
+        transaction.status = COMMITTING if commit else ABORTING
+        if transaction.timer is not None:
+            transaction.timer.cancel()
+            transaction.timer = None
+        transaction.ended = self._future()
+        self._tasks.start(self._decide(transaction), f"ending {text_of(transaction.id)}")
+
+    async def _decide(self, transaction: Transaction) -> None:
+        """Makes the decision durable, and carries it out."""
+        record = update_record(transaction, OPEN, transaction.status, self._io.clock.wall_ms())
+        try:
+            await self._append(transaction, record)
+        except BrokerError as error:
+            ended, transaction.ended = transaction.ended, None
+            transaction.status = OPEN
+            if not self.closed:
+                self._start_timer(transaction, _RETRY_SECONDS)
+            if ended is not None:
+                fail(ended, error)
+            return
+        await self._finish(transaction)
+
+    async def _finish(self, transaction: Transaction) -> None:
+        """Tells all participants until each has answered, then makes the end durable."""
+        left = transaction.participants()
+        pause = _FIRST_PAUSE
+        while left := await self._tell_each(transaction, left):
+            await sleep(self._io.loop, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        transaction.unreached = None
+        status = COMMITTED if transaction.status == COMMITTING else ABORTED
+        while True:
+            record = update_record(transaction, transaction.status, status, self._io.clock.wall_ms())
+            try:
+                await self._append(transaction, record)
+            except TransactionCoordinatorNotFound:
+                # The next owner of the log finds out that all were told, by telling them again.
+                return
+            except BrokerError as error:
+                what = {"transaction": text_of(transaction.id), "error": str(error)}
+                log.warning("cannot store the end of the transaction; trying again", extra=what)
+                await sleep(self._io.loop, _RETRY_SECONDS)
+            else:
+                break
+        transaction.status = status
+        self._over(transaction)
+
+    async def _tell_each(
+        self, transaction: Transaction, participants: Sequence[Participant]
+    ) -> list[Participant]:
+        """Tells participants at the same time; returns those that are to be told again."""
+        commit = transaction.status == COMMITTING
+        low_water = self.low_water_mark()
+        told = [
+            (each, self._tasks.answer(self._try(each, transaction.id, commit, low_water)))
+            for each in participants
+        ]
+        unreached: dict[Participant, str] = {}
+        for participant, task in told:
+            reason = await outcome(self._io.loop, task)
+            if reason is not None:
+                unreached[participant] = reason
+        if unreached and transaction.unreached is None:
+            log.warning(
+                "a participant of a transaction cannot be told its end yet; trying again",
+                extra={
+                    "transaction": text_of(transaction.id),
+                    "status": TransactionStatus.Name(transaction.status),
+                    "participants": [str(each) for each in unreached][:10],
+                    "reason": next(iter(unreached.values())),
+                },
+            )
+        transaction.unreached = unreached or transaction.unreached
+        return list(unreached)
+
+    async def _try(
+        self, participant: Participant, transaction: TransactionId, commit: bool, low_water: int
+    ) -> str | None:
+        """Returns why the participant is to be told again; None: it was told."""
+        try:
+            await self._tell(participant, transaction, commit, low_water)
+        except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
+            return str(error) or type(error).__name__
+        return None
+
+    def _over(self, transaction: Transaction) -> None:
+        least = transaction.id[1]
+        del self.transactions[least]
+        if transaction.status == COMMITTED:
+            self.counts.committed += 1
+        else:
+            self.counts.aborted += 1
+        self.counts.latency.add(max(self._io.clock.wall_ms() - transaction.started_ms, 0))
+        self._remember(transaction)
+        self._forget_ended()
+        if transaction.ended is not None:
+            settle(transaction.ended)
+        self._let_in()
+
+    def _remember(self, transaction: Transaction) -> None:
+        until = self._io.loop.time() + _REMEMBERED_SECONDS
+        committed = transaction.status == COMMITTED
+        self.ended[transaction.id[1]] = Ended(committed, transaction.owner, transaction.positions, until)
+
+    def _forget_ended(self) -> None:
+        """Acknowledges the records of ended transactions, except those that ended a short time ago."""
+        now = self._io.loop.time()
+        while self.ended:
+            least, oldest = next(iter(self.ended.items()))
+            if oldest.until > now and len(self.ended) <= _MOST_REMEMBERED:
+                break
+            del self.ended[least]
+            self.log.acknowledge(oldest.positions)
+        if self.ended and self._forgetting is None:
+            oldest = next(iter(self.ended.values()))
+            self._forgetting = self._wheel.schedule(max(oldest.until - now, _RETRY_SECONDS), self._forget_due)
+
+    def _forget_due(self) -> None:
+        self._forgetting = None
+        self._forget_ended()
+
+    # The log
+
+    async def _append(
+        self,
+        transaction: Transaction,
+        record: TransactionMetadataEntry,
+        told: Callable[[Transaction, bool], None] | None = None,
+    ) -> None:
+        """Writes a record; it is durable when this returns. A cancellation does not take it back.
+
+        :param told: called whether it was stored, also after a cancellation
+        :raises TransactionCoordinatorNotFound: another broker owns the log; the record may be stored
+        :raises BrokerError: it is not stored
+        """
+
+        def written(done: Future[RecordPosition]) -> None:
+            stored = not done.cancelled() and done.exception() is None
+            if stored:
+                transaction.positions.append(done.result())
+            if told is not None:
+                told(transaction, stored)
+
+        record.max_local_txn_id = self.last_id
+        if self.closed:
+            if told is not None:
+                told(transaction, False)
+            raise coordinator_not_found(self.number)
+        writing = self.log.begin(record)
+        writing.add_done_callback(written)
+        try:
+            await outcome(self._io.loop, writing)
+        except (ManagedLedgerFenced, ManagedLedgerClosed) as error:
+            raise coordinator_not_found(self.number) from error
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            raise to_broker_error(error) from error
+
+    # Its end
+
+    def stop(self) -> None:
+        """Stops all work at once: nothing is written any more, and every client is told to look again."""
+        if self.closed:
+            return
+        self.closed = True
+        self._tasks.cancel()
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        moved = coordinator_not_found(self.number)
+        for transaction in self.transactions.values():
+            if transaction.timer is not None:
+                transaction.timer.cancel()
+                transaction.timer = None
+            if transaction.ended is not None:
+                fail(transaction.ended, moved)
+        waiting, self._waiting = self._waiting, deque()
+        for turn in waiting:
+            fail(turn, moved)
+
+    async def close(self) -> None:
+        """Stops, and closes the log.
+
+        :raises LedgerError: the last ledger cannot be closed; the next opening recovers it
+        """
+        self.stop()
+        await self._tasks.close()
+        await self.log.close()
+
+    def check(self) -> None:
+        """Checks invariants.
+
+        :raises BrokenInvariant: an id is above the highest one, or open and ended
+        """
+        for least in self.transactions:
+            must(least <= self.last_id, "transaction", least, "is above", self.last_id)
+            must(least not in self.ended, "transaction", least, "is open, and has ended")
+        must(-1 <= self.low_water_mark() <= self.last_id, "low-water mark", self.low_water_mark())
+
+    def _future(self) -> Future[None]:
+        future: Future[None] = self._io.loop.create_future()
+        future.add_done_callback(nobody_waits)
+        return future
+
+
+def coordinator_not_found(number: int) -> TransactionCoordinatorNotFound:
+    return TransactionCoordinatorNotFound(f"Transaction coordinator with id {number} not found!")

@@ -1,0 +1,152 @@
+"""One transaction as its coordinator knows it, and the records of it in the coordinator's log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from magnetar.broker.transactions.log import RecordPosition
+from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
+from magnetar.errors import InvalidTransactionStatus, TransactionNotFound
+from magnetar.protocol.frames import signed
+
+if TYPE_CHECKING:
+    from magnetar.io.interfaces import Future
+    from magnetar.io.wheel import Timer
+
+TransactionId = tuple[int, int]
+"""The number of the coordinator (the most significant bits), and the number of the transaction there."""
+
+OPEN = TransactionStatus.OPEN
+COMMITTING = TransactionStatus.COMMITTING
+COMMITTED = TransactionStatus.COMMITTED
+ABORTING = TransactionStatus.ABORTING
+ABORTED = TransactionStatus.ABORTED
+
+
+def text_of(transaction: TransactionId) -> str:
+    """Returns the id as Pulsar writes it: ``(0,5)``."""
+    most, least = transaction
+    return f"({signed(most)},{signed(least)})"
+
+
+def not_found(transaction: TransactionId) -> TransactionNotFound:
+    # Sic: Pulsar's text has no space in front of "not", and one at the end.
+    return TransactionNotFound(f"The transaction with this txdID `{text_of(transaction)}`not found ")
+
+
+class Participant(NamedTuple):
+    """What must be told how a transaction ended: a topic, or a subscription."""
+
+    topic: str
+    """The full name."""
+    subscription: str | None = None
+    """None: the topic itself, where messages were sent."""
+
+    def __str__(self) -> str:
+        return self.topic if self.subscription is None else f"{self.topic}, subscription {self.subscription}"
+
+
+class Transaction:
+    """A transaction that has not ended."""
+
+    __slots__ = (
+        "ended",
+        "id",
+        "owner",
+        "partitions",
+        "positions",
+        "started_ms",
+        "status",
+        "subscriptions",
+        "timeout_ms",
+        "timer",
+        "unreached",
+    )
+
+    def __init__(
+        self, transaction: TransactionId, started_ms: int, timeout_ms: int, owner: str | None
+    ) -> None:
+        """:param started_ms: since 1970
+
+        :param timeout_ms: 0 or less: it times out at once
+        :param owner: the role that began it; None: clients were not authenticated
+        """
+        self.id = transaction
+        self.started_ms = started_ms
+        self.timeout_ms = timeout_ms
+        self.owner = owner
+        self.status: TransactionStatus = OPEN
+        self.partitions: dict[str, None] = {}
+        """Topics where it may have sent messages, in the order in which they were added."""
+        self.subscriptions: dict[tuple[str, str], None] = {}
+        """Topics and subscriptions where it may have acknowledged messages."""
+        self.positions: list[RecordPosition] = []
+        """Of its records in the log."""
+        self.timer: Timer | None = None
+        self.ended: Future[None] | None = None
+        """For those that wait for its end; None while it is open."""
+        self.unreached: dict[Participant, str] | None = None
+        """While it is ending, participants that could not be told yet, and why; None: no try has failed."""
+
+    def participants(self) -> list[Participant]:
+        """Returns everything that must be told how it ended."""
+        subscriptions = [Participant(topic, name) for topic, name in self.subscriptions]
+        return [*subscriptions, *(Participant(topic) for topic in self.partitions)]
+
+    def check(self, expected: TransactionStatus) -> None:
+        """:raises InvalidTransactionStatus: it has another status"""
+        if self.status != expected:
+            raise InvalidTransactionStatus(
+                f"Expect Txn `{text_of(self.id)}` to be in {TransactionStatus.Name(expected)} status "
+                f"but it is in {TransactionStatus.Name(self.status)} status"
+            )
+
+
+def new_record(transaction: Transaction) -> TransactionMetadataEntry:
+    """Returns the record of its beginning."""
+    entry = _record(transaction, TransactionMetadataEntry.NEW, transaction.started_ms)
+    entry.timeout_ms = transaction.timeout_ms % 2**64
+    entry.start_time = transaction.started_ms
+    if transaction.owner is not None:
+        entry.owner = transaction.owner
+    return entry
+
+
+def partitions_record(
+    transaction: Transaction, topics: Iterable[str], now_ms: int
+) -> TransactionMetadataEntry:
+    entry = _record(transaction, TransactionMetadataEntry.ADD_PARTITION, now_ms)
+    entry.partitions.extend(topics)
+    return entry
+
+
+def subscriptions_record(
+    transaction: Transaction, subscriptions: Iterable[tuple[str, str]], now_ms: int
+) -> TransactionMetadataEntry:
+    entry = _record(transaction, TransactionMetadataEntry.ADD_SUBSCRIPTION, now_ms)
+    for topic, name in subscriptions:
+        entry.subscriptions.add(topic=topic, subscription=name)
+    return entry
+
+
+def update_record(
+    transaction: Transaction, expected: TransactionStatus, new: TransactionStatus, now_ms: int
+) -> TransactionMetadataEntry:
+    """Returns the record of a change of its status."""
+    entry = _record(transaction, TransactionMetadataEntry.UPDATE, now_ms)
+    entry.expected_status = expected
+    entry.new_status = new
+    return entry
+
+
+def _record(
+    transaction: Transaction, operation: TransactionMetadataEntry.Operation, now_ms: int
+) -> TransactionMetadataEntry:
+    most, least = transaction.id
+    return TransactionMetadataEntry(
+        metadata_op=operation,
+        txnid_least_bits=least,
+        txnid_most_bits=most,
+        last_modification_time=now_ms,
+    )
