@@ -103,6 +103,24 @@ def test_ids_are_never_given_twice_not_even_after_all_ledgers_are_trimmed() -> N
     assert given == list(range(30))
 
 
+def test_ids_go_on_when_the_last_record_was_acknowledged_and_then_trimmed() -> None:
+    life = Coordinated()
+    for expected in range(3):
+        assert life.begin() == expected
+        life.end(expected)
+    life.world.wait(65)
+    assert life.coordinator.log.cursor.backlog() == 0
+    for expected in (3, 4):
+        # The first restart finds the last record, consumed; then its ledger is trimmed.
+        life = Coordinated(life.crash())
+        life.world.wait(1)
+        assert life.coordinator.log.managed_ledger.ledgers.total_entries() == 0
+        life = Coordinated(life.crash())
+        assert life.begin() == expected
+        life.end(expected)
+        life.world.wait(65)
+
+
 def test_ids_go_on_behind_those_that_apache_pulsar_left_in_the_property() -> None:
     life = Coordinated()
     life.world.run(life.coordinator.log.managed_ledger.set_properties({"max_local_txn_id": "41"}))
