@@ -59,6 +59,7 @@ from magnetar.security.authorization import Authorizer, EverybodyMay
 from magnetar.security.rules import Grants
 
 if TYPE_CHECKING:
+    from magnetar.broker.coordination.coordinators import Coordinators
     from magnetar.broker.replication.clusters import Reach
     from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
     from magnetar.broker.system_topics.transaction_snapshots import TransactionSnapshots
@@ -245,6 +246,16 @@ class BrokerService:
         self._listings = NameListings(io.loop, self._list_names)
         self._snapshots = self._transaction_snapshots(beside)
         self.topics.snapshots = self._snapshots
+        self.coordinators = self._transaction_coordinators(beside)
+        """None: transactions are disabled."""
+
+    def _transaction_coordinators(self, beside: Beside | None) -> Coordinators | None:
+        settings = self.settings.topic.transactions
+        if settings is None:
+            return None
+        from magnetar.broker.coordination.coordinators import Coordinators
+
+        return Coordinators(self.topics, self.metadata, settings, beside)
 
     def _transaction_snapshots(self, beside: Beside | None) -> TransactionSnapshots | None:
         settings = self.settings
@@ -311,6 +322,8 @@ class BrokerService:
             await self.resource_groups.take()
             self.producer_names.life = int(counter.path[len(_INSTANCES) :])
         through: ListeningNetwork = network or self.io.network
+        if not self._listeners and self.coordinators is not None:
+            await self.coordinators.start()
         listener = await through.listen(host, port, accept)
         if not self._listeners:
             self.upkeep.housekeeping.start()
@@ -330,6 +343,8 @@ class BrokerService:
         self.revocation.stop()
         self.dynamic.stop()
         self.resource_groups.stop()
+        if self.coordinators is not None:
+            await self.coordinators.close()
         if self.policies.topics is not None:
             await self.policies.topics.close()
         if self._snapshots is not None:

@@ -409,4 +409,11 @@ _ANSWERS: dict[int, str] = {
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE: "getOrCreateSchemaResponse",
     BaseCommand.ACK_RESPONSE: "ackResponse",
+    BaseCommand.TC_CLIENT_CONNECT_RESPONSE: "tcClientConnectResponse",
+    BaseCommand.NEW_TXN_RESPONSE: "newTxnResponse",
+    BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: "addPartitionToTxnResponse",
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: "addSubscriptionToTxnResponse",
+    BaseCommand.END_TXN_RESPONSE: "endTxnResponse",
+    BaseCommand.END_TXN_ON_PARTITION_RESPONSE: "endTxnOnPartitionResponse",
+    BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE: "endTxnOnSubscriptionResponse",
 }

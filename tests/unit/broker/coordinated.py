@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 
 from simulated_io import SimulatedDisk
 from world import World
 
 from magnetar.broker.coordination.coordinator import Coordinator
-from magnetar.broker.coordination.transaction import Participant, TransactionId
+from magnetar.broker.coordination.transaction import Participant
+from magnetar.broker.transactions.buffer import TxnId
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
 from magnetar.broker.transactions.settings import BatchedWrites
@@ -17,7 +18,7 @@ from magnetar.io.interfaces import Future
 from magnetar.io.wheel import TimerWheel
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 
-Told = tuple[str, TransactionId, bool, int]
+Told = tuple[str, TxnId, bool, int]
 """The participant, the transaction, whether it was committed, and the low-water mark."""
 
 
@@ -68,9 +69,7 @@ class Coordinated:
         await coordinator.recover()
         return coordinator
 
-    async def _tell(
-        self, participant: Participant, transaction: TransactionId, commit: bool, low_water: int
-    ) -> None:
+    async def _tell(self, participant: Participant, transaction: TxnId, commit: bool, low_water: int) -> None:
         self.durable_when_told.append(self.coordinator.log.managed_ledger.ledgers.total_entries())
         self.told.append((str(participant), transaction, commit, low_water))
         if participant.topic in self.silent:
@@ -92,13 +91,9 @@ class Coordinated:
     def end(self, least: int, *, commit: bool = True) -> None:
         self.world.run(self.coordinator.end(least, commit=commit))
 
-    def start(self, work: Awaitable[None]) -> Future[None]:
+    def start(self, work: Coroutine[object, None, None]) -> Future[None]:
         """Starts a request; the caller looks at its outcome."""
-
-        async def run() -> None:
-            await work
-
-        return self.world.simulation.loop.create_task(run())
+        return self.world.simulation.loop.create_task(work)
 
     # What is there
 

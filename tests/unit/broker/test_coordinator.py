@@ -29,7 +29,7 @@ def test_a_commit_is_durable_before_anybody_is_told_and_answered_after_all_were(
     life.add(least, A, B)
     life.add_subscription(least, A, "s")
     life.silent.add(B)
-    answer = life.start(life.coordinator.end(least, commit=True))
+    answer = life.coordinator.end(least, commit=True)
     life.world.wait(0.05)
     # NEW, two additions and COMMITTING.
     assert life.durable_when_told == [4, 4, 4]
@@ -149,7 +149,7 @@ def test_a_decision_is_carried_through_after_a_crash(writes: BatchedWrites, comm
     life.add(least, A)
     life.add_subscription(least, B, "s")
     life.silent.add(A)
-    life.start(life.coordinator.end(least, commit=commit))
+    life.coordinator.end(least, commit=commit)
     life.world.wait(5)
     life = Coordinated(life.crash(), writes=writes)
     life.world.wait(1)
@@ -165,9 +165,9 @@ def test_a_client_that_repeats_end_waits_for_it_also_at_the_next_owner() -> None
     least = life.begin()
     life.add(least, A)
     life.silent.add(A)
-    life.start(life.coordinator.end(least, commit=True))
+    life.coordinator.end(least, commit=True)
     life.world.wait(1)
-    again = life.start(life.coordinator.end(least, commit=True))
+    again = life.coordinator.end(least, commit=True)
     life.world.wait(1)
     assert not again.done()
     life = Coordinated(life.crash())
@@ -197,7 +197,7 @@ def test_the_other_action_and_additions_are_refused_while_it_ends() -> None:
     least = life.begin()
     life.add(least, A)
     life.silent.add(A)
-    life.start(life.coordinator.end(least, commit=True))
+    life.coordinator.end(least, commit=True)
     with pytest.raises(InvalidTransactionStatus) as refused:
         life.end(least, commit=False)
     assert str(refused.value) == "Expect Txn `(0,0)` to be in ABORTING status but it is in COMMITTING status"
@@ -210,7 +210,7 @@ def test_what_is_added_in_the_turn_before_the_end_is_told_the_end() -> None:
     life = Coordinated()
     least = life.begin()
     life.start(life.coordinator.add_partitions(least, [A]))
-    life.start(life.coordinator.end(least, commit=True))
+    life.world.simulation.loop.call_soon(lambda: life.coordinator.end(least, commit=True))
     life.world.wait(1)
     assert life.told == [(A, (0, 0), True, -1)]
 
@@ -218,12 +218,12 @@ def test_what_is_added_in_the_turn_before_the_end_is_told_the_end() -> None:
 def test_an_unknown_transaction_is_not_found() -> None:
     life = Coordinated()
     for request in (
-        life.coordinator.add_partitions(5, [A]),
-        life.coordinator.add_subscriptions(5, [(A, "s")]),
-        life.coordinator.end(5, commit=False),
+        lambda: life.add(5, A),
+        lambda: life.add_subscription(5, A, "s"),
+        lambda: life.end(5, commit=False),
     ):
         with pytest.raises(TransactionNotFound, match=r"`\(0,5\)`not found"):
-            life.world.run(request)
+            request()
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 1])
@@ -269,7 +269,7 @@ def test_a_committed_transaction_does_not_time_out_later() -> None:
     least = life.begin(1000)
     life.add(least, A)
     life.silent.add(A)
-    life.start(life.coordinator.end(least, commit=True))
+    life.coordinator.end(least, commit=True)
     life.world.wait(10)
     life.silent.clear()
     life.world.wait(40)
@@ -375,7 +375,7 @@ def test_another_owner_takes_over_and_the_former_one_sends_clients_away() -> Non
     life.add(other, B)
     life.silent.add(B)
     former = life.coordinator
-    waiting = life.start(former.end(other, commit=True))
+    waiting = former.end(other, commit=True)
     life.world.wait(1)
     life.coordinator = life.open()
     with pytest.raises(TransactionCoordinatorNotFound, match="with id 0 not found!"):

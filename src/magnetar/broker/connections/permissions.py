@@ -155,7 +155,8 @@ OUTCOME: Rule[object] = Rule(
 )
 HELD: Rule[object] = Rule("it concerns what the client has opened, and was allowed to")
 SESSION: Rule[object] = Rule("it concerns the connection itself")
-REFUSED: Rule[object] = Rule("it is refused for every role")
+TRANSACTIONS: Rule[object] = Rule("every client may begin transactions; what it does in them is asked there")
+TRANSACTION: Rule[object] = Rule("a transaction belongs to the role that began it; the handler asks")
 
 
 async def ask_again(connection: Connection, authorizer: Authorizer, touched: Touched) -> None:

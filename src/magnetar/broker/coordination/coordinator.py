@@ -23,15 +23,14 @@ from magnetar.broker.coordination.transaction import (
     OPEN,
     Participant,
     Transaction,
-    TransactionId,
     new_record,
     not_found,
     partitions_record,
     subscriptions_record,
-    text_of,
     update_record,
 )
 from magnetar.broker.flow.rates import Distribution
+from magnetar.broker.transactions.buffer import TxnId, txn_text
 from magnetar.broker.transactions.log import RecordPosition, TransactionLog
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
 from magnetar.broker.translation import to_broker_error
@@ -62,10 +61,14 @@ _ROOM_SECONDS = 20.0
 _LONGEST_TIMER = 365 * 86400.0
 _REMEMBERED_SECONDS = 60.0
 _MOST_REMEMBERED = 10_000
+_MOST_WAITING = 1000
+"""Beginnings that wait for room."""
+_MOST_WAITING_FOR_END = 100
+"""Requests that wait for the end of one transaction: clients repeat them."""
 _MOST_PARTICIPANTS = 10_000
 """Topics and subscriptions of one transaction."""
 
-Tell = Callable[[Participant, TransactionId, bool, int], Awaitable[None]]
+Tell = Callable[[Participant, TxnId, bool, int], Awaitable[None]]
 """Tells a participant that a transaction has been committed (True) or aborted; the last argument is the
 low-water mark. It returns when the participant has stored that, or does not exist.
 
@@ -164,7 +167,7 @@ class Coordinator:
                 self._start_timer(transaction)
             else:
                 transaction.ended = self._future()
-                self._tasks.start(self._finish(transaction), f"ending {text_of(transaction.id)}")
+                self._tasks.start(self._finish(transaction), f"ending {txn_text(transaction.id)}")
         self._forget_ended()
         self.recovery_ended_ms = self._io.clock.wall_ms()
 
@@ -209,7 +212,7 @@ class Coordinator:
 
     async def begin(
         self, timeout_ms: int, owner: str | None, wanted: Callable[[], bool] = lambda: True
-    ) -> TransactionId:
+    ) -> TxnId:
         """Begins a transaction; returns its id, which is never given again, when it is durable.
 
         With as many transactions as permitted it waits for one to end, because a client would only wait and
@@ -218,7 +221,7 @@ class Coordinator:
         :param timeout_ms: after this time it is aborted; 0 or less: at once
         :param owner: the role of the client; None: it is not authenticated
         :param wanted: returns whether the client still waits for the answer
-        :raises TooManyRequests: as many transactions as permitted stay open
+        :raises TooManyRequests: as many transactions as permitted stay open, or too many requests wait
         :raises TransactionCoordinatorNotFound: the coordinator moves to another broker
         :raises BrokerError: the transaction cannot be stored
         """
@@ -261,26 +264,33 @@ class Coordinator:
         record = subscriptions_record(transaction, subscriptions, self._io.clock.wall_ms())
         await self._append(transaction, record)
 
-    async def end(self, least: int, *, commit: bool) -> None:
-        """Ends a transaction; returns when all its topics and subscriptions have been told.
+    def end(self, least: int, *, commit: bool) -> Future[None]:
+        """Ends a transaction; returns a future, done when all its topics and subscriptions have been told.
 
         Repeating it is no error: while the transaction is ending, or has ended in the same way a short time
-        ago.
+        ago. The future fails with a BrokerError: the decision cannot be stored and the transaction stays
+        open, or the coordinator moves to another broker.
 
         :raises TransactionNotFound: it does not exist, has ended otherwise, or too long ago
         :raises InvalidTransactionStatus: it is ending in the other way
-        :raises BrokerError: the decision cannot be stored; the transaction stays open
+        :raises TooManyRequests: too many requests wait for its end already
+        :raises TransactionCoordinatorNotFound: the coordinator moves to another broker
         """
+        if self.closed:
+            raise coordinator_not_found(self.number)
         ended = self.ended.get(least)
         if ended is not None and ended.committed == commit:
-            return
+            over = self._future()
+            settle(over)
+            return over
         transaction = self._known(least)
         if transaction.status == OPEN:
-            self._begin_end(transaction, commit=commit)
-        else:
-            transaction.check(COMMITTING if commit else ABORTING)
-        assert transaction.ended is not None
-        await outcome(self._io.loop, transaction.ended)
+            return self._begin_end(transaction, commit=commit)
+        transaction.check(COMMITTING if commit else ABORTING)
+        if transaction.waiting >= _MOST_WAITING_FOR_END or transaction.ended is None:
+            raise TooManyRequests(f"Too many requests wait for the end of {txn_text(transaction.id)}")
+        transaction.waiting += 1
+        return transaction.ended
 
     def owner_of(self, least: int) -> str | None:
         """Returns the role that began a transaction; None: it was not authenticated.
@@ -311,22 +321,29 @@ class Coordinator:
     def _check_room_for(self, transaction: Transaction, count: int) -> None:
         if len(transaction.partitions) + len(transaction.subscriptions) + count > _MOST_PARTICIPANTS:
             raise NotAllowed(
-                f"Transaction {text_of(transaction.id)} cannot have more than {_MOST_PARTICIPANTS} topics "
+                f"Transaction {txn_text(transaction.id)} cannot have more than {_MOST_PARTICIPANTS} topics "
                 "and subscriptions: divide the work among several transactions"
             )
 
     # Room
 
-    async def _room(self) -> None:
+    @property
+    def full(self) -> bool:
+        """Whether the next beginning waits for room."""
         most = self._most_active()
-        if not most or (not self._waiting and len(self.transactions) + self._granted < most):
+        return bool(most) and (bool(self._waiting) or len(self.transactions) + self._granted >= most)
+
+    async def _room(self) -> None:
+        if not self.full:
             return
-        turn: Future[None] = self._future()
-        self._waiting.append(turn)
         refusal = TooManyRequests(
-            f"Coordinator {self.number} has {most} transactions, as many as "
+            f"Coordinator {self.number} has {len(self.transactions)} transactions, as many as "
             "maxActiveTransactionsPerCoordinator permits: end some of them, or try again later"
         )
+        if len(self._waiting) >= _MOST_WAITING:
+            raise refusal
+        turn: Future[None] = self._future()
+        self._waiting.append(turn)
         timer = self._wheel.schedule(_ROOM_SECONDS, fail, turn, refusal)
         try:
             await turn
@@ -367,19 +384,21 @@ class Coordinator:
             # The clocks differ, or the time is longer than timers.
             self._start_timer(transaction, 0.01)
             return
-        log.info("transaction timed out", extra={"transaction": text_of(transaction.id)})
+        log.info("transaction timed out", extra={"transaction": txn_text(transaction.id)})
         self.counts.timed_out += 1
         self._begin_end(transaction, commit=False)
 
     # Ends
 
-    def _begin_end(self, transaction: Transaction, *, commit: bool) -> None:
+    def _begin_end(self, transaction: Transaction, *, commit: bool) -> Future[None]:
         transaction.status = COMMITTING if commit else ABORTING
         if transaction.timer is not None:
             transaction.timer.cancel()
             transaction.timer = None
-        transaction.ended = self._future()
-        self._tasks.start(self._decide(transaction), f"ending {text_of(transaction.id)}")
+        ended = transaction.ended = self._future()
+        transaction.waiting = 1
+        self._tasks.start(self._decide(transaction), f"ending {txn_text(transaction.id)}")
+        return ended
 
     async def _decide(self, transaction: Transaction) -> None:
         """Makes the decision durable, and carries it out."""
@@ -413,7 +432,7 @@ class Coordinator:
                 # The next owner of the log finds out that all were told, by telling them again.
                 return
             except BrokerError as error:
-                what = {"transaction": text_of(transaction.id), "error": str(error)}
+                what = {"transaction": txn_text(transaction.id), "error": str(error)}
                 log.warning("cannot store the end of the transaction; trying again", extra=what)
                 await sleep(self._io.loop, _RETRY_SECONDS)
             else:
@@ -440,7 +459,7 @@ class Coordinator:
             log.warning(
                 "a participant of a transaction cannot be told its end yet; trying again",
                 extra={
-                    "transaction": text_of(transaction.id),
+                    "transaction": txn_text(transaction.id),
                     "status": TransactionStatus.Name(transaction.status),
                     "participants": [str(each) for each in unreached][:10],
                     "reason": next(iter(unreached.values())),
@@ -450,7 +469,7 @@ class Coordinator:
         return list(unreached)
 
     async def _try(
-        self, participant: Participant, transaction: TransactionId, commit: bool, low_water: int
+        self, participant: Participant, transaction: TxnId, commit: bool, low_water: int
     ) -> str | None:
         """Returns why the participant is to be told again; None: it was told."""
         try:

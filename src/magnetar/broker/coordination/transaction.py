@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from magnetar.broker.transactions.buffer import TxnId, txn_text
 from magnetar.broker.transactions.log import RecordPosition
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
 from magnetar.errors import InvalidTransactionStatus, TransactionNotFound
-from magnetar.protocol.frames import signed
 
 if TYPE_CHECKING:
     from magnetar.io.interfaces import Future
     from magnetar.io.wheel import Timer
-
-TransactionId = tuple[int, int]
-"""The number of the coordinator (the most significant bits), and the number of the transaction there."""
 
 OPEN = TransactionStatus.OPEN
 COMMITTING = TransactionStatus.COMMITTING
@@ -24,15 +21,9 @@ ABORTING = TransactionStatus.ABORTING
 ABORTED = TransactionStatus.ABORTED
 
 
-def text_of(transaction: TransactionId) -> str:
-    """Returns the id as Pulsar writes it: ``(0,5)``."""
-    most, least = transaction
-    return f"({signed(most)},{signed(least)})"
-
-
-def not_found(transaction: TransactionId) -> TransactionNotFound:
+def not_found(transaction: TxnId) -> TransactionNotFound:
     # Sic: Pulsar's text has no space in front of "not", and one at the end.
-    return TransactionNotFound(f"The transaction with this txdID `{text_of(transaction)}`not found ")
+    return TransactionNotFound(f"The transaction with this txdID `{txn_text(transaction)}`not found ")
 
 
 class Participant(NamedTuple):
@@ -62,11 +53,10 @@ class Transaction:
         "timeout_ms",
         "timer",
         "unreached",
+        "waiting",
     )
 
-    def __init__(
-        self, transaction: TransactionId, started_ms: int, timeout_ms: int, owner: str | None
-    ) -> None:
+    def __init__(self, transaction: TxnId, started_ms: int, timeout_ms: int, owner: str | None) -> None:
         """:param started_ms: since 1970
 
         :param timeout_ms: 0 or less: it times out at once
@@ -86,6 +76,8 @@ class Transaction:
         self.timer: Timer | None = None
         self.ended: Future[None] | None = None
         """For those that wait for its end; None while it is open."""
+        self.waiting = 0
+        """Requests that wait for its end."""
         self.unreached: dict[Participant, str] | None = None
         """While it is ending, participants that could not be told yet, and why; None: no try has failed."""
 
@@ -98,7 +90,7 @@ class Transaction:
         """:raises InvalidTransactionStatus: it has another status"""
         if self.status != expected:
             raise InvalidTransactionStatus(
-                f"Expect Txn `{text_of(self.id)}` to be in {TransactionStatus.Name(expected)} status "
+                f"Expect Txn `{txn_text(self.id)}` to be in {TransactionStatus.Name(expected)} status "
                 f"but it is in {TransactionStatus.Name(self.status)} status"
             )
 

@@ -194,6 +194,25 @@ async def bootstrap(
         await _put_new(metadata, f"{POLICIES}/{namespace.path}", new_policies([cluster], division))
 
 
+async def make_coordinators(
+    metadata: MetadataStore, topic: TopicName, count: int, cluster: str, bundles: int
+) -> None:
+    """Makes the partitioned topic that says how many transaction coordinators there are, with its tenant and
+    namespace. Existing records stay.
+
+    :param bundles: the number of bundles of the namespace
+    :raises MetadataError: the store refused
+    """
+    namespace = topic.namespace_name
+    await _put_new(
+        metadata, f"{POLICIES}/{namespace.tenant}", {"adminRoles": [], "allowedClusters": [cluster]}
+    )
+    division = divided(bundles)
+    await _put_new(metadata, f"{LOCAL_POLICIES}/{namespace.path}", {"bundles": division, "migrated": False})
+    await _put_new(metadata, f"{POLICIES}/{namespace.path}", new_policies([cluster], division))
+    await _put_new(metadata, f"{_PARTITIONED}/{topic.path}", {"partitions": count, "deleted": False})
+
+
 async def _put_cluster(metadata: MetadataStore, cluster: str, urls: Mapping[str, str]) -> None:
     """Updates the addresses, which may have changed since the last start; other fields stay."""
     path = f"/admin/clusters/{cluster}"

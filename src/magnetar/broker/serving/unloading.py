@@ -6,7 +6,7 @@ A bundle is given to no broker, or handed over to a known one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
@@ -50,6 +50,8 @@ class Unloads:
         """Bundles that are given up per second when the broker stops; 0: without a limit."""
         self.patience: Callable[[], float] = lambda: 60.0
         """Seconds within which the topics of a bundle must be closed."""
+        self.closes_with: list[Callable[[Bundle, float], Awaitable[None]]] = []
+        """Close what a bundle has besides topics, within seconds."""
         self.unrecorded = 0
         """Topics and bundles of a stopping broker whose end the metadata did not record."""
 
@@ -79,6 +81,8 @@ class Unloads:
         names = [topic.name for topic in topics]
         assigned = None
         try:
+            for close in self.closes_with:
+                await close(bundle, deadline - self._clock.monotonic())
             await self._close(bundle, topics, deadline)
             if began:
                 # Topics that were not loaded or closed in time must not write to what the next owner stores.

@@ -128,7 +128,7 @@ class TransactionLog(Generic[R]):
         self.cursor = cursor
         self._form = form
         self._writes = writes
-        self._lost = lost
+        self._tell_lost = lost
         self._error: BaseException | None = None
         """Why it accepts no more records; None: it accepts them."""
         self._waiting: list[tuple[bytes, Future[RecordPosition]]] = []
@@ -142,6 +142,11 @@ class TransactionLog(Generic[R]):
         self.batches_written = 0
         """Of these, entries with several records, or with one in the form of several."""
         managed_ledger.listener = self
+
+    @property
+    def lost(self) -> bool:
+        """Whether it accepts no more records: it is closed, owned by another broker, or has failed."""
+        return self._error is not None
 
     # Writing
 
@@ -247,7 +252,7 @@ class TransactionLog(Generic[R]):
             for futures in append.context[append.first : append.first + append.count]:
                 for done in futures:
                     fail(done, error)
-        self._lost(error)
+        self._tell_lost(error)
 
     # Reading
 

@@ -11,10 +11,17 @@ from google.protobuf.message import Message
 from magnetar.broker import events
 from magnetar.broker.connections import answers, permissions
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.connections.handlers import consumers, producers, queries, session, transaction_ends
+from magnetar.broker.connections.handlers import (
+    consumers,
+    producers,
+    queries,
+    session,
+    transaction_ends,
+    transactions,
+)
 from magnetar.broker.connections.permissions import Rule
 from magnetar.broker.translation import to_broker_error
-from magnetar.errors import BrokerError, InternalError, NotAllowed
+from magnetar.errors import BrokerError, InternalError
 from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.errors import FrameError
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -90,18 +97,6 @@ def _request(
     return Command(handle_request, rule)
 
 
-def _refuse(field: str, what: str) -> Command:
-    def refuse(connection: Connection, command: BaseCommand) -> None:
-        request_id = getattr(command, field).request_id
-        refusal = NotAllowed(f"{what} are not supported by this broker yet")
-        events.refused(field, connection.address, str(refusal))
-        connection.send_error(request_id, refusal)
-
-    return Command(refuse, permissions.REFUSED)
-
-
-_TRANSACTIONS = "Transactions"
-
 TABLE: dict[int, Command] = {
     BaseCommand.CONNECT: Command(session.connect, permissions.SESSION),
     BaseCommand.PING: Command(session.ping, permissions.SESSION),
@@ -138,11 +133,17 @@ TABLE: dict[int, Command] = {
     BaseCommand.WATCH_TOPIC_LIST_CLOSE: _request(
         "watchTopicListClose", queries.close_topic_list, permissions.HELD
     ),
-    BaseCommand.TC_CLIENT_CONNECT_REQUEST: _refuse("tcClientConnectRequest", _TRANSACTIONS),
-    BaseCommand.NEW_TXN: _refuse("newTxn", _TRANSACTIONS),
-    BaseCommand.ADD_PARTITION_TO_TXN: _refuse("addPartitionToTxn", _TRANSACTIONS),
-    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _refuse("addSubscriptionToTxn", _TRANSACTIONS),
-    BaseCommand.END_TXN: _refuse("endTxn", _TRANSACTIONS),
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: _request(
+        "tcClientConnectRequest", transactions.connect, permissions.TRANSACTIONS
+    ),
+    BaseCommand.NEW_TXN: _request("newTxn", transactions.begin, permissions.TRANSACTIONS),
+    BaseCommand.ADD_PARTITION_TO_TXN: _request(
+        "addPartitionToTxn", transactions.add_partitions, permissions.TRANSACTION
+    ),
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _request(
+        "addSubscriptionToTxn", transactions.add_subscriptions, permissions.TRANSACTION
+    ),
+    BaseCommand.END_TXN: _request("endTxn", transactions.end, permissions.TRANSACTION),
     BaseCommand.END_TXN_ON_PARTITION: _request(
         "endTxnOnPartition",
         transaction_ends.end_on_partition,

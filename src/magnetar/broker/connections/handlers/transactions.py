@@ -1,0 +1,190 @@
+"""The commands by which clients begin, extend and end transactions at their coordinators."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from magnetar.broker import events
+from magnetar.broker.connections.connection import Connection
+from magnetar.broker.transactions.buffer import TxnId, txn_text
+from magnetar.broker.translation import to_broker_error
+from magnetar.errors import InternalError, NotAllowed, TransactionNotFound
+from magnetar.protocol.frames import signed
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAddPartitionToTxn,
+    CommandAddPartitionToTxnResponse,
+    CommandAddSubscriptionToTxn,
+    CommandAddSubscriptionToTxnResponse,
+    CommandEndTxn,
+    CommandEndTxnResponse,
+    CommandNewTxn,
+    CommandNewTxnResponse,
+    CommandTcClientConnectRequest,
+    CommandTcClientConnectResponse,
+    TxnAction,
+)
+from magnetar.security.authorization import BrokerOperation, Target
+
+if TYPE_CHECKING:
+    from magnetar.broker.coordination.coordinator import Coordinator
+    from magnetar.broker.coordination.coordinators import Coordinators
+    from magnetar.io.interfaces import Future
+
+log = logging.getLogger(__name__)
+
+Response = (
+    CommandAddPartitionToTxnResponse
+    | CommandAddSubscriptionToTxnResponse
+    | CommandEndTxnResponse
+    | CommandNewTxnResponse
+    | CommandTcClientConnectResponse
+)
+
+
+async def connect(connection: Connection, request: CommandTcClientConnectRequest) -> None:
+    """Loads the coordinator, if its bundle belongs to this broker."""
+    coordinators = _enabled(connection)
+    answer = BaseCommand(type=BaseCommand.TC_CLIENT_CONNECT_RESPONSE)
+    response = answer.tcClientConnectResponse
+    response.request_id = request.request_id
+    with _failing(connection, "tcClientConnectRequest", response):
+        await coordinators.connect(request.tc_id)
+    connection.send(answer)
+
+
+async def begin(connection: Connection, request: CommandNewTxn) -> None:
+    coordinators = _enabled(connection)
+    coordinator = coordinators.loaded.get(request.tc_id)
+    work = _begin(connection, coordinators, request)
+    if coordinator is not None and coordinator.full:
+        # It may wait for the ends of others, which come over the same connection perhaps: a connection with
+        # many requests in progress is not read any more. The coordinator limits how many wait.
+        connection.start(work, "a transaction that waits for room")
+    else:
+        await work
+
+
+async def _begin(connection: Connection, coordinators: Coordinators, request: CommandNewTxn) -> None:
+    answer = BaseCommand(type=BaseCommand.NEW_TXN_RESPONSE)
+    response = answer.newTxnResponse
+    response.request_id = request.request_id
+    response.txnid_most_bits = request.tc_id
+    with _failing(connection, "newTxn", response):
+        _most, least = await coordinators.get(request.tc_id).begin(
+            # Clients send milliseconds, whatever the name of the field says.
+            signed(request.txn_ttl_seconds),
+            _role(connection),
+            lambda: not connection.session.ended,
+        )
+        response.txnid_least_bits = least
+    connection.send(answer)
+
+
+async def add_partitions(connection: Connection, request: CommandAddPartitionToTxn) -> None:
+    coordinators = _enabled(connection)
+    answer = BaseCommand(type=BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE)
+    response = answer.addPartitionToTxnResponse
+    response.request_id = request.request_id
+    response.txnid_most_bits, response.txnid_least_bits = request.txnid_most_bits, request.txnid_least_bits
+    with _failing(connection, "addPartitionToTxn", response):
+        coordinator = await _of_owner(connection, coordinators, request)
+        await coordinator.add_partitions(signed(request.txnid_least_bits), request.partitions)
+    connection.send(answer)
+
+
+async def add_subscriptions(connection: Connection, request: CommandAddSubscriptionToTxn) -> None:
+    coordinators = _enabled(connection)
+    answer = BaseCommand(type=BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE)
+    response = answer.addSubscriptionToTxnResponse
+    response.request_id = request.request_id
+    response.txnid_most_bits, response.txnid_least_bits = request.txnid_most_bits, request.txnid_least_bits
+    with _failing(connection, "addSubscriptionToTxn", response):
+        coordinator = await _of_owner(connection, coordinators, request)
+        pairs = [(each.topic, each.subscription) for each in request.subscription]
+        await coordinator.add_subscriptions(signed(request.txnid_least_bits), pairs)
+    connection.send(answer)
+
+
+async def end(connection: Connection, request: CommandEndTxn) -> None:
+    """Answers once all topics and subscriptions have been told, which is after this returns."""
+    coordinators = _enabled(connection)
+    answer = BaseCommand(type=BaseCommand.END_TXN_RESPONSE)
+    response = answer.endTxnResponse
+    response.request_id = request.request_id
+    response.txnid_most_bits, response.txnid_least_bits = request.txnid_most_bits, request.txnid_least_bits
+
+    def ended(done: Future[None]) -> None:
+        with _failing(connection, "endTxn", response):
+            done.result()
+        connection.send(answer)
+
+    with _failing(connection, "endTxn", response):
+        coordinator = await _of_owner(connection, coordinators, request)
+        commit = request.txn_action == TxnAction.COMMIT
+        ending = coordinator.end(signed(request.txnid_least_bits), commit=commit)
+        ending.add_done_callback(ended)
+        return
+    connection.send(answer)
+
+
+def _enabled(connection: Connection) -> Coordinators:
+    """:raises NotAllowed: transactions are disabled; answered by a plain ERROR"""
+    found = connection.broker.coordinators
+    if found is None:
+        raise NotAllowed("Transactions are not enabled.")
+    return found
+
+
+def _role(connection: Connection) -> str | None:
+    """Returns the role that a transaction of this client belongs to; None: clients are not authenticated."""
+    principal = connection.session.principal
+    if not principal.method:
+        return None
+    return principal.role if principal.original_role is None else principal.original_role
+
+
+async def _of_owner(
+    connection: Connection,
+    coordinators: Coordinators,
+    request: CommandAddPartitionToTxn | CommandAddSubscriptionToTxn | CommandEndTxn,
+) -> Coordinator:
+    """Returns the coordinator of a transaction, if the client may extend and end the transaction.
+
+    :raises TransactionCoordinatorNotFound: it is not loaded here
+    :raises TransactionNotFound: the transaction does not exist, or another role began it
+    """
+    txn: TxnId = (request.txnid_most_bits, signed(request.txnid_least_bits))
+    coordinator = coordinators.get(txn[0])
+    owner = coordinator.owner_of(txn[1])
+    role = _role(connection)
+    if owner is None or owner == role:
+        return coordinator
+    authorizer, principal = connection.broker.authorizer, connection.session.principal
+    superuser = (
+        authorizer.asks
+        and await authorizer.refusal(principal, BrokerOperation.END_TRANSACTIONS, Target()) is None
+    )
+    if not superuser:
+        raise TransactionNotFound(
+            f"Client ({role}) is neither the owner of the transaction {txn_text(txn)} nor a super user"
+        )
+    return coordinator
+
+
+@contextmanager
+def _failing(connection: Connection, name: str, response: Response) -> Iterator[None]:
+    """Puts an error into the response, which clients expect instead of a plain ERROR."""
+    try:
+        yield
+    except Exception as error:
+        told = to_broker_error(error)
+        if isinstance(told, InternalError):
+            log.exception("request failed", extra={"peer": connection.address, "request": name})
+        else:
+            events.refused(name, connection.address, str(told))
+        response.error = int(told.code)  # type: ignore[assignment]
+        response.message = str(told)

@@ -1,0 +1,339 @@
+"""The transaction coordinators of this broker: which there are, when they are loaded, and when they leave.
+
+Coordinator n belongs to the broker that owns the bundle of partition n of :data:`ASSIGN`, whose partitions
+are names only. It is loaded when a client connects to it; if it has a log, it is also loaded without one: a
+transaction may be ending, and must not wait until somebody begins the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from magnetar.broker.coordination.coordinator import MAX_LOCAL_TXN_ID, Coordinator, coordinator_not_found
+from magnetar.broker.coordination.participants import Participants
+from magnetar.broker.namespaces.registry import make_coordinators
+from magnetar.broker.ownership.contract import Asked, Bundle, Owner
+from magnetar.broker.ownership.peers import Beside
+from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
+from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.errors import BrokerError, ServedElsewhere, ServiceNotReady
+from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
+from magnetar.io.waiting import finished, outcome, sleep, together
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
+from magnetar.managed_ledger.owned_record import Tenure
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+if TYPE_CHECKING:
+    from magnetar.client.connection import Connection
+    from magnetar.io.interfaces import Task
+
+log = logging.getLogger(__name__)
+
+ASSIGN = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
+"""The partitioned topic whose partitions say how many coordinators there are, and which broker has each."""
+OF_STANDALONE, OF_CLUSTER = 1, 16
+"""The numbers of coordinators in new metadata."""
+_CURSOR = "transaction.subscription"
+_KEEP_SECONDS = 15.0
+"""Between two looks for coordinators that nobody has loaded."""
+_ASK_SECONDS = 30.0
+_AT_ONCE = 16
+
+
+def log_name(number: int) -> str:
+    """Returns the name of the managed ledger of a coordinator."""
+    return f"{ASSIGN.namespace_name}/persistent/__transaction_log_{number}"
+
+
+class Coordinators:
+    """The coordinators that this broker has loaded, by number."""
+
+    def __init__(
+        self,
+        topics: ServedTopics,
+        metadata: MetadataStore,
+        settings: TransactionSettings,
+        beside: Beside | None,
+    ) -> None:
+        """:param beside: the other brokers of the cluster; None: the broker is standalone"""
+        self._topics = topics
+        self._io = topics.io
+        self._metadata = metadata
+        self._settings = settings
+        self._beside = beside
+        self.participants = Participants(
+            topics,
+            settings,
+            None if beside is None else lambda: beside.client(topics.settings.addresses),
+        )
+        self.loaded: dict[int, Coordinator] = {}
+        self._tenures: dict[int, Tenure] = {}
+        """Of loaded coordinators, and of those that are being loaded."""
+        self._tasks = TaskScope(self._io.loop, "transaction coordinators", owner_goes_on)
+        self._loading: KeyedTasks[int, Coordinator] = KeyedTasks(self._tasks)
+        self._closing: KeyedTasks[int, None] = KeyedTasks(self._tasks)
+        self._keeping: Task[None] | None = None
+        topics.ownership.listen(self._lost)
+        topics.unloads.closes_with.append(self.close_within)
+
+    async def start(self) -> None:
+        """Makes the metadata of coordinators, unless they exist, and starts to load those with a log.
+
+        :raises MetadataError: the metadata store refused
+        """
+        settings = self._topics.settings
+        count = OF_STANDALONE if self._beside is None else OF_CLUSTER
+        await make_coordinators(self._metadata, ASSIGN, count, settings.cluster, settings.default_bundles)
+        if self._keeping is None:
+            self._keeping = self._tasks.start(self._keep(), "loading coordinators")
+
+    async def count(self) -> int:
+        """Returns how many coordinators there are."""
+        return await self._topics.namespaces.partitions(ASSIGN)
+
+    def get(self, number: int) -> Coordinator:
+        """Returns a loaded coordinator.
+
+        :raises TransactionCoordinatorNotFound: it is not loaded here; the client looks it up, and connects to
+            it again
+        """
+        found = self.loaded.get(number)
+        if found is None or found.closed:
+            raise coordinator_not_found(number)
+        return found
+
+    async def owner(self, number: int, asked: Asked = Asked.LOOK) -> Owner:
+        """Returns the broker of a coordinator, or the broker to be asked next.
+
+        :raises ServiceNotReady: the owner is not known now
+        """
+        bundle = await self._topics.bundles.of_topic(ASSIGN.partition(number))
+        return await self._topics.ownership.owner_of(bundle, asked)
+
+    # Loading
+
+    async def connect(self, number: int) -> Coordinator:
+        """Returns a coordinator of this broker, loaded if necessary.
+
+        :raises TransactionCoordinatorNotFound: there is none with that number
+        :raises ServiceNotReady: another broker has it, or it cannot be loaded now
+        """
+        found = self.loaded.get(number)
+        if found is not None and not found.closed:
+            return found
+        loading = self._loading.answer(number, lambda: self._load(number))
+        return await outcome(self._io.loop, loading)
+
+    async def _load(self, number: int) -> Coordinator:
+        going = self._closing.get(number)
+        if going is not None:
+            await finished(self._io.loop, going)
+        if not 0 <= number < await self._topics.namespaces.partitions_now(ASSIGN):
+            raise coordinator_not_found(number)
+        if self._topics.stopping:
+            raise ServiceNotReady("The broker is stopping")
+        name = ASSIGN.partition(number)
+        bundle = await self._topics.bundles.of_topic(name)
+        owner = await self._topics.ownership.owner_of(bundle, Asked.LOOK)
+        if not owner.here:
+            told = owner.addresses
+            raise ServedElsewhere(f"{bundle} is served by {owner.broker_id}", told.http, told.http_tls)
+        tenure = self._tenures[number] = Tenure(self._io.loop)
+        if not self._topics.ownership.is_current(bundle, owner):
+            raise _not_served(number)
+        coordinator: Coordinator | None = None
+        try:
+            policies = await self._topics.policies.of_topic(name)
+            opened = await open_log(
+                self._io,
+                self._topics.managed_ledgers,
+                log_name(number),
+                _CURSOR,
+                COORDINATOR_RECORDS,
+                self._settings.log_writes,
+                partial(self._log_lost, number),
+                properties={MAX_LOCAL_TXN_ID: "-1"},
+                quorums=policies.quorums,
+                tenure=tenure,
+            )
+            coordinator = Coordinator(
+                self._io,
+                self._topics.wheel,
+                number,
+                opened,
+                self.participants.tell,
+                lambda: (self._topics.settings.topic.transactions or self._settings).max_active,
+                partial(self._failed, number),
+            )
+            await coordinator.recover()
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            if coordinator is not None:
+                await self._close_quietly(coordinator)
+            raise ServiceNotReady(f"Transaction coordinator {number} cannot be loaded: {error}") from error
+        if tenure.ended or opened.lost or not self._topics.ownership.is_current(bundle, owner):
+            await self._close_quietly(coordinator)
+            raise _not_served(number)
+        self.loaded[number] = coordinator
+        log.info(
+            "transaction coordinator loaded",
+            extra={
+                "coordinator": number,
+                "open": len(coordinator.transactions),
+                "last_id": coordinator.last_id,
+                "ms": coordinator.recovery_ended_ms - coordinator.recovery_began_ms,
+            },
+        )
+        return coordinator
+
+    async def _keep(self) -> None:
+        """Loads coordinators that have a log: also after a crash, without any client."""
+        while True:
+            try:
+                for loaded in list(self.loaded.values()):
+                    loaded.log.managed_ledger.check_rollover()
+                await self._load_missing()
+            except (BrokerError, MetadataError) as error:
+                log.warning("cannot look for transaction coordinators", extra={"error": str(error)})
+            await sleep(self._io.loop, _KEEP_SECONDS)
+
+    async def _load_missing(self) -> None:
+        if self._topics.stopping:
+            return
+        if self._beside is not None and not self._beside.leadership.is_leader:
+            return
+        missing = [number for number in range(await self.count()) if number not in self.loaded]
+        await together(self._io.loop, missing, self._load_one, _AT_ONCE)
+
+    async def _load_one(self, number: int) -> None:
+        """Has a coordinator loaded where it belongs, if it has ever been used."""
+        if not await self._topics.managed_ledgers.exists(log_name(number)):
+            return
+        try:
+            if self._beside is None or (await self._owner_or_none(number)):
+                await self.connect(number)
+            else:
+                await self._ask(number)
+        except BrokerError as error:
+            what = {"coordinator": number, "reason": str(error)}
+            log.info("transaction coordinator not loaded; trying again", extra=what)
+
+    async def _owner_or_none(self, number: int) -> bool:
+        """Whether this broker has the bundle of a coordinator."""
+        try:
+            return (await self.owner(number)).here
+        except ServiceNotReady:
+            return False
+
+    async def _ask(self, number: int) -> None:
+        """Connects to a coordinator at another broker, as clients do: it loads the coordinator.
+
+        :raises BrokerError: it cannot be loaded now
+        """
+
+        async def connect(connection: Connection) -> BaseCommand:
+            command = BaseCommand(type=BaseCommand.TC_CLIENT_CONNECT_REQUEST)
+            command.tcClientConnectRequest.tc_id = number
+            request_id = command.tcClientConnectRequest.request_id = connection.wire.new_request_id()
+            return await connection.ask(request_id, command, _ASK_SECONDS)
+
+        answered = await self.participants.at_owner(str(ASSIGN.partition(number)), connect)
+        answer = answered.tcClientConnectResponse
+        if answer.HasField("error"):
+            raise ServiceNotReady(answer.message)
+
+    # Leaving
+
+    def _lost(self, bundle: Bundle | None) -> None:
+        """Another broker may have the coordinators by now: nothing of them is written."""
+        for number in self._within(bundle):
+            self._disown(number)
+
+    def _within(self, bundle: Bundle | None) -> Sequence[int]:
+        return [number for number in self._tenures if bundle is None or ASSIGN.partition(number) in bundle]
+
+    def _disown(self, number: int) -> None:
+        tenure = self._tenures.get(number)
+        if tenure is not None:
+            tenure.end()
+        coordinator = self.loaded.get(number)
+        if coordinator is not None:
+            coordinator.stop()
+            coordinator.log.managed_ledger.disown()
+            self._start_closing(number)
+
+    def _log_lost(self, number: int, error: BaseException) -> None:
+        """The log of a coordinator accepts no more records."""
+        coordinator = self.loaded.get(number)
+        if coordinator is None:
+            return
+        log.warning("transaction coordinator lost", extra={"coordinator": number, "error": str(error)})
+        coordinator.stop()
+        self._start_closing(number)
+
+    def _failed(self, number: int, work: str, error: BaseException) -> None:
+        coordinator = self.loaded.get(number)
+        what = {"coordinator": number, "work": work, "error": str(error) or type(error).__name__}
+        log.error(
+            "transaction coordinator failed because of an internal error; it is loaded again", extra=what
+        )
+        if coordinator is not None:
+            coordinator.stop()
+            self._start_closing(number)
+
+    def _start_closing(self, number: int) -> Task[None]:
+        return self._closing.start(number, lambda: self._close(number), "closing a coordinator")
+
+    async def _close(self, number: int) -> None:
+        coordinator = self.loaded.pop(number, None)
+        if coordinator is not None:
+            await self._close_quietly(coordinator)
+            log.info("transaction coordinator closed", extra={"coordinator": number})
+        self._tenures.pop(number, None)
+
+    async def _close_quietly(self, coordinator: Coordinator) -> None:
+        try:
+            await coordinator.close()
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            # What it has acknowledged to clients is durable: the next opening recovers it.
+            what = {"coordinator": coordinator.number, "error": str(error)}
+            log.warning("cannot close the log of a transaction coordinator", extra=what)
+
+    async def close_within(self, bundle: Bundle, seconds: float) -> None:
+        """Closes the coordinators of a bundle that is given up; those that take too long are disowned.
+
+        :param seconds: how long it may take
+        """
+        numbers = self._within(bundle)
+        limit = partial(self._io.loop.call_later, max(seconds, 0.0))
+        for number in numbers:
+            loading = self._loading.get(number)
+            if loading is not None:
+                await finished(self._io.loop, loading, limit)
+        closing = [(number, self._start_closing(number)) for number in numbers]
+        for number, task in closing:
+            tenure = self._tenures.get(number)
+            if not await finished(self._io.loop, task, limit):
+                self._disown(number)
+            if tenure is not None:
+                await tenure.over()
+
+    async def close(self) -> None:
+        """Closes all coordinators."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        for _number, loading in self._loading.items():
+            await finished(self._io.loop, loading)
+        for task in [self._start_closing(number) for number in list(self.loaded)]:
+            await finished(self._io.loop, task)
+        await self.participants.close()
+
+
+def _not_served(number: int) -> ServiceNotReady:
+    return ServiceNotReady(f"Transaction coordinator {number} is no longer served by this broker")

@@ -1,0 +1,166 @@
+"""Tells topics and subscriptions how a transaction ended, at the brokers that serve them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from magnetar.broker.coordination.transaction import Participant
+from magnetar.broker.ownership.contract import Asked
+from magnetar.broker.serving.topics import ServedTopics, has_transactions
+from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.transactions.buffer import TxnId
+from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.errors import NotAllowed, OwnerUnknown, ServerErrorCode, ServiceNotReady, TopicNotFound
+from magnetar.io.locks import FairSemaphore
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, TxnAction
+
+if TYPE_CHECKING:
+    from magnetar.client.client import Client
+    from magnetar.client.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_GONE = (int(ServerErrorCode.TOPIC_NOT_FOUND), int(ServerErrorCode.SUBSCRIPTION_NOT_FOUND))
+"""Errors that mean that there is nothing to end any more."""
+
+
+class Participants:
+    """The topics and subscriptions of all coordinators of this broker."""
+
+    def __init__(
+        self, topics: ServedTopics, settings: TransactionSettings, client: Callable[[], Client] | None
+    ) -> None:
+        """:param client: makes a client with the broker's credentials; None: there are no other brokers"""
+        self._topics = topics
+        self._settings = settings
+        self._make_client = client
+        self._client: Client | None = None
+        self._turns = FairSemaphore(topics.io.loop, settings.max_requests)
+
+    async def tell(self, participant: Participant, transaction: TxnId, commit: bool, low_water: int) -> None:
+        """See :data:`magnetar.broker.coordination.coordinator.Tell`. A participant that was deleted, or that
+        cannot be part of a transaction, has nothing to end.
+
+        :raises BrokerError: it is to be told again
+        """
+        try:
+            name = TopicName.parse(participant.topic)
+        except InvalidName:
+            return
+        if not name.persistent or not has_transactions(name):
+            return
+        async with self._turns:
+            try:
+                if await self._is_here(name):
+                    await self._tell_here(name, participant.subscription, transaction, commit, low_water)
+                else:
+                    await self._tell_there(participant, transaction, commit, low_water)
+            except TopicNotFound:
+                return
+
+    async def _is_here(self, name: TopicName) -> bool:
+        """:raises ServiceNotReady: the owner is not known, and there are no other brokers to ask"""
+        bundle = await self._topics.bundles.of_topic(name)
+        try:
+            return (await self._topics.ownership.owner_of(bundle, Asked.LOOK)).here
+        except OwnerUnknown:
+            raise
+        except ServiceNotReady:
+            # No broker has the bundle: a lookup finds one for it.
+            if self._make_client is None:
+                raise
+            return False
+
+    async def _tell_here(
+        self, name: TopicName, subscription: str | None, transaction: TxnId, commit: bool, low_water: int
+    ) -> None:
+        try:
+            topic = await self._topics.load(name, create=False, awaited=True)
+        except NotAllowed:
+            if name.partition_index < 0 and await self._topics.namespaces.partitions(name):
+                # A partitioned topic has no messages: its partitions have.
+                return
+            raise
+        if not isinstance(topic, Topic):
+            return
+        if subscription is None:
+            await topic.end_transaction(transaction, commit=commit, low_water=low_water)
+        elif (found := topic.subscriptions.get(subscription)) is not None:
+            await found.end_transaction(transaction, commit=commit, low_water=low_water)
+
+    async def _tell_there(
+        self, participant: Participant, transaction: TxnId, commit: bool, low_water: int
+    ) -> None:
+        most, least = transaction
+        action = TxnAction.COMMIT if commit else TxnAction.ABORT
+        command = BaseCommand()
+        if participant.subscription is None:
+            command.type = BaseCommand.END_TXN_ON_PARTITION
+            partition = command.endTxnOnPartition
+            partition.topic = participant.topic
+            partition.txn_action = action
+            partition.txnid_most_bits, partition.txnid_least_bits = most % 2**64, least % 2**64
+            partition.txnid_least_bits_of_low_watermark = low_water % 2**64
+        else:
+            command.type = BaseCommand.END_TXN_ON_SUBSCRIPTION
+            told = command.endTxnOnSubscription
+            told.subscription.topic = participant.topic
+            told.subscription.subscription = participant.subscription
+            told.txn_action = action
+            told.txnid_most_bits, told.txnid_least_bits = most % 2**64, least % 2**64
+            told.txnid_least_bits_of_low_watermark = low_water % 2**64
+
+        async def ask(connection: Connection) -> BaseCommand:
+            request_id = connection.wire.new_request_id()
+            if participant.subscription is None:
+                command.endTxnOnPartition.request_id = request_id
+            else:
+                command.endTxnOnSubscription.request_id = request_id
+            return await connection.ask(request_id, command, self._settings.request_seconds)
+
+        answered = await self.at_owner(participant.topic, ask)
+        answer = (
+            answered.endTxnOnPartitionResponse
+            if participant.subscription is None
+            else answered.endTxnOnSubscriptionResponse
+        )
+        if answer.HasField("error") and int(answer.error) not in _GONE:
+            raise ServiceNotReady(f"The broker of {participant} refuses the end: {answer.message}")
+
+    async def at_owner(self, topic: str, ask: Callable[[Connection], Awaitable[BaseCommand]]) -> BaseCommand:
+        """Sends a request to the broker that serves a topic, which is found by a lookup; returns the answer.
+
+        :raises ServiceNotReady: the broker cannot be found, or does not answer
+        :raises TopicNotFound: the topic or its namespace does not exist
+        """
+        # Imported here: a standalone broker needs no client.
+        from magnetar.client.exceptions import PulsarException
+        from magnetar.client.exceptions import TopicNotFound as NotThere
+
+        if self._client is None:
+            if self._make_client is None:
+                raise ServiceNotReady(f"{topic} is served by no broker at present")
+            self._client = self._make_client()
+        services = self._client.services
+        try:
+            owner = await services.lookup.owner(topic)
+            return await ask(await services.pool.next(owner.broker, owner.through))
+        except NotThere as error:
+            raise TopicNotFound(str(error)) from error
+        except PulsarException as error:
+            raise ServiceNotReady(f"The broker of {topic} did not answer: {error}") from error
+
+    async def close(self) -> None:
+        """Closes the client; requests in progress fail."""
+        if self._client is None:
+            return
+        from magnetar.client.exceptions import PulsarException
+
+        try:
+            await self._client.close()
+        except PulsarException as error:
+            log.warning("cannot close the client of coordinators", extra={"error": str(error)})
