@@ -153,6 +153,23 @@ def delaying(limits: Limits, random: Random) -> Limits:
     return replace(limits, settings=settings)
 
 
+def transactional(limits: Limits, random: Random) -> Limits:
+    """The same with transactions, whose state is stored often."""
+    batched = random.random() < 0.3
+    settings = replace(
+        limits.settings,
+        transaction_coordinator_enabled=True,
+        transaction_buffer_snapshot_max_transaction_count=random.choice((1, 3, 1000)),
+        transaction_buffer_snapshot_min_time_in_millis=random.choice((100, 5000)),
+        transaction_buffer_segmented_snapshot_enabled=random.random() < 0.5,
+        transaction_buffer_snapshot_segment_size=random.choice((55, 60, 1000)),
+        transaction_pending_ack_log_index_min_lag=random.choice((1, 5, 500)),
+        transaction_log_batched_write_enabled=batched,
+        transaction_pending_ack_batched_write_enabled=batched,
+    )
+    return replace(limits, settings=settings)
+
+
 def _draw(random: Random) -> Limits:
     settings = default_settings(
         broker_service_port=BROKER_PORT,

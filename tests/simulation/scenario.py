@@ -20,6 +20,7 @@ from simulation.leading import Leading
 from simulation.model import TopicModel
 from simulation.reader import Reader
 from simulation.trace import Violation
+from simulation.transacting import Transacting, transacting
 from simulation.world import World
 
 _PATIENCE = 300.0
@@ -46,6 +47,9 @@ class Scenario:
             self.limits = tiered.limits(self.limits)
         guarding = Random(f"guard {seed}")
         guard = Guard(guarding) if guarding.random() < 0.3 else None
+        drawn = transacting(seed)
+        if drawn is not None:
+            self.limits = limits.transactional(self.limits, drawn)
         self.world = World(random, self.limits, guard, tiered=tiered, printing=printing)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
@@ -60,6 +64,7 @@ class Scenario:
         if compacting.random() < 0.25:
             keyed = Client(self.world, "keyed")
             self._compacting = Compacting(keyed, compacting, Random(f"killing {seed}"))
+        self._transacting = Transacting(self.world, drawn) if drawn is not None else None
         leading = Random(f"leading {seed}")
         self._leading = Leading(self.world, leading) if leading.random() < 0.2 else None
         ending = Random(f"ending {seed}")
@@ -103,6 +108,9 @@ class Scenario:
         if self._ending is not None:
             world.spawn(self._ending.publish())
             world.spawn(self._ending.terminate())
+        if self._transacting is not None:
+            self._transacting.start()
+            self._clients += self._transacting.clients
         fate = Fate(world, Random(random.getrandbits(64)), self._clients)
         faults = world.spawn(run_faults(fate, random.randrange(6), random.choice((0.2, 1.0, 3.0))))
         if world.guard is not None:
@@ -263,7 +271,7 @@ class Scenario:
         left += [str(producer) for producer in self.core_producers if not producer.done]
         left += [
             str(each)
-            for each in (self._compacting, self._leading, self._ending)
+            for each in (self._compacting, self._leading, self._ending, self._transacting)
             if each is not None and not each.done
         ]
         readers: list[Consumer | Reader | CoreConsumer] = [
@@ -285,6 +293,8 @@ class Scenario:
         world = self.world
         for reader in self.readers:
             reader.check()
+        if self._transacting is not None:
+            self._transacting.check()
         readers: list[Consumer | Reader | CoreConsumer] = [
             *self.consumers,
             *self.readers,

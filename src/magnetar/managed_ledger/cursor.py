@@ -51,6 +51,8 @@ class Cursor:
         self.read_again_from: Position | None = None
         """The first position before the read position that is read again soon; None: no such position."""
         self.active = False
+        self.reads_hidden = False
+        """Whether it also reads what open transactions hide."""
         self.messages_consumed = 0
         self._seen_ledger = -1
         self.created_ms = now_ms
@@ -69,7 +71,11 @@ class Cursor:
 
     def has_more(self) -> bool:
         """Whether there is an entry to read now."""
-        return self._normalised() <= self._owner.max_read_position
+        return self._normalised() <= self._end()
+
+    def _end(self) -> Position:
+        owner = self._owner
+        return owner.last_confirmed if self.reads_hidden else owner.max_read_position
 
     def _normalised(self) -> Position:
         position = self._owner.ledgers.first_at_or_after(self.read_position)
@@ -79,7 +85,7 @@ class Cursor:
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None:
         """Returns the next entries if they are in memory; moves the read position past them."""
         position = self._normalised()
-        last = self._owner.max_read_position
+        last = self._end()
         if position > last:
             return None
         run = self._owner.reader.read_cached(position, last, max_entries, max_bytes)
@@ -93,7 +99,7 @@ class Cursor:
         :raises LedgerError: they cannot be read
         """
         position = self._normalised()
-        last = self._owner.max_read_position
+        last = self._end()
         if position > last:
             return None
         rewinds = self._rewinds

@@ -73,6 +73,8 @@ class Deduplication:
         :raises LedgerError: an entry cannot be read
         """
         cursor = self.cursor
+        # What a transaction has published counts, whatever becomes of the transaction.
+        cursor.reads_hidden = True
         cursor.rewind()
         while cursor.has_more():
             run = await cursor.read(_READ_ENTRIES, _READ_BYTES)
@@ -99,7 +101,7 @@ class Deduplication:
                     position = ledger_ids[index], entry_ids[index]
                     self.sources.learn(metadata.replicated_from, position)
                 continue
-            if chunks_follow(metadata):
+            if chunks_follow(metadata) or metadata.HasField("marker_type"):
                 continue
             highest = max(metadata.sequence_id, metadata.highest_sequence_id)
             name = metadata.producer_name
