@@ -306,6 +306,8 @@ def test_conflicts_are_refused_as_a_whole(client: Client, topic: str) -> None:
         "org.apache.pulsar.transaction.common.exception.TransactionConflictException: "
         f"[{topic}][s] Transaction:(0,2) try to ack message:{where} (ackSet is null) in pending ack status."
     )
+    refused = acknowledge(client, consumer, [ids[1], ids[1]], (0, 2))
+    assert refused.message.endswith("(ackSet is null) in pending ack status.")
     # Nothing of it became pending.
     assert not acknowledge(client, consumer, ids[1:2], (0, 3)).HasField("error")
     client.acknowledge(consumer, ids[2:3])

@@ -12,6 +12,8 @@ from typing import Any
 
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.coordination.coordinator import Coordinator
+from magnetar.broker.coordination.transaction import Transaction
 from magnetar.broker.delays.index import DelayIndex
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
@@ -20,6 +22,9 @@ from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
 from magnetar.broker.publishing.producer import AccessMode, Producer
+from magnetar.broker.transactions.buffer import TransactionBuffer
+from magnetar.broker.transactions.pending_acks import PendingAcks
+from magnetar.broker.transactions.records_pb2 import PendingAckMetadataEntry, PendingAckOperation
 from magnetar.broker.upkeep.revocation import Revocation
 from magnetar.ledger.embedded.ledger_table import LedgerTable
 from magnetar.ledger.embedded.ledger_writer import EmbeddedWriter
@@ -324,6 +329,38 @@ def deleted_before_complete() -> AbstractContextManager[None]:
     return replaced(Offloader, "_note", too_early)
 
 
+def marker_before_decision() -> AbstractContextManager[None]:
+    """Topics and subscriptions are told of a commit before the decision is durable."""
+    decide = Coordinator._decide
+
+    async def too_early(self: Coordinator, transaction: Transaction) -> None:
+        await self._tell_each(transaction, transaction.participants())
+        await decide(self, transaction)
+
+    return replaced(Coordinator, "_decide", too_early)
+
+
+def abort_forgotten() -> AbstractContextManager[None]:
+    """Snapshots of topics have no aborted transactions."""
+    return replaced(TransactionBuffer, "_live_aborts", lambda _self: {})
+
+
+def id_given_twice() -> AbstractContextManager[None]:
+    """A coordinator does not learn from its log which ids it has given."""
+    return replaced(Coordinator, "_saw", lambda _self, _entry: None)
+
+
+def commit_of_acks_not_stored() -> AbstractContextManager[None]:
+    """What a transaction has acknowledged is acknowledged at the cursor, and the log does not say so."""
+    append = PendingAcks._append
+
+    async def forgotten(self: PendingAcks, txn: Any, record: PendingAckMetadataEntry) -> None:
+        if record.pending_ack_op == PendingAckOperation.ACK:
+            await append(self, txn, record)
+
+    return replaced(PendingAcks, "_append", forgotten)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "missing fsync": missing_fsync,
     "off by one in trimming": trimming_off_by_one,
@@ -348,4 +385,8 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "a change is not journalled": change_not_journalled,
     "complete without an upload": complete_without_upload,
     "deleted before the upload is complete": deleted_before_complete,
+    "markers before the decision": marker_before_decision,
+    "an abort is forgotten": abort_forgotten,
+    "an id is given twice": id_given_twice,
+    "the commit of acknowledgements is not stored": commit_of_acks_not_stored,
 }

@@ -21,6 +21,9 @@ FIRST = {
     "a horizon too far": 42,
     "snapshot in a commit": 350,
     "who is banned stays": 90,
+    "an abort is forgotten": 97,
+    "markers before the decision": 279,
+    "the commit of acknowledgements is not stored": 100,
 }
 """Where to begin. The first bug is planted beside so much trouble that an earlier seed fails without it; the
 others are found late."""

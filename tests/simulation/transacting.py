@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 INPUT = "persistent://public/default/txn-in"
 OUTPUTS = ("persistent://public/default/txn-out-a", "persistent://public/default/txn-out-b")
 _WORK, _AUDIT = "work", "audit"
+_EARLIEST = MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
 _PATIENCE = 20.0
 _SHARE = 0.3
 """Of the seeds that have transactions."""
@@ -361,22 +362,25 @@ class _Worker(_Person):
             count = random.choice((1, 1, 2, 5))
             taken, consumer.waiting = consumer.waiting[:count], consumer.waiting[count:]
             consumer.flow(len(taken))
+            positions = [position for position, _payload in taken]
             quiet = self.world.quiet
             answer = await connection.ask(
                 BaseCommand.NEW_TXN, tc_id=0, txn_ttl_seconds=30_000 if quiet else random.choice((500, 3000))
             )
-            _check(answer)
+            if answer.HasField("error"):
+                self._again(consumer, positions)
+                _check(answer)
             txn = (answer.txnid_most_bits, answer.txnid_least_bits)
             if txn in story.began:
                 raise Violation(f"transaction {txn} was begun twice")
             story.began.add(txn)
             try:
-                await self._process(connection, consumer, txn, [position for position, _payload in taken])
+                await self._process(connection, consumer, txn, positions)
             except Refused as error:
                 # The inputs come again, like those of a transaction that is left to its time-out.
                 self.world.trace.note(self.client.name, txn, error)
                 await self._end(connection, txn, commit=False)
-                self._again(consumer, [position for position, _payload in taken])
+                self._again(consumer, positions)
 
     def _again(self, consumer: _Receiving, positions: list[Position]) -> None:
         ids = [MessageIdData(ledgerId=each[0], entryId=each[1]) for each in positions]
@@ -460,6 +464,9 @@ class _Auditor(_Person):
         last = (-1, -1)
         while not consumer.closed and not self.story.stopping:
             await self.world.sleep(0.1)
+            if not self.world.quiet and self.story.random.random() < 0.02:
+                # What is still stored comes again, behind it all that is new.
+                await connection.ask(BaseCommand.SEEK, consumer_id=consumer.number, message_id=_EARLIEST)
             taken, consumer.waiting = consumer.waiting, []
             for position, payload in taken:
                 if position <= last:

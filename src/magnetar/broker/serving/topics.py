@@ -86,7 +86,11 @@ class SnapshotsOf:
         self._snapshots = snapshots
 
     async def store(self, snapshot: Snapshot) -> None:
-        await self._snapshots.store(self._topic, snapshot)
+        """:raises BrokerError: it cannot be stored now"""
+        try:
+            await self._snapshots.store(self._topic, snapshot)
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            raise ServiceNotReady(f"The state of transactions cannot be stored now: {error}") from error
 
 
 def is_transaction_log(name: TopicName) -> bool:

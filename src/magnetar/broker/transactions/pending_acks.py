@@ -116,8 +116,10 @@ class PendingAcks:
         :raises TransactionConflict: one is pending or was acknowledged already; then none is added
         :raises PersistenceFailure: they cannot be stored
         """
+        asked: dict[Position, int] = {}
         for each in acked:
-            self._check(txn, each)
+            self._check(txn, each, asked.get(each.position, 0))
+            asked[each.position] = asked.get(each.position, 0) | each.bits
         self._add(txn, acked)
         record = PendingAckMetadataEntry(
             pending_ack_op=PendingAckOperation.ACK,
@@ -132,11 +134,14 @@ class PendingAcks:
             self._remove(txn, acked)
             raise
 
-    def _check(self, txn: TxnId, acked: Acked) -> None:
-        """:raises TransactionConflict: an entry was acknowledged, or is pending"""
+    def _check(self, txn: TxnId, acked: Acked, asked: int) -> None:
+        """:param asked: the bits of the entry that the same request names already
+
+        :raises TransactionConflict: an entry was acknowledged, or is pending
+        """
         if self._cursor.is_consumed(*acked.position):
             raise self._conflict(f"{_tries(txn, acked)} already acked before.")
-        pending = self.bits.get(acked.position, 0)
+        pending = self.bits.get(acked.position, 0) | asked
         if pending & acked.bits:
             raise self._conflict(f"{_tries(txn, acked)} in pending ack status.")
 
