@@ -7,6 +7,8 @@ line of standard input is a JSON object ``{"master", "conf", "magnetar"}``; each
   as text, so that every value is looked at
 * ``{"do": "hold", "rows": N, "size": B, "parts": P, "topic": T}``: makes rows and keeps them in memory
 * ``{"do": "write", "options": {...}}``: writes the rows that are held
+* ``{"do": "store", "options": {...}, "folder": F}``: writes a topic to Parquet files
+* ``{"do": "pipeline", "name": N, "config": F}``: runs a pipeline of Magnetar in this session
 """
 
 from __future__ import annotations
@@ -79,6 +81,15 @@ class Queries:
         assert self._held is not None
         self._held.write.format("pulsar").options(**options).mode("append").save()
         return 0
+
+    def store(self, options: dict[str, str], folder: str) -> int:
+        self._spark.read.format("pulsar").options(**options).load().write.parquet(folder)
+        return 0
+
+    def pipeline(self, name: str, config: str) -> int:
+        from magnetar.spark.pipelines.run import run_pipeline
+
+        return run_pipeline(name, Path(config), quiet=True)
 
     def take(self, asked: dict[str, Any]) -> object:
         return getattr(self, asked.pop("do"))(**asked)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from bench.servers import Server
 from bench.spark.filling import COLUMNS, content, fill, make_topic, messages_in
@@ -26,6 +30,8 @@ class System:
 
     :ivar options: options of a query besides the topic
     :ivar reads: whether it takes part in reading; :ivar writes: in writing
+    :ivar stores: how it writes a topic to files: by ``parquet`` of Spark, or by a pipeline: ``archive``, or
+        ``table`` in a format, ``delta`` or ``iceberg``; empty: it does not
     """
 
     name: str
@@ -36,6 +42,7 @@ class System:
     reads: bool = True
     writes: bool = True
     once: bool = False
+    stores: str = ""
 
     def of(self, topic: str | None = None, **more: str) -> dict[str, str]:
         urls = {"service.url": self.server.url, "admin.url": self.server.admin_url}
@@ -83,8 +90,43 @@ def write(system: System, session: Session, size: int, rows: int, staging: Path)
     return _figures(rows, took.wall, took.cpu, server)
 
 
+def store(system: System, session: Session, topic: str, rows: int, folder: Path) -> dict[str, Any]:
+    """Writes a whole topic to Parquet files.
+
+    :raises Void: the files have another number of rows
+    """
+    before = system.server.cpu_seconds()
+    if system.stores == "parquet":
+        took = session.ask("store", options=system.of(topic), folder=str(folder))
+    else:
+        name = "archive" if system.stores == "archive" else "table"
+        config = folder.with_suffix(".json")
+        config.write_text(json.dumps(_pipeline(system, name, topic, folder)))
+        took = session.ask("pipeline", name=name, config=str(config))
+        config.unlink()
+    server = system.server.cpu_seconds() - before
+    stored = sum(pq.read_metadata(each).num_rows for each in folder.rglob("*.parquet"))
+    shutil.rmtree(folder)
+    if stored != rows:
+        raise Void(f"{stored} rows of {rows} are in files")
+    return _figures(rows, took.wall, took.cpu, server)
+
+
+def _pipeline(system: System, name: str, topic: str, folder: Path) -> dict[str, Any]:
+    """Returns the configuration of a pipeline that writes a topic to files of one folder."""
+    section: dict[str, Any] = {"topic": topic, "path": f"{folder}/data"}
+    if name == "table":
+        section = {"topics": [topic], "path": f"{folder}/data", "format": system.stores}
+    return {
+        "cluster": {"service_url": system.server.url, "admin_url": system.server.admin_url},
+        "report": {"path": f"{folder}/reports"},
+        name: section,
+    }
+
+
 def _figures(rows: int, wall: float, cpu: float, server: float) -> dict[str, Any]:
     return {
+        "rows": rows,
         "rows_per_second": rows / wall,
         "rows_per_cpu_second": rows / cpu,
         "cpu_seconds_per_million": cpu / rows * 1e6,
