@@ -148,7 +148,7 @@ def test_pending_messages_of_all_partitions_are_limited(server: Server, topic: s
             producer = await client.create_producer(topic, block_if_queue_full=False, **options)
             sent = [asyncio.ensure_future(producer.send(content)) for content in contents]
             while sum(each.done() for each in sent) < 6:
-                await asyncio.sleep(0)
+                await asyncio.wait(sent, timeout=0.01)
             assert producer.pending_messages == 6
             results = await asyncio.gather(*sent, return_exceptions=True)
             assert [type(each) for each in results] == [MessageId] * 6 + [ProducerQueueIsFull] * 6

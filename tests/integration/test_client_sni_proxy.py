@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -93,6 +96,48 @@ def test_brokers_without_names_and_unknown_ones(site: Site) -> None:
         client.create_producer(TOPIC)
     with site.client("pulsar+ssl://nobody.example:1") as client, pytest.raises(ConnectError):
         client.create_producer(TOPIC)
+
+
+def command(name: str, *arguments: str, **environment: str) -> str:
+    """Returns what a command prints on both streams."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"magnetar.cli.{name}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_commands_connect_through_the_proxy(site: Site, tmp_path: Path) -> None:
+    name, topic = NAMES[0], TOPIC + "-3"
+    proxy = f"pulsar+ssl://127.0.0.1:{site.proxy.port}"
+    url, trust = site.url(name), str(site.authority.trust)
+    with site.client(url) as client:
+        client.subscribe(topic, "s")
+    site.proxy.names.clear()
+    through = ["--proxy-url", proxy, "--proxy-protocol", "SNI"]
+    command(
+        "pulsar_client", "--url", url, "--tlsTrustCertsFilePath", trust, *through, "produce", topic, "-m", "a"
+    )
+    assert set(site.proxy.names) == {name}
+
+    site.proxy.names.clear()
+    configuration = tmp_path / "client.conf"
+    configuration.write_text(
+        f"brokerServiceUrl={url}\ntlsTrustCertsFilePath={trust}\nproxyServiceUrl={proxy}\nproxyProtocol=SNI\n"
+    )
+    conf = {"PULSAR_CLIENT_CONF": str(configuration)}
+    assert "content:a" in command("pulsar_client", "consume", topic, "-s", "s", "-n", "1", **conf)
+    assert set(site.proxy.names) == {name}
+
+    site.proxy.names.clear()
+    flags = ["-u", url, "--trust-cert-file", trust, *through, "-m", "10", "--warmup-time", "0"]
+    assert "10" in command("pulsar_perf", "produce", topic, *flags)
+    assert set(site.proxy.names) == {name}
 
 
 def test_refused() -> None:

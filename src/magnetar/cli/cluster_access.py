@@ -46,6 +46,8 @@ class ClusterAccess:
     admin_url: str
     authentication: Authentication | None
     tls: ClientTls
+    proxy_url: str | None = None
+    """A proxy for all connections to brokers, which finds them by SNI; None: without a proxy."""
 
     def http(self, *, timeout_seconds: float, warn: Callable[[str], None] | None = None) -> AdminHttp:
         """Returns the admin interface. :raises AdminError: its URL is malformed"""
@@ -82,6 +84,7 @@ class ClusterAccess:
             "tls_files": self.tls.files,
             "tls_allow_insecure_connection": not self.tls.verify,
             "tls_validate_hostname": self.tls.verify_host,
+            "proxy_service_url": self.proxy_url,
         }
 
 
@@ -108,6 +111,7 @@ def cluster_access(flags: Flags) -> ClusterAccess:
             verify=not _truth(found, "tlsAllowInsecureConnection", False),
             verify_host=_truth(found, "tlsEnableHostnameVerification", True),
         ),
+        found.get("proxyServiceUrl"),
     )
 
 
@@ -126,8 +130,8 @@ def _settings(flags: Flags) -> dict[str, str]:
     for key, value in flags.items():
         if value:
             found[key] = "true" if value is True else value
-    if found.get("proxyServiceUrl"):
-        raise AccessRefused("proxyServiceUrl is not supported: this release does not connect through proxies")
+    if found.get("proxyProtocol", "SNI").upper() != "SNI":
+        raise AccessRefused(f"proxyProtocol must be SNI, not {found['proxyProtocol']!r}")
     if found.get("sslFactoryPlugin", _OWN_FACTORY) != _OWN_FACTORY:
         raise AccessRefused("sslFactoryPlugin is not supported: it names a Java class")
     return found

@@ -116,6 +116,20 @@ def add_access_flags(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_proxy_flags(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--proxy-url",
+        metavar="URL",
+        help="proxy for all connections to brokers, pulsar+ssl://HOST:PORT; brokers need TLS and names",
+    )
+    command.add_argument(
+        "--proxy-protocol",
+        type=str.upper,
+        choices=("SNI",),
+        help="how the proxy finds brokers: by the server name of the TLS handshake (SNI)",
+    )
+
+
 def access_values(parsed: argparse.Namespace) -> dict[str, str | None]:
     """Returns the values of the flags by the names of ``client.conf``."""
     return {

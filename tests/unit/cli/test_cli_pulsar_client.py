@@ -38,7 +38,9 @@ def given(*arguments: str) -> Prepared:
         ("consume t -s s -ekv /none/there.pem", "/none/there.pem"),
         ("read t -m soon", "'soon' is not earliest, latest or LEDGER:ENTRY"),
         ("--url ws://127.0.0.1:1 read t", "does not support WebSocket"),
-        ("--proxy-url pulsar://p:1 read t", "--proxy-url is not supported"),
+        ("--proxy-url pulsar://p:1 read t", "proxy_service_url must be like pulsar+ssl://proxy:6651"),
+        ("--proxy-url pulsar+ssl://p:1 read t", "proxy_service_url requires TLS"),
+        ("--proxy-url pulsar+ssl://p:1 --proxy-protocol SOCKS read t", "--proxy-protocol"),
     ],
 )
 def test_refused_before_anybody_is_asked(

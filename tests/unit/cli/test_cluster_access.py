@@ -82,6 +82,13 @@ def test_key_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "kept" not in repr(found)
 
 
+def test_a_proxy_for_connections_to_brokers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    configured(monkeypatch, tmp_path, proxyServiceUrl="pulsar+ssl://kept:1", proxyProtocol="SNI")
+    assert cluster_access({}).client_options()["proxy_service_url"] == "pulsar+ssl://kept:1"
+    found = cluster_access({"proxyServiceUrl": "pulsar+ssl://given:2", "proxyProtocol": "SNI"})
+    assert found.client_options()["proxy_service_url"] == "pulsar+ssl://given:2"
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -90,7 +97,10 @@ def test_key_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             "tlsTrustStoreType=JKS is not supported, only Java",
         ),
         ({"tlsAllowInsecureConnection": "perhaps"}, "tlsAllowInsecureConnection must be true or false"),
-        ({"proxyServiceUrl": "pulsar://p"}, "proxyServiceUrl"),
+        (
+            {"proxyServiceUrl": "pulsar+ssl://p", "proxyProtocol": "SOCKS"},
+            "proxyProtocol must be SNI, not 'SOCKS'",
+        ),
         ({"sslFactoryPlugin": "a.B"}, "names a Java class"),
         ({"authPlugin": "a.B", "authParams": "kept"}, "unknown plugin 'a.B'"),
         ({"authPlugin": "token", "authParams": "file:/not/there"}, "/not/there cannot be read"),

@@ -35,6 +35,8 @@ def perform(parsed: argparse.Namespace) -> int:
                 "authPlugin": parsed.auth_plugin,
                 "authParams": parsed.auth_params,
                 "tlsTrustCertsFilePath": parsed.tlsTrustCertsFilePath,
+                "proxyServiceUrl": parsed.proxy_url,
+                "proxyProtocol": parsed.proxy_protocol,
             }
         )
         if access.service_url.startswith(("ws://", "wss://")):

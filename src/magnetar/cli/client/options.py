@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from magnetar import __version__
-from magnetar.cli.command_lines import SIZES, count, positive, quantity
+from magnetar.cli.command_lines import SIZES, add_proxy_flags, count, positive, quantity
 from magnetar.exit_codes import FAILED
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 COMMANDS_OF_LATER = ("generate_documentation",)
-
-# (names, takes a value): Pulsar's flags that this command does not support.
-_REFUSED_BY_ROOT = ((("--proxy-url",), True), (("--proxy-protocol",), True))
-
-
-class _Refuse(argparse.Action):
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: object, values: object, option: str | None = None
-    ) -> NoReturn:
-        parser.error(f"{option} is not supported by this pulsar-client")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="no effect: messages are sent one by one",
     )
-    _refuse(root, _REFUSED_BY_ROOT)
+    add_proxy_flags(root)
     commands = root.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _produce(commands)
     _consume(commands)
@@ -61,11 +50,6 @@ def parser() -> argparse.ArgumentParser:
     for name in COMMANDS_OF_LATER:
         commands.add_parser(name, help="not supported yet", add_help=False)
     return root
-
-
-def _refuse(made: argparse.ArgumentParser, refused: Sequence[tuple[tuple[str, ...], bool]]) -> None:
-    for names, value in refused:
-        made.add_argument(*names, action=_Refuse, nargs=None if value else 0, help=argparse.SUPPRESS)
 
 
 def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from magnetar.cli.command_lines import count, number, positive
+from magnetar.cli.command_lines import add_proxy_flags, count, number, positive
 
 _TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 _CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
@@ -17,8 +17,6 @@ DEFAULT_OUTSTANDING = 1000
 _REFUSED_BY_ALL = (
     (("--ssl-factory-plugin",), True),
     (("--ssl-factory-plugin-params",), True),
-    (("--proxy-url",), True),
-    (("--proxy-protocol",), True),
 )
 _REFUSED_BY_PRODUCE = (
     (("--encryption-key-name", "-k"), True),
@@ -133,6 +131,7 @@ def _command(
         help="print rates every S seconds",
     )
     add("--listener-name", metavar="NAME", help="advertised listener to use")
+    add_proxy_flags(made)
     add(
         "--num-topic",
         "--num-topics",

@@ -74,6 +74,8 @@ def access_of(parsed: argparse.Namespace) -> ClusterAccess:
             "tlsTrustCertsFilePath": parsed.trust_cert_file,
             "tlsAllowInsecureConnection": parsed.tls_allow_insecure,
             "tlsEnableHostnameVerification": parsed.tls_enable_hostname_verification,
+            "proxyServiceUrl": parsed.proxy_url,
+            "proxyProtocol": parsed.proxy_protocol,
         }
     )
 
