@@ -71,7 +71,7 @@ INTERNAL: Mapping[type, frozenset[str]] = {
             ),
             *("active_changed", "end_of_topic", "has_receipts", "message", "messages", "on_arrival"),
             *("acknowledge_all", "acknowledge_soon", "end_listening", "listening", "seek_to_last"),
-            *("take_back", "take_entry", "widen_queue"),
+            *("take_back", "take_entry", "take_run", "widen_queue"),
         }
     ),
     aio.Client: frozenset({"partitions"}),

@@ -14,7 +14,7 @@ from magnetar.protocol import hot_codec
 _PARTS = ("magnetar.protocol.hot_decode", "magnetar.protocol.hot_encode", "magnetar.protocol.hot_keys")
 
 
-def _interpreted(name: str) -> ModuleType:
+def interpreted(name: str) -> ModuleType:
     path = str(forms.source_path(name))
     loader = importlib.machinery.SourceFileLoader(f"interpreted_{name.rpartition('.')[2]}", path)
     spec = importlib.util.spec_from_loader(loader.name, loader)
@@ -49,13 +49,13 @@ def _codec(parts: list[ModuleType]) -> SimpleNamespace:
 
 def forms_of(name: str) -> dict[str, ModuleType | None]:
     """A hot module by form; None for the compiled one where it was not built from this source."""
-    return {"interpreted": _interpreted(name), "compiled": _compiled(name)}
+    return {"interpreted": interpreted(name), "compiled": _compiled(name)}
 
 
 _compiled_parts = [_compiled(name) for name in _PARTS]
 
 CODECS: dict[str, SimpleNamespace | None] = {
-    "interpreted": _codec([_interpreted(name) for name in _PARTS]),
+    "interpreted": _codec([interpreted(name) for name in _PARTS]),
     "compiled": _codec([part for part in _compiled_parts if part]) if all(_compiled_parts) else None,
 }
 """The names of ``hot_codec`` by form; None for the compiled one where it was not built from this source."""

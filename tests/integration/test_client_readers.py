@@ -59,6 +59,24 @@ async def contents(reader: aio.Reader) -> list[bytes]:
     return found
 
 
+def test_a_reader_begins_in_a_batch(client: Client, topic: str) -> None:
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=200)
+    ids: list[MessageId | None] = []
+    for number in range(20):
+        producer.send_async(b"%d" % number, lambda _result, message_id: ids.append(message_id))
+    producer.flush()
+    producer.send(b"20")
+    start = ids[4]
+    assert start is not None
+    assert start.batch_size() > 5
+    for inclusive in (False, True):
+        reader = client.create_reader(topic, start, start_message_id_inclusive=inclusive)
+        wanted = [b"%d" % number for number in range(4 if inclusive else 5, 21)]
+        assert [reader.read_next(WAIT).data() for _ in wanted] == wanted
+        assert not reader.has_message_available()
+        reader.close()
+
+
 class Marks(ReaderInterceptor):
     """Counts what it sees; every second call fails."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import NotConnected, PulsarException, server_exception
@@ -68,14 +68,32 @@ class Acknowledgements:
         if index < 0:
             self.sent += 1
             return self._entry_done(position)
+        return self._of_batch(position, 1 << index, max(message_id.batch_size(), index + 1))
+
+    def runs(self, runs: Iterable[tuple[int, int, int, int, int]]) -> None:
+        """Acknowledges runs of messages, as :func:`runs_of` returns them; nothing else must learn of them."""
+        for ledger_id, entry_id, first, last, size in runs:
+            if first >= 0:
+                done = (1 << (last + 1)) - (1 << first)
+                self._of_batch((ledger_id, entry_id), done, max(size, last + 1))
+                continue
+            self.sent += last + 1 - entry_id
+            for begin in range(entry_id, last + 1, self._size):
+                part = range(begin, min(begin + self._size, last + 1))
+                self._ledgers.extend([ledger_id] * len(part))
+                self._entries.extend(part)
+                self._gathered()
+
+    def _of_batch(self, position: tuple[int, int], done: int, size: int) -> Future[None] | None:
+        """:param done: a bit for each acknowledged message"""
         remaining = self._remaining.get(position)
         if remaining is None:
-            remaining = (1 << max(message_id.batch_size(), index + 1)) - 1
-        remaining &= ~(1 << index)
+            remaining = (1 << size) - 1
+        remaining &= ~done
         if remaining == 0:
             self._remaining.pop(position, None)
             self._partial.pop(position, None)
-            self.sent += max(message_id.batch_size(), index + 1)
+            self.sent += size
             return self._entry_done(position)
         self._remaining[position] = remaining
         if not self._batch_index:

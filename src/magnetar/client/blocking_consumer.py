@@ -21,7 +21,8 @@ from magnetar.client.stats import ConsumerStats
 from magnetar.io.real.loop_thread import CallThread, LoopThread
 from magnetar.io.waiting import report
 
-_AHEAD = 200
+_AHEAD = 500
+"""Messages after which no further ones are fetched; those of one batch are fetched together."""
 
 
 class FetchedMessages:
@@ -61,14 +62,13 @@ class FetchedMessages:
             taken.append(await self._consumer.receive(timeout_millis))
         finally:
             self._fetching -= 1
-        for _ in range(_AHEAD - 1):
-            if self._fetching:
-                # A thread that waits for the next message would not see messages that are fetched meanwhile.
+        count = 1
+        # A thread that waits for the next message would not see messages that are fetched meanwhile.
+        while count < _AHEAD and not self._fetching:
+            more = self._consumer.take_run(taken)
+            if more is None:
                 return
-            message = self._consumer.take()
-            if message is None:
-                return
-            taken.append(message)
+            count += more
 
     def acknowledge(self, message: Acknowledged) -> None:
         """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
@@ -112,7 +112,7 @@ class FetchedMessages:
 class Consumer(Messages):
     """A consumer; see :meth:`Client.subscribe`.
 
-    Up to 200 messages are fetched from the loop's thread at once; :meth:`seek` and
+    Some hundred messages are fetched from the loop's thread at once; :meth:`seek` and
     :meth:`redeliver_unacknowledged_messages` drop those that are not received yet.
     """
 
@@ -308,8 +308,8 @@ class Consumer(Messages):
 class Reader(Messages):
     """A reader; see :meth:`Client.create_reader`.
 
-    Up to 200 messages are fetched from the loop's thread at once; :meth:`seek` drops those that are not read
-    yet.
+    Some hundred messages are fetched from the loop's thread at once; :meth:`seek` drops those that are not
+    read yet.
     """
 
     def __init__(self, reader: AsyncReader, thread: LoopThread) -> None:

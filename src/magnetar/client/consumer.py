@@ -12,6 +12,7 @@ from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.dead_letters import RetryLetters
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
+from magnetar.client.hot_messages import runs_of
 from magnetar.client.listening import Listened
 from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget, meant_by
 from magnetar.client.message_id import MessageId
@@ -230,6 +231,10 @@ class Consumer(Attached, Listened, AsyncMessages):
         """Returns the next message if one has arrived, else None; see :meth:`receive`."""
         return self._queue.take()
 
+    def take_run(self, into: deque[Message]) -> int | None:
+        """As :meth:`take`, with the messages that follow at hand; returns their number."""
+        return self._queue.take_run(into)
+
     def take_back(self, message: Message) -> None:
         """Gives a message that was taken to whoever receives next."""
         self._queue.take_back(message)
@@ -290,15 +295,20 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._individual(meant_by(message))
 
     def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
-        """As :meth:`acknowledge_soon`, for the messages of a queue; an error leaves those after its
-        message."""
+        """As :meth:`acknowledge_soon`, for the messages of a queue, to which other threads add.
+
+        :raises PulsarException: the consumer is closed, or has failed for good; then the queue is empty
+        """
         try:
             self._attachment.check_open()
         except PulsarException:
             messages.clear()
             raise
-        while messages:
-            self._individual(meant_by(messages.popleft()))
+        if self._queue.chunks.are_delivered or self._taken.matters:
+            while messages:
+                self._individual(meant_by(messages.popleft()))
+            return
+        self._acks.runs(runs_of(messages, meant_by))
 
     @property
     def has_receipts(self) -> bool:

@@ -127,6 +127,10 @@ class GatheredConsumer(Listened, AsyncMessages):
         """As :meth:`Consumer.take`."""
         return self._taken(Consumer.take)
 
+    def take_run(self, into: deque[Message]) -> int | None:
+        """As :meth:`Consumer.take_run`, of one topic or partition."""
+        return self._taken(lambda part: part.take_run(into))
+
     def take_back(self, message: Message) -> None:
         """As :meth:`Consumer.take_back`; a topic that was deleted meanwhile takes back nothing."""
         for part in self._parts:

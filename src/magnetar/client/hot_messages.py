@@ -6,12 +6,14 @@ objects of a message take a fifth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from magnetar.client.message import RawEntry
+    from magnetar.client.message import Acknowledged, RawEntry
+    from magnetar.protocol.hot_client_decode import MessageRun
     from magnetar.protocol.metadata import Entry
     from magnetar.protocol.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -56,6 +58,59 @@ class PlainId:
 Id = TypeVar("Id", bound=PlainId)
 
 
+class PlainEntry:
+    """An entry as it arrived, and where it is stored."""
+
+    __slots__ = (
+        "_parsed",
+        "ack_set",
+        "batch_size",
+        "data",
+        "entry_id",
+        "ledger_id",
+        "partition",
+        "redeliveries",
+    )
+
+    ledger_id: int
+    entry_id: int
+    partition: int
+    redeliveries: int
+    batch_size: int
+    """0: not a batch."""
+    data: bytes
+    """As stored: magic, checksum, metadata size, metadata, payload."""
+    ack_set: tuple[int, ...]
+    """64-bit words with a bit for each message of the batch that must be delivered; empty: all."""
+    _parsed: Entry | None
+
+
+AnyEntry = TypeVar("AnyEntry", bound=PlainEntry)
+
+
+def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: int) -> list[AnyEntry]:
+    """Returns the entries of a run.
+
+    :param kind: the class of entries, without fields of its own
+    """
+    found = []
+    ledger_ids, entry_ids, redeliveries = run.ledger_ids, run.entry_ids, run.redeliveries
+    batch_sizes, starts, ends = run.batch_sizes, run.starts, run.ends
+    for index in range(run.count):
+        start, end = starts[index], ends[index]
+        entry = kind.__new__(kind)
+        entry.ledger_id = ledger_ids[index]
+        entry.entry_id = entry_ids[index]
+        entry.partition = partition
+        entry.redeliveries = redeliveries[index]
+        entry.batch_size = batch_sizes[index]
+        entry.data = buffer[start:end]
+        entry.ack_set = ()
+        entry._parsed = None
+        found.append(entry)
+    return found
+
+
 class PlainMessage:
     """The content of a message, and what belongs to it."""
 
@@ -83,6 +138,83 @@ class PlainMessage:
 
 
 AnyMessage = TypeVar("AnyMessage", bound=PlainMessage)
+
+
+def plain_messages_of(
+    kind: type[AnyMessage],
+    id_kind: type[PlainId],
+    topic: str,
+    entries: deque[RawEntry],
+    limit: int,
+    content_at: Callable[[bytes], int],
+) -> tuple[list[AnyMessage], int]:
+    """Takes entries from the front of a queue, as long as they are one message each, whose metadata do not
+    matter; returns the messages, and the bytes of the entries.
+
+    :param kind: as for :func:`messages_of`
+    :param limit: the most messages
+    :param content_at: returns where the content of an entry begins; -1: its metadata matter
+    """
+    found: list[AnyMessage] = []
+    size = 0
+    while len(found) < limit and entries:
+        entry = entries[0]
+        data = entry.data
+        start = content_at(data) if entry.batch_size == 0 and entry._parsed is None else -1
+        if start < 0:
+            break
+        entries.popleft()
+        message_id = id_kind.__new__(id_kind)
+        message_id._partition = entry.partition
+        message_id._ledger_id = entry.ledger_id
+        message_id._entry_id = entry.entry_id
+        message_id._batch_index = -1
+        message_id._batch_size = 0
+        message = kind.__new__(kind)
+        message._topic = topic
+        message._id = message_id
+        message._entry = entry
+        message._single_raw = b""
+        message._own_metadata = None
+        message._content = data[start:]
+        message._redeliveries = entry.redeliveries
+        found.append(message)
+        size += len(data)
+    return found, size
+
+
+def runs_of(
+    taken: deque[Acknowledged], meant_by: Callable[[Acknowledged], PlainId]
+) -> list[tuple[int, int, int, int, int]]:
+    """Takes all messages from a queue, to which other threads add, and returns them in runs.
+
+    :param meant_by: returns the id of what is not a message
+    :returns: ledger, entry, first and last index in the batch, size of the batch, for messages that follow
+        each other in their batch; for whole entries that follow each other in their ledger the first index is
+        -1, and the last one is the last entry
+    """
+    found: list[tuple[int, int, int, int, int]] = []
+    ledger_id = entry_id = first = last = size = -1
+    pop = taken.popleft
+    for _ in range(len(taken)):
+        each = pop()
+        message_id: PlainId = each._id if isinstance(each, PlainMessage) else meant_by(each)
+        index = message_id._batch_index
+        if size >= 0 and message_id._ledger_id == ledger_id:
+            if index < 0:
+                if first < 0 and message_id._entry_id == last + 1:
+                    last += 1
+                    continue
+            elif first >= 0 and index == last + 1 and message_id._entry_id == entry_id:
+                last = index
+                continue
+        if size >= 0:
+            found.append((ledger_id, entry_id, first, last, size))
+        ledger_id, entry_id, size = message_id._ledger_id, message_id._entry_id, message_id._batch_size
+        first, last = index, entry_id if index < 0 else index
+    if size >= 0:
+        found.append((ledger_id, entry_id, first, last, size))
+    return found
 
 
 def messages_of(

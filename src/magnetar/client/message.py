@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from magnetar.client.exceptions import InvalidMessage
-from magnetar.client.hot_messages import PlainMessage, messages_of
+from magnetar.client.hot_messages import PlainEntry, PlainMessage, messages_of
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.errors import EntryError, ProtocolError
 from magnetar.protocol.frames import signed
-from magnetar.protocol.hot_client_decode import MessageRun, plain_payload, split_places
+from magnetar.protocol.hot_client_decode import plain_payload, split_places
 from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
 
@@ -19,19 +19,10 @@ _SHOWN_BYTES = 64
 """Bytes of a message's data in its printed form."""
 
 
-class RawEntry:
+class RawEntry(PlainEntry):
     """One entry: a message, or a whole batch of ``num_messages``."""
 
-    __slots__ = (
-        "_parsed",
-        "ack_set",
-        "batch_size",
-        "data",
-        "entry_id",
-        "ledger_id",
-        "partition",
-        "redeliveries",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -48,11 +39,8 @@ class RawEntry:
         self.partition = partition
         self.redeliveries = redeliveries
         self.batch_size = batch_size
-        """0: not a batch."""
         self.data = data
-        """As stored: magic, checksum, metadata size, metadata, payload."""
         self.ack_set = ack_set
-        """64-bit words with a bit for each message of the batch that must be delivered; empty: all."""
         self._parsed: Entry | None = None
 
     @property
@@ -167,21 +155,6 @@ class RawEntry:
         return messages_of(
             Message, MessageId, topic, entry, payload, places, ids, self.redeliveries, self.ack_set
         )
-
-
-def entries_of(buffer: bytes, run: MessageRun, partition: int) -> list[RawEntry]:
-    """Returns the entries of a run."""
-    return [
-        RawEntry(
-            run.ledger_ids[index],
-            run.entry_ids[index],
-            partition,
-            run.redeliveries[index],
-            run.batch_sizes[index],
-            buffer[run.starts[index] : run.ends[index]],
-        )
-        for index in range(run.count)
-    ]
 
 
 def id_of(command: CommandMessage, partition: int) -> MessageId:

@@ -11,8 +11,9 @@ from magnetar.client.attachment import Attachment
 from magnetar.client.consumer_commands import ConsumerCommands
 from magnetar.client.entries import MessageOpening
 from magnetar.client.exceptions import InvalidMessage, PulsarException
+from magnetar.client.hot_messages import entries_of, plain_messages_of
 from magnetar.client.memory_limit import MemoryLimit
-from magnetar.client.message import Message, RawEntry, entries_of, entry_of, id_of
+from magnetar.client.message import Message, RawEntry, entry_of, id_of
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Arrivals, Permits, StartPosition, Taken
@@ -23,10 +24,12 @@ from magnetar.client.value_messages import Values
 from magnetar.client.wire import ConsumerEnd
 from magnetar.io.interfaces import ClientIo
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.hot_client_decode import MessageRun
+from magnetar.protocol.hot_client_decode import MessageRun, plain_payload
 from magnetar.protocol.pulsar_api_pb2 import CommandAck, CommandMessage
 
 log = logging.getLogger(__name__)
+_RUN = 500
+"""Messages for which further entries are opened."""
 
 
 class ReceiverQueue:
@@ -119,7 +122,7 @@ class ReceiverQueue:
         if run.epoch < self.epoch and self.epoch:
             self.permits.use(run.total_messages)
             return
-        arrived = entries_of(buffer, run, self._partition)
+        arrived = entries_of(RawEntry, buffer, run, self._partition)
         self._entries.extend(arrived)
         if self._memory is not None:
             self._count(sum(len(entry.data) for entry in arrived))
@@ -239,6 +242,31 @@ class ReceiverQueue:
                 return None
             self._open_next()
 
+    def take_run(self, into: deque[Message]) -> int | None:
+        """Adds the next message, and those that follow it at hand, to a queue that other threads take from.
+
+        :returns: the number of messages; None: none has arrived
+        :raises PulsarException: the consumer is closed, or has failed for good
+        """
+        message = self.take()
+        if message is None:
+            return None
+        into.append(message)
+        ready = self._ready
+        if self.returned or self.intercept is not None or self._taken.matters or self.start.matters:
+            return 1
+        while len(ready) < _RUN and self._entries and self._aside.entry is None:
+            if self._memory is not None or not self._open_plain():
+                self._open_next()
+        count = len(ready)
+        if count:
+            # Those of one entry, as a rule: one by one they would cost several times as much.
+            self.last_taken = ready[-1].message_id()
+            into.extend(ready)
+            ready.clear()
+            self.permits.use(count)
+        return 1 + count
+
     def take_back(self, message: Message) -> None:
         """Gives a message that was taken to whoever receives next."""
         self.returned.appendleft(message)
@@ -251,6 +279,17 @@ class ReceiverQueue:
             self._made_ready(entry, self._opening.messages(entry, skipped=skipped))
         except InvalidMessage as error:
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
+
+    def _open_plain(self) -> bool:
+        """Opens the next entries that are one message each, without encryption and the like; returns whether
+        there were any."""
+        found, size = plain_messages_of(
+            Message, MessageId, self._attachment.topic, self._entries, _RUN, plain_payload
+        )
+        self._ready.extend(found)
+        self.opened.messages += len(found)
+        self.opened.bytes += size
+        return bool(found)
 
     def _made_ready(self, entry: RawEntry, messages: Iterable[Message]) -> None:
         before = len(self._ready)
