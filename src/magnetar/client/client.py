@@ -327,7 +327,7 @@ class Client(Opening):
             return False
         finally:
             if pool is not None:
-                pool.close()
+                await pool.close()
 
     def _default_io(self) -> ClientIo:
         raise TypeError("the argument io is missing; use magnetar.client.aio on the running event loop")
@@ -539,7 +539,7 @@ class Client(Opening):
                 await listening.end()
             await close_all(self.services.attachments.values())
         finally:
-            self.services.pool.close()
+            await self.services.pool.close()
 
 
 def _proxy(url: str | None, protocol: ProxyProtocol) -> Address | None:

@@ -53,6 +53,8 @@ class Connection:
         self.wire = Wire(self, runs)
         self.ready: Future[None] = io.loop.create_future()
         """Done when the broker has answered CONNECT."""
+        self.lost: Future[None] = io.loop.create_future()
+        """Done when the transport has ended, which with TLS may take longer than :meth:`close`."""
         self.closed = False
         self.server_version = ""
         self._loop = io.loop
@@ -92,6 +94,7 @@ class Connection:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        settle(self.lost)
         self._end(self._error or lost_connection(exc, ready=self.ready.done()))
 
     def pause_writing(self) -> None:
@@ -212,6 +215,12 @@ class Connection:
             return None
         own, other = (self._transport.get_extra_info(name) for name in ("sockname", "peername"))
         return f"{own[0]}:{own[1]}", f"{other[0]}:{other[1]}"
+
+    def cut(self) -> None:
+        """Ends the transport of a closed connection without waiting for the broker any longer."""
+        if self._transport is not None:
+            self._transport.abort()
+        settle(self.lost)
 
     def close(self) -> None:
         """Sends collected frames and closes the connection."""

@@ -18,6 +18,8 @@ from magnetar.io.waiting import finished, nobody_waits, outcome
 
 log = logging.getLogger(__name__)
 _Key = tuple[Address, Address, int]
+_LEAVING_SECONDS = 1.0
+"""How long a closed client waits for brokers that do not answer to the end of their connections."""
 _CHANGED = "the client uses another cluster now"
 
 
@@ -58,6 +60,8 @@ class ConnectionPool:
         self._open: dict[_Key, Connection] = {}
         self._idle: dict[_Key, float] = {}
         """When each unused connection was found to be unused."""
+        self._leaving: list[Connection] = []
+        """Closed connections whose transports may not have ended."""
         self._looking: Cancellable | None = None
         """The timer of the next look at unused connections; None: there is no connection, or no limit."""
 
@@ -170,17 +174,35 @@ class ConnectionPool:
             if connection.closed or now - since >= self._max_idle:
                 if not connection.closed:
                     log.debug("closing the connection to %s, unused for %.0f s", key[0], now - since)
-                    connection.close()
+                    self._leave(connection)
                 del self._open[key], self._idle[key]
         if self._open:
             self._look_later()
 
-    def close(self) -> None:
-        """Closes all connections; waiting callers get AlreadyClosed."""
+    def _leave(self, connection: Connection) -> None:
+        connection.close()
+        self._leaving = [each for each in self._leaving if not each.lost.done()]
+        self._leaving.append(connection)
+
+    async def close(self) -> None:
+        """Closes all connections, and waits for their ends; waiting callers get AlreadyClosed.
+
+        With TLS a broker answers to the end; one that does not answer within a second is not waited for.
+        """
         self._closed = True
         self._tasks.cancel()
         if self._looking is not None:
             self._looking.cancel()
         for connection in self._open.values():
-            connection.close()
+            self._leave(connection)
         self._open.clear()
+        timer = self._io.loop.call_later(_LEAVING_SECONDS, self._cut)
+        try:
+            for connection in tuple(self._leaving):
+                await finished(self._io.loop, connection.lost)
+        finally:
+            timer.cancel()
+
+    def _cut(self) -> None:
+        for connection in self._leaving:
+            connection.cut()

@@ -580,7 +580,7 @@ class Client:
             self._end()
 
     async def _drop(self) -> None:
-        self.core.services.pool.close()
+        await self.core.services.pool.close()
         # Producers and consumers learn in the next turn of the loop that there is no connection.
         await asyncio.sleep(0)
         await self.core.close()
