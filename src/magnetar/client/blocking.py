@@ -10,7 +10,6 @@ from contextvars import copy_context
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
-from weakref import WeakSet
 
 from magnetar.client import client as core
 from magnetar.client.blocking_consumer import Consumer, ListenerOnThreads, Reader
@@ -97,18 +96,14 @@ class Client(BlockingOpening):
             raise
         limit = options.get("memory_limit_bytes", 0)
         self._is_traced = options.get("open_telemetry") is not None
-        self._room = ByteSlots(limit) if limit else None
-        self._slots: WeakSet[Slots] = WeakSet()
-        """Those of its producers."""
+        self._room = self._thread.new_byte_slots(limit) if limit else None
         self._closed = False
 
     def _create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
         waits = options["block_if_queue_full"]
         pending = min(options["max_pending_messages"], options["max_pending_messages_across_partitions"])
-        slots = Slots(pending, self._thread.loop) if waits else None
+        slots = self._thread.new_slots(pending) if waits else None
         producer = self._run(self._core.create_producer(topic, **options))
-        if slots is not None:
-            self._slots.add(slots)
         return Producer(
             producer,
             self._thread,
@@ -236,11 +231,6 @@ class Client(BlockingOpening):
             self._thread.run(self._core.close())
         finally:
             self._thread.close()
-            # Nobody else ends the wait of threads whose messages came too late for the loop.
-            for slots in self._slots:
-                slots.end()
-            if self._room is not None:
-                self._room.end()
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -18,7 +18,7 @@ from magnetar.client.partitioned import PartitionedConsumer
 from magnetar.client.reader import Reader as AsyncReader
 from magnetar.client.statements import Messages
 from magnetar.client.stats import ConsumerStats
-from magnetar.io.real.loop_thread import CallThread, LoopThread
+from magnetar.io.real.loop_thread import CallThread, LoopThread, Together
 from magnetar.io.waiting import report
 
 _AHEAD = 500
@@ -36,9 +36,9 @@ class FetchedMessages:
         self._thread = thread
         self.messages: deque[Message] = deque()
         self._fetching = 0
-        self._done_with: deque[Acknowledged] = deque()
-        """Messages to acknowledge in the loop."""
-        self._acknowledges = False
+        self.acknowledge = Together(thread.post, self._acknowledge).add
+        """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
+        call."""
 
     def next(self) -> Message | None:
         """Returns the next message that :meth:`fetch` has taken, or None if all were returned."""
@@ -70,20 +70,10 @@ class FetchedMessages:
                 return
             count += more
 
-    def acknowledge(self, message: Acknowledged) -> None:
-        """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
-        call."""
-        self._done_with.append(message)
-        if not self._acknowledges:
-            self._acknowledges = True
-            self._thread.post(self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        # Before taking the messages: a later one plans another turn, or is taken in this one.
-        self._acknowledges = False
-        while self._done_with:
+    def _acknowledge(self, messages: deque[Acknowledged]) -> None:
+        while messages:
             try:
-                self._consumer.acknowledge_all(self._done_with)
+                self._consumer.acknowledge_all(messages)
             except PulsarException as error:
                 report(self._thread.loop, self._consumer.acknowledge_all, error)
 
@@ -432,9 +422,9 @@ class ListenerOnThreads(ThreadedListener):
                 if isinstance(source, AsyncReader)
                 else Consumer(source, self._thread)
             )
-        thread = self._idle.pop() if self._idle else CallThread(self._thread.loop, "listener")
+        thread = self._idle.pop() if self._idle else CallThread("listener")
         try:
-            await thread.call(partial(self._listener, self._source, message))
+            await thread.call(self._thread.loop, partial(self._listener, self._source, message))
         finally:
             if self._ended:
                 thread.end()

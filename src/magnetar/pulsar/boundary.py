@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
-from weakref import WeakSet
 
 from magnetar.client.exceptions import AlreadyClosed, OperationNotSupported, PulsarException, Result
 from magnetar.client.message_id import MessageId
-from magnetar.io.real.loop_thread import LoopThread, Slots
+from magnetar.io.real.loop_thread import LoopThread, Together
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -74,13 +73,6 @@ class Calls:
     def __init__(self) -> None:
         self.thread = LoopThread("pulsar")
         self.closed = False
-        self._slots: WeakSet[Slots] = WeakSet()
-
-    def new_slots(self, count: int) -> Slots:
-        """Returns slots for pending messages; the end of the client ends the wait of threads for one."""
-        slots = Slots(count, self.thread.loop)
-        self._slots.add(slots)
-        return slots
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Runs ``work`` and returns its result; blocks.
@@ -136,8 +128,9 @@ class Calls:
         """Ends the loop; later calls raise AlreadyClosed."""
         self.closed = True
         self.thread.close()
-        for slots in self._slots:
-            slots.end()
+
+
+_Answer = tuple[asyncio.Future[MessageId], MessageId | None, Exception | None]
 
 
 class Answers:
@@ -148,23 +141,20 @@ class Answers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._arrived: deque[tuple[asyncio.Future[MessageId], MessageId | None, Exception | None]] = deque()
-        self._planned = False
+        self._arrived: Together[_Answer] = Together(self._wake, self._pass_on)
 
     def post(
         self, future: asyncio.Future[MessageId], message_id: MessageId | None, error: Exception | None
     ) -> None:
         """Completes a future, with the error if there is one; called in the client's thread."""
-        self._arrived.append((future, message_id, error))
-        if not self._planned:
-            self._planned = True
-            if not self.loop.is_closed():
-                self.loop.call_soon_threadsafe(self._pass_on)
+        self._arrived.add((future, message_id, error))
 
-    def _pass_on(self) -> None:
-        # Before taking the results: a later post plans another turn, or is taken in this one.
-        self._planned = False
-        arrived = self._arrived
+    def _wake(self, call: Callable[[], object]) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(call)
+
+    @staticmethod
+    def _pass_on(arrived: deque[_Answer]) -> None:
         while arrived:
             future, message_id, error = arrived.popleft()
             if future.done():

@@ -358,7 +358,7 @@ class Client:
         )
         waits = block_if_queue_full and max_pending_messages > 0
         pending = min(max_pending_messages, max_pending_messages_across_partitions)
-        slots = self.calls.new_slots(pending) if waits else None
+        slots = self.calls.thread.new_slots(pending) if waits else None
         made = self.calls.run(checked(self.core.create_producer)(check_type(str, topic, "topic"), **options))
         return Producer(self.calls, made, schema, slots)
 

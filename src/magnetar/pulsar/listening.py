@@ -7,14 +7,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from itertools import cycle
-from queue import SimpleQueue
 
 from magnetar.client.consumer import Consumer
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.gathered import GatheredConsumer
 from magnetar.client.message import Message
+from magnetar.io.real.loop_thread import CallThread
 from magnetar.io.tasks import TaskScope
 
 log = logging.getLogger("magnetar.client.pulsar")
@@ -22,39 +21,15 @@ _AT_ONCE = 100
 """Messages that a thread gets at once."""
 
 
-class ListenerThread:
-    """A daemon thread that makes calls in their order; it starts with the first one."""
-
-    def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def call(self, call: Callable[[], object]) -> None:
-        if self._thread.ident is None:
-            self._thread.start()
-        self._calls.put(call)
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            try:
-                call()
-            except Exception:
-                log.exception("a message listener failed; it gets the next message")
-
-    def end(self) -> None:
-        """Ends the thread after the calls that it has; does not wait."""
-        self._calls.put(None)
-
-
 class ListenerThreads:
     """The threads of a client; each consumer has one of them."""
 
     def __init__(self, count: int) -> None:
         """:param count: number of threads, at least 1"""
-        self._threads = [ListenerThread(f"magnetar-listener-{index}") for index in range(max(count, 1))]
+        self._threads = [CallThread(f"listener-{index}") for index in range(max(count, 1))]
         self._turns = cycle(self._threads)
 
-    def next(self) -> ListenerThread:
+    def next(self) -> CallThread:
         return next(self._turns)
 
     def end(self) -> None:
@@ -69,7 +44,7 @@ class ListenerFeed:
         self,
         loop: asyncio.AbstractEventLoop,
         consumer: Consumer | GatheredConsumer,
-        thread: ListenerThread,
+        thread: CallThread,
         listener: Callable[[Message], object],
         *,
         one_at_a_time: bool,
@@ -105,24 +80,18 @@ class ListenerFeed:
                     if message is None:
                         break
                     self._waiting.append(message)
-                done = self._loop.create_future()
-                self._thread.call(partial(self._deliver, done))
-                await done
+                await self._thread.call(self._loop, self._deliver)
         except PulsarException as error:
             log.debug("%s: no more messages for the listener: %s", self._consumer.topic(), error)
 
-    def _deliver(self, done: asyncio.Future[None]) -> None:
+    def _deliver(self) -> None:
         """Called in the listener's thread."""
-        try:
-            while self._waiting and self._goes_on.is_set():
-                message = self._waiting.popleft()
-                try:
-                    self._listener(message)
-                except Exception:
-                    log.exception("the listener failed for message %s", message.message_id())
-        finally:
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(_settle, done)
+        while self._waiting and self._goes_on.is_set():
+            message = self._waiting.popleft()
+            try:
+                self._listener(message)
+            except Exception:
+                log.exception("the listener failed for message %s", message.message_id())
 
     def pause(self) -> None:
         """Passes no further message until :meth:`resume`; called in the loop."""
@@ -139,8 +108,3 @@ class ListenerFeed:
         self._goes_on.clear()
         self._waiting.clear()
         self._tasks.cancel()
-
-
-def _settle(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 
 from magnetar.client import table_view
+from magnetar.io.real.loop_thread import CallThread
 from magnetar.pulsar.boundary import Calls
-from magnetar.pulsar.listening import ListenerThread
 from magnetar.pulsar.schema.schema import Schema
 
+log = logging.getLogger("magnetar.client.pulsar")
 KeyListener = Callable[[str, object], object]
 
 
@@ -19,7 +22,7 @@ class KeyTable:
         self,
         calls: Calls,
         view: table_view.TableView,
-        thread: ListenerThread,
+        thread: CallThread,
         topic: str,
         subscription: str | None,
         schema: Schema,
@@ -48,8 +51,14 @@ class KeyTable:
     def for_each_and_listen(self, callback: KeyListener) -> None:
         """Calls ``callback(key, value)`` for each key, and in another thread for each later change."""
 
+        def call(key: str, content: bytes) -> None:
+            try:
+                callback(key, self._schema.decode(content))
+            except Exception:
+                log.exception("a message listener failed; it gets the next message")
+
         def changed(key: str, content: bytes) -> None:
-            self._thread.call(lambda: callback(key, self._schema.decode(content)))
+            self._thread.start(partial(call, key, content))
 
         for key, content in self._calls.run(self._listen(changed)).items():
             callback(key, self._schema.decode(content))

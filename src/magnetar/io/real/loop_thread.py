@@ -13,7 +13,7 @@ from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
-from weakref import WeakMethod
+from weakref import WeakMethod, WeakSet
 
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import real_client_io
@@ -45,6 +45,46 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 _ENDED = "the loop that gives back slots was closed"
+
+
+class Together(Generic[T]):
+    """Items that a loop handles together: those that are added meanwhile cost one wake-up."""
+
+    def __init__(
+        self, wake: Callable[[Callable[[], object]], object], handle: Callable[[deque[T]], object]
+    ) -> None:
+        """:param wake: schedules a call in the loop, from any thread
+
+        :param handle: called in the loop with the items, and takes them; other threads may add some meanwhile
+        """
+        self._wake = wake
+        self._handle = handle
+        self._items: deque[T] = deque()
+        self._planned = False
+
+    def add(self, item: T) -> None:
+        """Adds an item; called in any thread.
+
+        :raises Exception: as raised by ``wake``, if the loop is closed
+        """
+        self._items.append(item)
+        if not self._planned:
+            self._planned = True
+            try:
+                self._wake(self._drain)
+            except BaseException:
+                # Otherwise the next item would be kept for a turn that never comes.
+                self._planned = False
+                raise
+
+    def forget(self) -> None:
+        """Forgets the scheduled call, which never comes: the next item schedules another one."""
+        self._planned = False
+
+    def _drain(self) -> None:
+        # Before taking the items: a later one plans another turn, or is taken in this one.
+        self._planned = False
+        self._handle(self._items)
 
 
 class Slots:
@@ -145,20 +185,29 @@ class ByteSlots:
 
 
 class CallThread:
-    """A daemon thread that makes calls of a program; unlike a worker it can be left while a call blocks."""
+    """A daemon thread that makes calls of a program; unlike a worker it can be left while a call blocks. It
+    starts with the first call."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self._loop = loop
-        self._calls: SimpleQueue[tuple[Callable[[], object], asyncio.Future[None]] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True).start()
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
 
-    async def call(self, call: Callable[[], object]) -> None:
-        """Makes a call, in a copy of the present context, and waits for its end.
+    def start(self, call: Callable[[], object]) -> None:
+        """Makes a call after earlier ones, without waiting for its end; called in the loop.
+
+        :param call: raises nothing
+        """
+        if self._thread.ident is None:
+            self._thread.start()
+        self._calls.put(call)
+
+    async def call(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+        """Makes a call, in a copy of the present context, and waits for its end in a loop.
 
         :raises Exception: as raised by the call
         """
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._calls.put((partial(copy_context().run, call), done))
+        done: asyncio.Future[None] = loop.create_future()
+        self.start(partial(_reported, loop, partial(copy_context().run, call), done))
         await done
 
     def end(self) -> None:
@@ -166,17 +215,23 @@ class CallThread:
         self._calls.put(None)
 
     def _run(self) -> None:
-        while (queued := self._calls.get()) is not None:
-            call, done = queued
-            failure: BaseException | None = None
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - raised by `call`
-                failure = error
-            with suppress(RuntimeError):
-                # The loop may be closed meanwhile, by the call itself or by another thread.
-                self._loop.call_soon_threadsafe(_told, done, failure)
-            del queued, call, done, failure
+        while (call := self._calls.get()) is not None:
+            call()
+            del call
+
+
+def _reported(
+    loop: asyncio.AbstractEventLoop, call: Callable[[], object], done: asyncio.Future[None]
+) -> None:
+    """Makes a call, and tells its outcome to a future of the loop."""
+    failure: BaseException | None = None
+    try:
+        call()
+    except BaseException as error:  # noqa: BLE001 - raised by `CallThread.call`
+        failure = error
+    with suppress(RuntimeError):
+        # The loop may be closed meanwhile, by the call itself or by another thread.
+        loop.call_soon_threadsafe(_told, done, failure)
 
 
 def _told(done: asyncio.Future[None], failure: BaseException | None) -> None:
@@ -230,8 +285,10 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = new_loop()
         self.io: ClientIo = real_client_io(self.loop)
-        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
-        self._planned = False
+        self._posted: Together[tuple[Callable[..., object], tuple[object, ...]]] = Together(
+            self._wake, self._call_posted
+        )
+        self._slots: WeakSet[Slots | ByteSlots] = WeakSet()
         self._closing = False
         self.is_forked = False
         """Whether this process is a child of the one whose thread runs the loop."""
@@ -241,7 +298,7 @@ class LoopThread:
 
     def _forked(self) -> None:
         self.is_forked = True
-        self._planned = False
+        self._posted.forget()
         _loops_of_parent.append(self.loop)
 
     def check_process(self) -> None:
@@ -265,7 +322,7 @@ class LoopThread:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
         # Calls that were posted meanwhile are lost; the next one must fail.
-        self._planned = False
+        self._posted.forget()
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels it.
@@ -325,24 +382,28 @@ class LoopThread:
 
         :raises RuntimeError: the loop is closed, or runs in the parent process
         """
-        self._calls.append((call, arguments))
-        if not self._planned:
-            self.check_process()
-            self._planned = True
-            try:
-                self.loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:
-                # Otherwise the next call would be kept for a turn that never comes.
-                self._planned = False
-                raise
+        self._posted.add((call, arguments))
 
-    def _drain(self) -> None:
-        # Before taking the calls: a later post plans another turn, or is taken in this one.
-        self._planned = False
-        calls = self._calls
-        while calls:
-            call, arguments = calls.popleft()
+    def _wake(self, call: Callable[[], object]) -> None:
+        self.check_process()
+        self.loop.call_soon_threadsafe(call)
+
+    def _call_posted(self, posted: deque[tuple[Callable[..., object], tuple[object, ...]]]) -> None:
+        while posted:
+            call, arguments = posted.popleft()
             tell(self.loop, call, *arguments)
+
+    def new_slots(self, count: int) -> Slots:
+        """Returns slots that this loop gives back; its end ends the wait of threads for one."""
+        slots = Slots(count, self.loop)
+        self._slots.add(slots)
+        return slots
+
+    def new_byte_slots(self, amount: int) -> ByteSlots:
+        """As :meth:`new_slots`, for an amount."""
+        slots = ByteSlots(amount)
+        self._slots.add(slots)
+        return slots
 
     def close(self) -> None:
         """Ends the loop and the thread; earlier posts are called first."""
@@ -353,6 +414,9 @@ class LoopThread:
             self.loop.call_soon_threadsafe(self.loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join()
+        # Nobody else ends the wait of threads whose messages came too late for the loop.
+        for slots in self._slots:
+            slots.end()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
