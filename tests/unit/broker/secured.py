@@ -50,7 +50,7 @@ class Words:
 class Secured(Brokers):
     """``admin`` may do everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, **broker: Any) -> None:
         self.words = Words()
         self.superusers = {"admin"}
         self.replicators = {"broker-of-east"}
@@ -62,7 +62,7 @@ class Secured(Brokers):
                 replicators=lambda: frozenset(self.replicators),
             )
 
-        super().__init__(self.words, make_authorizer=rules)
+        super().__init__(self.words, make_authorizer=rules, **broker)
 
     def now(self) -> float:
         return self.world.simulation.io.clock.wall_ms() / 1000

@@ -19,23 +19,21 @@ _MATRIX = _TESTS / "integration" / "access_matrix" / "apache.tsv"
 
 WITHOUT_A_RULE = {
     "ACK": permissions.HELD,
-    "ADD_PARTITION_TO_TXN": permissions.REFUSED,
-    "ADD_SUBSCRIPTION_TO_TXN": permissions.REFUSED,
+    "ADD_PARTITION_TO_TXN": permissions.TRANSACTION,
+    "ADD_SUBSCRIPTION_TO_TXN": permissions.TRANSACTION,
     "AUTH_RESPONSE": permissions.SESSION,
     "CLOSE_CONSUMER": permissions.HELD,
     "CLOSE_PRODUCER": permissions.HELD,
     "CONNECT": permissions.SESSION,
     "CONSUMER_STATS": permissions.HELD,
-    "END_TXN": permissions.REFUSED,
-    "END_TXN_ON_PARTITION": permissions.REFUSED,
-    "END_TXN_ON_SUBSCRIPTION": permissions.REFUSED,
+    "END_TXN": permissions.TRANSACTION,
     "FLOW": permissions.HELD,
-    "NEW_TXN": permissions.REFUSED,
+    "NEW_TXN": permissions.TRANSACTIONS,
     "PING": permissions.SESSION,
     "PONG": permissions.SESSION,
     "REDELIVER_UNACKNOWLEDGED_MESSAGES": permissions.HELD,
     "SEND": permissions.HELD,
-    "TC_CLIENT_CONNECT_REQUEST": permissions.REFUSED,
+    "TC_CLIENT_CONNECT_REQUEST": permissions.TRANSACTIONS,
     "WATCH_TOPIC_LIST_CLOSE": permissions.HELD,
 }
 """What needs no permission of its own, and why."""

@@ -74,6 +74,7 @@ class Coordinators:
             None if beside is None else lambda: beside.client(topics.settings.addresses),
         )
         self.loaded: dict[int, Coordinator] = {}
+        """Those that are being closed are among them."""
         self._tenures: dict[int, Tenure] = {}
         """Of loaded coordinators, and of those that are being loaded."""
         self._tasks = TaskScope(self._io.loop, "transaction coordinators", owner_goes_on)
@@ -291,9 +292,10 @@ class Coordinators:
         return self._closing.start(number, lambda: self._close(number), "closing a coordinator")
 
     async def _close(self, number: int) -> None:
-        coordinator = self.loaded.pop(number, None)
+        coordinator = self.loaded.get(number)
         if coordinator is not None:
             await self._close_quietly(coordinator)
+            del self.loaded[number]
             log.info("transaction coordinator closed", extra={"coordinator": number})
         self._tenures.pop(number, None)
 
