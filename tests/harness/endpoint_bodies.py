@@ -35,6 +35,10 @@ NAMES = {
     "ledgerId": "1",
     "entryId": "0",
     "expireTimeInSeconds": "1",
+    "coordinatorId": "0",
+    "mostSigBits": "0",
+    "leastSigBits": "1",
+    "timeout": "1",
 }
 BODIES: Mapping[str, Any] = {
     "": None,

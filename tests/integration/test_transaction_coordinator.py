@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from raw_client import Client, Refused, entry_of
 from raw_connection import sub_message
 from server import Server
 
+from magnetar.cli.pulsar_admin import main
 from magnetar.errors import ServerErrorCode
 from magnetar.protocol.frames import decode_command
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, Subscription, TxnAction
@@ -237,7 +239,8 @@ def test_a_decision_survives_a_kill_and_ids_go_on(tmp_path: Path) -> None:
         server.restart(kill=True)
         # Loaded without a client, which the next request shows: it is answered before any connects.
         client = Client(server.port)
-        for _ in range(100):
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
             answer = client.ask(
                 BaseCommand.END_TXN,
                 BaseCommand.END_TXN_RESPONSE,
@@ -247,6 +250,7 @@ def test_a_decision_survives_a_kill_and_ids_go_on(tmp_path: Path) -> None:
             )
             if answer.error != ServerErrorCode.TRANSACTION_COORDINATOR_NOT_FOUND:
                 break
+            time.sleep(0.02)
         assert not answer.HasField("error"), answer.message
         talk = Transactions(server)
         talk.end(left, commit=False)
@@ -264,3 +268,75 @@ def test_transactions_off_are_refused_in_the_words_of_apache_pulsar(server: Serv
         assert (refused.value.code, refused.value.text) == (told.error.error, told.error.message)
         seen += 1
     assert seen == len(REQUESTS)
+
+
+def test_operators_see_and_end_transactions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server(tmp_path, ON)
+    try:
+        server.start()
+
+        def admin(line: str, code: int = 0) -> Any:
+            assert main(["--admin-url", server.http_url, "transactions", *line.split()]) == code
+            out, err = capsys.readouterr()
+            return json.loads(out) if out.strip().startswith(("{", "[")) else out + err
+
+        assert admin("coordinators-list") == [{"id": 0, "brokerServiceUrl": server.url}]
+        assert admin("coordinator-stats") == {}
+        assert "Transaction coordinator not found! coordinator id : 0" in admin("coordinator-stats -c 0", 1)
+        talk = Transactions(server)
+        first, second = talk.begin(), talk.begin()
+        talk.add(first, TOPIC)
+        talk.add(first, TOPIC, "s")
+        stats = admin("coordinator-stats")["0"]
+        assert stats == admin("coordinator-stats -c 0")
+        assert {key: stats[key] for key in ("state", "leastSigBits", "lowWaterMark", "ongoingTxnSize")} == {
+            "state": "Ready",
+            "leastSigBits": second,
+            "lowWaterMark": -1,
+            "ongoingTxnSize": 2,
+        }
+        recorded_stats = _request("rest", "coordinatorStats?coordinatorId=0")
+        assert stats.keys() == recorded_stats.keys()
+        metadata = admin(f"transaction-metadata -m 0 -l {first}")
+        assert metadata["txnId"] == "(0,0)"
+        assert metadata["timeoutAt"] == 600_000
+        assert list(metadata["producedPartitions"]) == [TOPIC]
+        assert list(metadata["ackedPartitions"][TOPIC]) == ["s"]
+        assert metadata.keys() == _request("rest", "transactionMetadata/0/36").keys()
+        assert admin("slow-transactions -t 1h") == {}
+        assert admin("slow-transactions -t 0s").keys() == {"(0,0)", "(0,1)"}
+        internal = admin("coordinator-internal-stats -c 0 -m")
+        theirs = _request("coordinator_internal", "coordinatorInternalStats/0?metadata=true")
+        ledgers, their_ledgers = (
+            each["transactionLogStats"]["managedLedgerInternalStats"] for each in (internal, theirs)
+        )
+        assert ledgers.keys() == their_ledgers.keys()
+        assert ledgers["cursors"].keys() == their_ledgers["cursors"].keys()
+        admin(f"abort-transaction -m 0 -l {first}")
+        assert "not found" in admin(f"abort-transaction -m 0 -l {first}", 1)
+        assert "not found" in admin(f"transaction-metadata -m 0 -l {first}", 1)
+        assert "should be more than the current number" in admin("scale-transactionCoordinators -r 1", 1)
+        admin("scale-transactionCoordinators -r 3")
+        assert [each["id"] for each in admin("coordinators-list")] == [0, 1, 2]
+    finally:
+        server.close()
+
+
+def _request(name: str, ending: str) -> Any:
+    """What Apache Pulsar answered to a request."""
+    rows = [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()]
+    return next(row["answer"] for row in rows if row["request"].endswith(ending))
+
+
+def test_rest_of_a_broker_without_transactions(server: Server) -> None:
+    reason = "This Broker is not configured with transactionCoordinatorEnabled=true."
+    seen = 0
+    for line in (VECTORS / "off.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row.get("case") != "REST, transactions off" or "oordinator" not in row["request"]:
+            continue
+        method, path = row["request"].split(" ")
+        status, body = server.ask(method, path, row.get("body"))
+        assert (status, json.loads(body)["reason"]) == (row["status"], reason), path
+        seen += 1
+    assert seen == 4

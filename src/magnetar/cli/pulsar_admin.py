@@ -129,7 +129,17 @@ def _http(root: Root) -> AdminHttp:
 
 def _action(name: str) -> Action:
     """Returns the function of a command."""
-    from magnetar.cli.admin import brokers, help, messages, packages, policies, resources, schemas, topics
+    from magnetar.cli.admin import (
+        brokers,
+        help,
+        messages,
+        packages,
+        policies,
+        resources,
+        schemas,
+        topics,
+        transactions,
+    )
 
     tables: tuple[dict[str, Action], ...] = (
         topics.ACTIONS,
@@ -144,6 +154,7 @@ def _action(name: str) -> Action:
         policies.ACTIONS,
         schemas.ACTIONS,
         packages.ACTIONS,
+        transactions.ACTIONS,
         help.ACTIONS,
     )
     return next(table[name] for table in tables if name in table)

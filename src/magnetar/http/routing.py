@@ -322,6 +322,7 @@ def _of_broker(path: str) -> bool:
             "/admin/v2/resource-quotas",
             "/admin/v2/magnetar/snapshots",
             "/admin/v2/magnetar/storage",
+            "/admin/v3/transactions",
         )
     )
 

@@ -161,6 +161,10 @@ class BrokerOperation(_Named):
     GET_LOAD = auto()
     GET_QUOTA = auto()
     UPDATE_QUOTA = auto()
+    GET_TRANSACTIONS = auto()
+    """Look at coordinators and at their transactions."""
+    ABORT_TRANSACTION = auto()
+    SCALE_COORDINATORS = auto()
     END_TRANSACTIONS = auto()
     """Only Magnetar: tell topics and subscriptions the outcome of transactions, as coordinators do."""
 

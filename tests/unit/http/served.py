@@ -19,6 +19,7 @@ from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.broker.topics.persistent import Topic, TopicSettings
+from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Access, Application, Process
@@ -34,11 +35,14 @@ URLS = ("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650")
 class Served:
     """Has one topic, :data:`TOPIC`, and its legacy sister."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, transactions: bool = False) -> None:
+        """:param transactions: coordinator 0 is loaded, and has transactions (0,0) and (0,1)"""
         self.world = World()
         io = self.world.simulation.io
         self.world.run(bootstrap(self.world.metadata, "standalone", *URLS, 4))
-        topic = TopicSettings(DispatchSettings())
+        topic = TopicSettings(
+            DispatchSettings(), transactions=TransactionSettings() if transactions else None
+        )
         known = BrokerSettings(
             "standalone",
             URLS[1],
@@ -50,6 +54,11 @@ class Served:
         )
         wheel = TimerWheel(io.loop)
         self.broker = BrokerService(io, wheel, self.world.metadata, self.world.managed, known)
+        if self.broker.coordinators is not None:
+            self.world.run(self.broker.coordinators.start())
+            coordinator = self.world.run(self.broker.coordinators.connect(0))
+            for _ in range(2):
+                self.world.run(coordinator.begin(600_000, None))
         self.ready = True
         self.health_error: Exception | None = None
         self.checked: list[bool] = []

@@ -14,6 +14,7 @@ from magnetar.broker.admin.clusters import (
     ResourceGroupAdmin,
     TenantAdmin,
 )
+from magnetar.broker.admin.coordinators import CoordinatorAdmin
 from magnetar.broker.admin.messages import MessageAdmin, ReadPlanAdmin
 from magnetar.broker.admin.namespaces import NamespaceAdmin
 from magnetar.broker.admin.packages import PackageAdmin
@@ -59,6 +60,7 @@ class Admin:
     read_plans: ReadPlanAdmin
     schemas: SchemaAdmin
     packages: PackageAdmin
+    coordinators: CoordinatorAdmin
 
     def __init__(self, broker: BrokerService, principal: Principal = BROKER) -> None:
         """:param principal: the principal of the client that makes the requests"""
@@ -87,6 +89,7 @@ class Admin:
         self.read_plans = ReadPlanAdmin(broker, self.topics)
         self.schemas = SchemaAdmin(broker)
         self.packages = PackageAdmin(broker)
+        self.coordinators = CoordinatorAdmin(broker)
 
     @classmethod
     def part(cls, function: Callable[..., object]) -> str:

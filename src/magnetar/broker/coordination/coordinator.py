@@ -283,7 +283,7 @@ class Coordinator:
             over = self._future()
             settle(over)
             return over
-        transaction = self._known(least)
+        transaction = self.transaction(least)
         if transaction.status == OPEN:
             return self._begin_end(transaction, commit=commit)
         transaction.check(COMMITTING if commit else ABORTING)
@@ -298,7 +298,18 @@ class Coordinator:
         :raises TransactionNotFound: it does not exist, or ended too long ago
         """
         ended = self.ended.get(least)
-        return self._known(least).owner if ended is None else ended.owner
+        return self.transaction(least).owner if ended is None else ended.owner
+
+    def transaction(self, least: int) -> Transaction:
+        """Returns a transaction that has not ended.
+
+        :raises TransactionNotFound: it does not exist, or has ended
+        """
+        transaction = self.transactions.get(least)
+        if transaction is None or not transaction.positions:
+            # One without a record is just beginning: its client does not know it yet.
+            raise not_found((self.number, least))
+        return transaction
 
     def low_water_mark(self) -> int:
         """Returns the highest id such that all transactions up to it have ended; -1: none has."""
@@ -306,15 +317,8 @@ class Coordinator:
             self._oldest += 1
         return self._oldest - 1
 
-    def _known(self, least: int) -> Transaction:
-        transaction = self.transactions.get(least)
-        if transaction is None or not transaction.positions:
-            # One without a record is just beginning: its client does not know it yet.
-            raise not_found((self.number, least))
-        return transaction
-
     def _open(self, least: int) -> Transaction:
-        transaction = self._known(least)
+        transaction = self.transaction(least)
         transaction.check(OPEN)
         return transaction
 

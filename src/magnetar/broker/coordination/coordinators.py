@@ -20,7 +20,7 @@ from magnetar.broker.ownership.peers import Beside
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
 from magnetar.broker.transactions.settings import TransactionSettings
-from magnetar.errors import BrokerError, ServedElsewhere, ServiceNotReady
+from magnetar.errors import BrokerError, PartitionCountRefused, ServedElsewhere, ServiceNotReady
 from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, outcome, sleep, together
 from magnetar.ledger.interface import LedgerError
@@ -98,6 +98,18 @@ class Coordinators:
     async def count(self) -> int:
         """Returns how many coordinators there are."""
         return await self._topics.namespaces.partitions(ASSIGN)
+
+    async def raise_count(self, count: int) -> None:
+        """Makes more coordinators.
+
+        :raises PartitionCountRefused: there are as many already, or more
+        """
+        if count <= await self._topics.namespaces.partitions_now(ASSIGN):
+            raise PartitionCountRefused(
+                "Number of transaction coordinators should be more than the current number of transaction "
+                "coordinator"
+            )
+        await self._topics.namespaces.change_partitioned(ASSIGN, partitions=count)
 
     def get(self, number: int) -> Coordinator:
         """Returns a loaded coordinator.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -340,10 +340,21 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Jso
 
     :param metadata: adds the metadata of each ledger
     """
-    ledger = topic.managed_ledger
+    found = yield from ledger_stats(topic.managed_ledger, topic.subscriptions, metadata=metadata)
+    return {**found, "schemaLedgers": [], "compactedLedger": compacted_ledger(-1, -1, -1)}
+
+
+def ledger_stats(
+    ledger: ManagedLedger, subscriptions: Mapping[str, Subscription], *, metadata: bool
+) -> Generator[None, None, Json]:
+    """Returns ``ManagedLedgerInternalStats``; may be interrupted after each cursor and each ledger.
+
+    :param subscriptions: those of its cursors that belong to a subscription, by name
+    :param metadata: adds the metadata of each ledger
+    """
     cursors: dict[str, Json] = {}
     for name, cursor in list(ledger.cursors.items()):
-        cursors[name] = _cursor_stats(cursor, topic.subscriptions.get(name))
+        cursors[name] = _cursor_stats(cursor, subscriptions.get(name))
         yield
     ledgers = []
     for summary in list(ledger.ledgers):
@@ -377,6 +388,4 @@ def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Jso
         "state": ledger.state.value,
         "ledgers": ledgers,
         "cursors": cursors,
-        "schemaLedgers": [],
-        "compactedLedger": compacted_ledger(-1, -1, -1),
     }

@@ -18,6 +18,7 @@ from magnetar.http.endpoints.publishing import PUBLISHING, SCHEMAS
 from magnetar.http.endpoints.storage import READ_PLANS, SNAPSHOTS, STORAGE
 from magnetar.http.endpoints.topic_policies import TOPIC_POLICIES
 from magnetar.http.endpoints.topics import TOPICS
+from magnetar.http.endpoints.transactions import TRANSACTIONS
 from magnetar.http.endpoints.websocket import WEBSOCKET
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.routing import Application, Endpoint, Handler
@@ -41,6 +42,7 @@ ENDPOINTS: Sequence[Endpoint] = (
     *READ_PLANS,
     *SNAPSHOTS,
     *STORAGE,
+    *TRANSACTIONS,
     *WEBSOCKET,
 )
 

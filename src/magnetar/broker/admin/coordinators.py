@@ -1,0 +1,219 @@
+"""Administration of transaction coordinators and of their transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.ownership.contract import Asked
+from magnetar.broker.ownership.peers import PeerRefused, ask
+from magnetar.broker.service import BrokerService
+from magnetar.broker.stats.topic_stats import ledger_stats
+from magnetar.broker.transactions.buffer import txn_text
+from magnetar.broker.transactions.records_pb2 import TransactionStatus
+from magnetar.errors import InvalidRequest, NotFound, ServiceNotReady
+from magnetar.io.slices import gone_through
+from magnetar.io.waiting import outcome
+
+if TYPE_CHECKING:
+    from magnetar.broker.coordination.coordinator import Coordinator
+    from magnetar.broker.coordination.coordinators import Coordinators
+    from magnetar.broker.coordination.transaction import Transaction
+
+Json = dict[str, object]
+_ROOT = "/admin/v3/transactions"
+_NOT_FOUND = 404
+_MOST = 1024
+"""Coordinators of a cluster: each has a log, and clients connect to all of them."""
+
+
+class CoordinatorAdmin:
+    def __init__(self, broker: BrokerService) -> None:
+        self._broker = broker
+
+    # Which there are
+
+    async def addresses(self) -> Sequence[Mapping[str, object]]:
+        """Returns the coordinators, with the address of the broker that each belongs to.
+
+        :raises ServiceNotReady: transactions are disabled, or an owner cannot be determined now
+        """
+        coordinators = self._enabled()
+        found = []
+        for number in range(await coordinators.count()):
+            owner = await coordinators.owner(number, Asked.PLACE)
+            told = owner.addresses
+            found.append({"id": number, "brokerServiceUrl": told.binary or told.binary_tls or ""})
+        return found
+
+    async def raise_count(self, count: int) -> None:
+        """Makes more coordinators; clients use them once they are started again.
+
+        :raises PartitionCountRefused: as many or more exist
+        :raises InvalidRequest: the number is too high
+        """
+        coordinators = self._enabled()
+        if count > _MOST:
+            raise InvalidRequest(f"At most {_MOST} transaction coordinators are possible, not {count}")
+        await coordinators.raise_count(count)
+
+    # One of them
+
+    async def stats(self, number: int | None, *, authoritative: bool) -> Mapping[str, object]:
+        """Returns ``TransactionCoordinatorStats`` of a coordinator.
+
+        :param number: None: those of all coordinators that are loaded, by number
+        :raises NotFound: the coordinator is not loaded
+        :raises ServedElsewhere: another broker has it
+        """
+        if number is not None:
+            return _stats(await self._here(number, authoritative=authoritative))
+        found = await self._everywhere(_stats, f"{_ROOT}/coordinatorStats")
+        return {str(each): stats for each, stats in found.items()}
+
+    async def internal_stats(self, number: int, *, metadata: bool, authoritative: bool) -> Json:
+        """Returns ``TransactionCoordinatorInternalStats``.
+
+        :param metadata: adds the metadata of each ledger
+        :raises NotFound: the coordinator is not loaded
+        :raises ServedElsewhere: another broker has it
+        """
+        coordinator = await self._here(number, authoritative=authoritative)
+        ledger = coordinator.log.managed_ledger
+        found = await gone_through(self._broker.io, "statistics", ledger_stats(ledger, {}, metadata=metadata))
+        return {
+            "transactionLogStats": {
+                "managedLedgerName": ledger.name,
+                "managedLedgerInternalStats": found,
+            }
+        }
+
+    # Transactions
+
+    async def transaction(self, number: int, least: int, *, authoritative: bool) -> Json:
+        """Returns ``TransactionMetadata``.
+
+        :raises TransactionNotFound: it does not exist, or has ended
+        :raises NotFound: the coordinator is not loaded
+        :raises ServedElsewhere: another broker has it
+        """
+        coordinator = await self._here(number, authoritative=authoritative)
+        return self._describe(coordinator.transaction(least))
+
+    async def slow(
+        self, milliseconds: int, number: int | None, *, authoritative: bool
+    ) -> Mapping[str, object]:
+        """Returns ``TransactionMetadata`` of the transactions that are open for longer than a time, by id.
+
+        :param number: that of a coordinator; None: all coordinators that are loaded
+        :raises NotFound: the coordinator is not loaded
+        :raises ServedElsewhere: another broker has it
+        """
+        if number is not None:
+            return self._slow(milliseconds, await self._here(number, authoritative=authoritative))
+        parts = await self._everywhere(
+            partial(self._slow, milliseconds), f"{_ROOT}/slowTransactions/{milliseconds}"
+        )
+        return {name: each for part in parts.values() for name, each in part.items()}
+
+    async def abort(self, number: int, least: int, *, authoritative: bool) -> None:
+        """Aborts an open transaction; returns when all its topics and subscriptions have been told.
+
+        :raises TransactionNotFound: it does not exist, or has ended
+        :raises InvalidTransactionStatus: it is being committed
+        :raises NotFound: the coordinator is not loaded
+        :raises ServedElsewhere: another broker has it
+        """
+        coordinator = await self._here(number, authoritative=authoritative)
+        # One that has ended is not found, as it could not be aborted any more.
+        coordinator.transaction(least)
+        await outcome(self._broker.io.loop, coordinator.end(least, commit=False))
+
+    def _slow(self, milliseconds: int, coordinator: Coordinator) -> Json:
+        before = self._broker.io.clock.wall_ms() - milliseconds
+        return {
+            txn_text(each.id): self._describe(each)
+            for each in list(coordinator.transactions.values())
+            if each.started_ms < before
+        }
+
+    def _describe(self, transaction: Transaction) -> Json:
+        acked: dict[str, Json] = {}
+        for topic, subscription in transaction.subscriptions:
+            acked.setdefault(topic, {})[subscription] = {}
+        found: Json = {
+            "txnId": txn_text(transaction.id),
+            "status": TransactionStatus.Name(transaction.status),
+            "openTimestamp": transaction.started_ms,
+            "timeoutAt": transaction.timeout_ms,
+            "producedPartitions": {topic: {} for topic in transaction.partitions},
+            "ackedPartitions": acked,
+        }
+        if transaction.owner is not None:
+            found["owner"] = transaction.owner
+        if transaction.unreached:
+            found["unreached"] = {str(each): reason for each, reason in transaction.unreached.items()}
+        return found
+
+    # Where they are
+
+    def _enabled(self) -> Coordinators:
+        found = self._broker.coordinators
+        if found is None:
+            raise ServiceNotReady("This Broker is not configured with transactionCoordinatorEnabled=true.")
+        return found
+
+    async def _here(self, number: int, *, authoritative: bool) -> Coordinator:
+        """:raises NotFound: the coordinator is not loaded
+
+        :raises ServedElsewhere: another broker has it
+        """
+        coordinators = self._enabled()
+        owner = await coordinators.owner(number, Asked.TAKE if authoritative else Asked.PLACE)
+        if not owner.here:
+            raise elsewhere(f"Transaction coordinator {number} is served by {owner.broker_id}", owner)
+        found = coordinators.loaded.get(number)
+        if found is None or found.closed:
+            raise NotFound(f"Transaction coordinator not found! coordinator id : {number}")
+        return found
+
+    async def _everywhere(self, here: Callable[[Coordinator], Json], path: str) -> dict[int, Json]:
+        """Asks the brokers of all coordinators; one that is not loaded has nothing to tell.
+
+        :param path: of the request to another broker, which answers with what ``here`` returns
+        """
+        coordinators = self._enabled()
+        found: dict[int, Json] = {}
+        for number in range(await coordinators.count()):
+            owner = await coordinators.owner(number, Asked.PLACE)
+            if owner.here:
+                coordinator = coordinators.loaded.get(number)
+                if coordinator is not None and not coordinator.closed:
+                    found[number] = here(coordinator)
+                continue
+            query = {"coordinatorId": str(number)}
+            try:
+                told = (await ask(self._broker.beside, owner, "GET", path, query)).json()
+            except PeerRefused as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                continue
+            except ValueError:
+                told = None
+            if not isinstance(told, dict):
+                raise ServiceNotReady(f"{owner.broker_id} did not answer {path} with a JSON object")
+            found[number] = told
+        return found
+
+
+def _stats(coordinator: Coordinator) -> Json:
+    return {
+        "state": "Ready",
+        "leastSigBits": coordinator.last_id,
+        "lowWaterMark": coordinator.low_water_mark(),
+        "ongoingTxnSize": len(coordinator.transactions),
+        "recoverStartTime": coordinator.recovery_began_ms,
+        "recoverEndTime": coordinator.recovery_ended_ms,
+    }
