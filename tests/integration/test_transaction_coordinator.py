@@ -340,3 +340,22 @@ def test_rest_of_a_broker_without_transactions(server: Server) -> None:
         assert (status, json.loads(body)["reason"]) == (row["status"], reason), path
         seen += 1
     assert seen == 4
+
+
+def test_metrics_have_the_names_and_labels_of_apache_pulsar(coordinating: Server) -> None:
+    talk = Transactions(coordinating)
+    talk.end(talk.begin(), commit=True)
+    _status, body = coordinating.ask("GET", "/metrics")
+    ours = {line.split(" ")[0] for line in body.decode().splitlines() if line.startswith("pulsar_txn_")}
+    theirs = {
+        name.split(" ")[0]
+        for name in map(json.loads, (VECTORS / "metrics.jsonl").read_text().splitlines())
+        if 'coordinator_id="0"' in name
+    }
+    assert theirs == {name for name in ours if "coordinator_id" in name}
+    assert len(theirs) == 20
+    committed = re.search(
+        r'^pulsar_txn_committed_total{.*coordinator_id="0"} (\d+)$', body.decode(), re.MULTILINE
+    )
+    assert committed is not None
+    assert int(committed[1]) > 0

@@ -23,13 +23,14 @@ from magnetar.broker.coordination.transaction import (
     OPEN,
     Participant,
     Transaction,
+    coordinator_not_found,
     new_record,
     not_found,
     partitions_record,
     subscriptions_record,
     update_record,
 )
-from magnetar.broker.flow.rates import Distribution
+from magnetar.broker.flow.rates import TRANSACTION_BOUNDS_MS, Distribution
 from magnetar.broker.transactions.buffer import TxnId, txn_text
 from magnetar.broker.transactions.log import RecordPosition, TransactionLog
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 
 MAX_LOCAL_TXN_ID = "max_local_txn_id"
 """The property of the log with the highest id given so far."""
-LATENCY_BOUNDS_MS = (10, 20, 50, 100, 500, 1000, 5000, 15_000, 30_000, 60_000, 300_000, 1_500_000, 3_000_000)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 """Seconds between two tries to tell a participant."""
 _RETRY_SECONDS = 1.0
@@ -87,7 +87,7 @@ class Counts:
         self.aborted = 0
         """Those that timed out are included."""
         self.timed_out = 0
-        self.latency = Distribution(LATENCY_BOUNDS_MS)
+        self.latency = Distribution(TRANSACTION_BOUNDS_MS)
         """Milliseconds from the beginning of a transaction to its end."""
 
 
@@ -598,7 +598,3 @@ class Coordinator:
         future: Future[None] = self._io.loop.create_future()
         future.add_done_callback(nobody_waits)
         return future
-
-
-def coordinator_not_found(number: int) -> TransactionCoordinatorNotFound:
-    return TransactionCoordinatorNotFound(f"Transaction coordinator with id {number} not found!")

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from magnetar.broker.coordination.coordinator import MAX_LOCAL_TXN_ID, Coordinator, coordinator_not_found
+from magnetar.broker.coordination.coordinator import MAX_LOCAL_TXN_ID, Coordinator
 from magnetar.broker.coordination.participants import Participants
+from magnetar.broker.coordination.transaction import coordinator_not_found
 from magnetar.broker.namespaces.registry import make_coordinators
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import Beside

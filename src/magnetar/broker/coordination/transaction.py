@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from magnetar.broker.transactions.buffer import TxnId, txn_text
 from magnetar.broker.transactions.log import RecordPosition
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
-from magnetar.errors import InvalidTransactionStatus, TransactionNotFound
+from magnetar.errors import (
+    InvalidTransactionStatus,
+    TransactionCoordinatorNotFound,
+    TransactionNotFound,
+)
 
 if TYPE_CHECKING:
     from magnetar.io.interfaces import Future
@@ -24,6 +28,10 @@ ABORTED = TransactionStatus.ABORTED
 def not_found(transaction: TxnId) -> TransactionNotFound:
     # Sic: Pulsar's text has no space in front of "not", and one at the end.
     return TransactionNotFound(f"The transaction with this txdID `{txn_text(transaction)}`not found ")
+
+
+def coordinator_not_found(number: int) -> TransactionCoordinatorNotFound:
+    return TransactionCoordinatorNotFound(f"Transaction coordinator with id {number} not found!")
 
 
 class Participant(NamedTuple):

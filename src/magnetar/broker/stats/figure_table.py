@@ -19,6 +19,7 @@ from magnetar.broker.stats.figures import (
     CompactionMetrics,
     ConnectionMetrics,
     ConsumerMetrics,
+    CoordinatorMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
     OffloadMetrics,
@@ -49,6 +50,7 @@ KINDS: Mapping[str, type] = {
     "managed ledger": ManagedLedgerMetrics,
     "cache": CacheMetrics,
     "connections": ConnectionMetrics,
+    "coordinator": CoordinatorMetrics,
     "broker": MetricsSnapshot,
 }
 """The kinds of objects with figures."""

@@ -418,6 +418,25 @@ class LoadMetrics:
 
 
 @dataclass(slots=True)
+class CoordinatorMetrics:
+    """What a transaction coordinator has done since it was loaded."""
+
+    number: int
+    active: int
+    """Transactions that have not ended."""
+    begun: int
+    committed: int
+    aborted: int
+    timed_out: int
+    """They are aborted, too."""
+    appended: int
+    """Records in its log."""
+    latency_counts: Sequence[int]
+    """Transactions by the time from beginning to end, per bucket of
+    :data:`magnetar.broker.flow.rates.TRANSACTION_BOUNDS_MS`, and one for longer times."""
+
+
+@dataclass(slots=True)
 class MetricsSnapshot:
     """All figures of ``/metrics`` at one moment."""
 
@@ -438,6 +457,7 @@ class MetricsSnapshot:
     topic_loads_pending: int = 0
     quotas: QuotaMetrics = field(default_factory=QuotaMetrics)
     resource_groups: Sequence[GroupMetrics] = ()
+    coordinators: Sequence[CoordinatorMetrics] = ()
     load: LoadMetrics | None = None
     """None: the broker is standalone."""
     snapshots: SnapshotMetrics | None = None

@@ -7,6 +7,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.figures import (
     CacheMetrics,
     ConnectionMetrics,
+    CoordinatorMetrics,
     DurationMetrics,
     GroupMetrics,
     LoadMetrics,
@@ -123,6 +124,24 @@ def _load(broker: BrokerService) -> LoadMetrics | None:
     )
 
 
+def _coordinators(broker: BrokerService) -> list[CoordinatorMetrics]:
+    if broker.coordinators is None:
+        return []
+    return [
+        CoordinatorMetrics(
+            number,
+            len(each.transactions),
+            each.counts.begun,
+            each.counts.committed,
+            each.counts.aborted,
+            each.counts.timed_out,
+            each.log.records_written,
+            tuple(each.counts.latency.counts),
+        )
+        for number, each in sorted(broker.coordinators.loaded.items())
+    ]
+
+
 def _snapshots(broker: BrokerService) -> SnapshotMetrics | None:
     if broker.replication is None:
         return None
@@ -201,6 +220,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
             for kind, used in (("Publish", group.publish), ("Dispatch", group.dispatch))
         ],
         load=_load(broker),
+        coordinators=_coordinators(broker),
         snapshots=_snapshots(broker),
         authentication_counts=tuple(broker.authenticator.authentication_counts),
         extra={

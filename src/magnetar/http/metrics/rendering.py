@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
+from magnetar.broker.flow.rates import TRANSACTION_BOUNDS_MS
 from magnetar.broker.stats.figure_table import figures_of
 from magnetar.broker.stats.figures import (
     ConsumerMetrics,
@@ -85,6 +86,7 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from _authentication_counts(snapshot)
     yield from _resource_groups(snapshot)
     yield from _load(snapshot)
+    yield from _coordinators(snapshot)
     yield from _cache(snapshot, cluster)
     yield from sections.metadata_stores(snapshot.metadata, snapshot.cluster, snapshot.started_seconds)
     if options.managed_ledger_level:
@@ -221,6 +223,20 @@ def _load(snapshot: MetricsSnapshot) -> Iterator[str]:
         yield from family(
             name, "gauge", [(labels_text({"cluster": snapshot.cluster, "metric": kind}), count)]
         )
+
+
+def _coordinators(snapshot: MetricsSnapshot) -> Iterator[str]:
+    """Yields nothing without loaded coordinators."""
+    rows = [
+        (labels_text({"cluster": snapshot.cluster, "coordinator_id": str(each.number)}), each)
+        for each in snapshot.coordinators
+    ]
+    if not rows:
+        return
+    yield from _gauges("coordinator", rows)
+    for index, bound in enumerate((*TRANSACTION_BOUNDS_MS, "overflow")):
+        counts = ((labels, each.latency_counts[index]) for labels, each in rows)
+        yield from family(f"pulsar_txn_execution_latency_le_{bound}", "gauge", counts)
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:
