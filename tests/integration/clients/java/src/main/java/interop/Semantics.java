@@ -52,7 +52,7 @@ public final class Semantics {
         try (PulsarClient refused = PulsarClient.builder().serviceUrl(url).enableTransaction(true).build()) {
             throw new IllegalStateException("a client with transactions was accepted");
         } catch (PulsarClientException error) {
-            expect(error.getMessage().contains("Transactions are not supported by this broker yet"), error.getMessage());
+            expect(error.getMessage().contains("Transactions are not enabled."), error.getMessage());
         }
     }
 
