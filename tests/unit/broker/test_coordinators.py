@@ -238,6 +238,21 @@ def test_topics_and_subscriptions_are_told_and_told_again() -> None:
     ]
 
 
+def test_what_keeps_a_transaction_from_ending_is_named() -> None:
+    broker = Coordinating()
+    least = broker.begin(TOPIC)
+    assert broker.run(broker.coordinators.described((0, least + 1))) is None
+    told = broker.run(broker.coordinators.described((0, least)))
+    assert told["status"] == "OPEN"
+    assert "unreached" not in told
+    _refuse_loads(broker)
+    broker.coordinators.get(0).end(least, commit=True)
+    broker.world.wait(1)
+    told = broker.run(broker.coordinators.described((0, least)))
+    assert told["status"] == "COMMITTING"
+    assert told["unreached"] == {TOPIC: "away"}
+
+
 # Who may
 
 

@@ -12,7 +12,6 @@ from magnetar.broker.ownership.peers import PeerRefused, ask
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.topic_stats import ledger_stats
 from magnetar.broker.transactions.buffer import txn_text
-from magnetar.broker.transactions.records_pb2 import TransactionStatus
 from magnetar.errors import InvalidRequest, NotFound, ServiceNotReady
 from magnetar.io.slices import gone_through
 from magnetar.io.waiting import outcome
@@ -20,7 +19,6 @@ from magnetar.io.waiting import outcome
 if TYPE_CHECKING:
     from magnetar.broker.coordination.coordinator import Coordinator
     from magnetar.broker.coordination.coordinators import Coordinators
-    from magnetar.broker.coordination.transaction import Transaction
 
 Json = dict[str, object]
 _ROOT = "/admin/v3/transactions"
@@ -100,7 +98,7 @@ class CoordinatorAdmin:
         :raises ServedElsewhere: another broker has it
         """
         coordinator = await self._here(number, authoritative=authoritative)
-        return self._describe(coordinator.transaction(least))
+        return coordinator.transaction(least).described()
 
     async def slow(
         self, milliseconds: int, number: int | None, *, authoritative: bool
@@ -134,28 +132,10 @@ class CoordinatorAdmin:
     def _slow(self, milliseconds: int, coordinator: Coordinator) -> Json:
         before = self._broker.io.clock.wall_ms() - milliseconds
         return {
-            txn_text(each.id): self._describe(each)
+            txn_text(each.id): each.described()
             for each in list(coordinator.transactions.values())
             if each.started_ms < before
         }
-
-    def _describe(self, transaction: Transaction) -> Json:
-        acked: dict[str, Json] = {}
-        for topic, subscription in transaction.subscriptions:
-            acked.setdefault(topic, {})[subscription] = {}
-        found: Json = {
-            "txnId": txn_text(transaction.id),
-            "status": TransactionStatus.Name(transaction.status),
-            "openTimestamp": transaction.started_ms,
-            "timeoutAt": transaction.timeout_ms,
-            "producedPartitions": {topic: {} for topic in transaction.partitions},
-            "ackedPartitions": acked,
-        }
-        if transaction.owner is not None:
-            found["owner"] = transaction.owner
-        if transaction.unreached:
-            found["unreached"] = {str(each): reason for each, reason in transaction.unreached.items()}
-        return found
 
     # Where they are
 

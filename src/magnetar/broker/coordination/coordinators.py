@@ -8,8 +8,9 @@ transaction may be ending, and must not wait until somebody begins the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from magnetar.broker.coordination.coordinator import MAX_LOCAL_TXN_ID, Coordinator
@@ -17,8 +18,9 @@ from magnetar.broker.coordination.participants import Participants
 from magnetar.broker.coordination.transaction import coordinator_not_found
 from magnetar.broker.namespaces.registry import make_coordinators
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
-from magnetar.broker.ownership.peers import Beside
+from magnetar.broker.ownership.peers import Beside, PeerRefused, ask
 from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.transactions.buffer import TxnId, txn_text
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
 from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.errors import BrokerError, PartitionCountRefused, ServedElsewhere, ServiceNotReady
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 
 ASSIGN = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 """The partitioned topic whose partitions say how many coordinators there are, and which broker has each."""
+REST = "/admin/v3/transactions"
+"""The path of the admin interface."""
 OF_STANDALONE, OF_CLUSTER = 1, 16
 """The numbers of coordinators in new metadata."""
 _CURSOR = "transaction.subscription"
@@ -130,6 +134,30 @@ class Coordinators:
         """
         bundle = await self._topics.bundles.of_topic(ASSIGN.partition(number))
         return await self._topics.ownership.owner_of(bundle, asked)
+
+    async def described(self, txn: TxnId) -> Mapping[str, object] | None:
+        """Returns what the coordinator of a transaction knows of it, also from another broker; see
+        :meth:`magnetar.broker.coordination.transaction.Transaction.described`.
+
+        :returns: None: the coordinator is not loaded, or the transaction has ended
+        :raises ServiceNotReady: the coordinator cannot be found or asked now
+        """
+        number, least = txn
+        owner = await self.owner(number, Asked.PLACE)
+        if owner.here:
+            coordinator = self.loaded.get(number)
+            known = None if coordinator is None else coordinator.transactions.get(least)
+            return None if known is None else known.described()
+        try:
+            answer = await ask(self._beside, owner, "GET", f"{REST}/transactionMetadata/{number}/{least}")
+            told = answer.json()
+        except PeerRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise ServiceNotReady(f"{owner.broker_id} does not tell of {txn_text(txn)}: {error}") from error
+        except ValueError:
+            told = None
+        return told if isinstance(told, dict) else None
 
     # Loading
 

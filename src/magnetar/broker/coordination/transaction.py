@@ -94,6 +94,29 @@ class Transaction:
         subscriptions = [Participant(topic, name) for topic, name in self.subscriptions]
         return [*subscriptions, *(Participant(topic) for topic in self.partitions)]
 
+    def described(self) -> dict[str, object]:
+        """Returns ``TransactionMetadata``; what only topics and subscriptions know is left out.
+
+        Additions of Magnetar: ``owner``, if clients are authenticated, and ``unreached`` with reasons, if it
+        is ending and participants cannot be told.
+        """
+        acked: dict[str, dict[str, object]] = {}
+        for topic, subscription in self.subscriptions:
+            acked.setdefault(topic, {})[subscription] = {}
+        found: dict[str, object] = {
+            "txnId": txn_text(self.id),
+            "status": TransactionStatus.Name(self.status),
+            "openTimestamp": self.started_ms,
+            "timeoutAt": self.timeout_ms,
+            "producedPartitions": {topic: {} for topic in self.partitions},
+            "ackedPartitions": acked,
+        }
+        if self.owner is not None:
+            found["owner"] = self.owner
+        if self.unreached:
+            found["unreached"] = {str(each): reason for each, reason in self.unreached.items()}
+        return found
+
     def check(self, expected: TransactionStatus) -> None:
         """:raises InvalidTransactionStatus: it has another status"""
         if self.status != expected:
