@@ -82,6 +82,7 @@ EXIT_CODES: Mapping[str, Mapping[int, str]] = {
         MISUSED: _USAGE,
     },
     "magnetar initialize-cluster-metadata": _TOOL,
+    "magnetar initialize-transaction-coordinator-metadata": _TOOL,
     "magnetar orphaned-ledgers": _TOOL,
     "magnetar pipeline": _PIPELINE,
     "magnetar produce": _MESSAGES,

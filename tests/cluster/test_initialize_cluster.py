@@ -1,4 +1,5 @@
-"""``magnetar initialize-cluster-metadata`` makes what Apache's own command makes, node by node."""
+"""``magnetar initialize-cluster-metadata``, and that of coordinators, make what Apache's own commands make, node by
+node."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
 
 _APACHE = "org.apache.pulsar.PulsarClusterMetadataSetup"
+_APACHE_COORDINATORS = "org.apache.pulsar.PulsarTransactionCoordinatorMetadataSetup"
 _EVERYTHING = [
     *(
         "--web-service-url-tls",
@@ -84,6 +86,25 @@ def test_both_commands_make_the_same_nodes(
         else:
             assert ours(*options).returncode == 0
         made[who] = (comparable(tree(client, roots[0]), roots[0]), tree(client, roots[1]))
+    assert made["ours"] == made["apache"]
+
+
+def test_both_commands_add_the_same_coordinators(
+    zookeeper: ZooKeeperServer, client: KazooClient, tmp_path: Path
+) -> None:
+    made = {}
+    for who in ("apache", "ours"):
+        store = f"{zookeeper.address}/coordinators-{who}"
+        options = [*("--cluster", "lab", "--configuration-store"), f"zk:{store}"]
+        options += ["--initial-num-transaction-coordinators", "5"]
+        if who == "apache":
+            subprocess.run([*java(tmp_path), _APACHE_COORDINATORS, *options], check=True, capture_output=True)
+        else:
+            command = [sys.executable, "-m", "magnetar.cli.magnetar"]
+            command += ["initialize-transaction-coordinator-metadata", *options]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert done.stdout == "Cluster lab has 5 transaction coordinators\n"
+        made[who] = tree(client, f"/coordinators-{who}")
     assert made["ours"] == made["apache"]
 
 

@@ -1,4 +1,5 @@
-"""``magnetar initialize-cluster-metadata`` and ``magnetar recover-metadata``."""
+"""``magnetar initialize-cluster-metadata``, ``initialize-transaction-coordinator-metadata`` and
+``recover-metadata``."""
 
 from __future__ import annotations
 
@@ -111,6 +112,70 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
     parser.add_argument(
         "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"
     )
+
+
+def add_initialize_coordinators(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "initialize-transaction-coordinator-metadata",
+        help="add transaction coordinators to the metadata of a cluster",
+        description="Creates the metadata of transaction coordinators in ZooKeeper, for a cluster that was "
+        "initialized without them.",
+    )
+    parser.add_argument("-c", "--cluster", required=True, metavar="NAME")
+    parser.add_argument(
+        *("-cs", "--configuration-store"),
+        dest="configuration_store",
+        required=True,
+        metavar="URL",
+        help="store that clusters share: zk:host:port,host:port/path",
+    )
+    parser.add_argument(
+        *("-cmscp", "--configuration-metadata-store-config-path"),
+        default="",
+        metavar="FILE",
+        help="properties file of ZooKeeper's Java client, with its TLS settings",
+    )
+    parser.add_argument(
+        "--zookeeper-password",
+        default="",
+        metavar="URL",
+        help="file:///path of a file with user:password for ZooKeeper's scheme digest",
+    )
+    parser.add_argument(
+        "--initial-num-transaction-coordinators", type=_number, default=16, metavar="N", help="(16)"
+    )
+    parser.add_argument(
+        "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"
+    )
+
+
+def run_initialize_coordinators(parsed: argparse.Namespace) -> int:
+    """Returns the exit code: 0 the metadata exist, 1 they do not."""
+    from magnetar.config.settings import SettingsContradict
+    from magnetar.metadata.interface import MetadataError
+    from magnetar.metadata.zookeeper.address import ensemble_address
+    from magnetar.server.cluster_access import MetadataAccess, session_settings, zookeeper_access
+    from magnetar.server.cluster_setup import SetupContradicts
+    from magnetar.server.cluster_stores import set_up_coordinators_of
+
+    count = parsed.initial_num_transaction_coordinators
+    try:
+        session = session_settings(
+            parsed.zookeeper_session_timeout_ms, parsed.zookeeper_password, "--zookeeper-password"
+        )
+        path = parsed.configuration_metadata_store_config_path
+        access = zookeeper_access("--configuration-metadata-store-config-path", path, session)
+        set_up_coordinators_of(
+            ensemble_address(parsed.configuration_store),
+            parsed.cluster,
+            count,
+            MetadataAccess(access, access),
+        )
+    except (SettingsContradict, SetupContradicts, MetadataError, ValueError, OSError) as error:
+        sys.stderr.write(f"magnetar: cannot initialize the transaction coordinators: {error}\n")
+        return FAILED
+    sys.stdout.write(f"Cluster {parsed.cluster} has {count} transaction coordinators\n")
+    return SUCCEEDED
 
 
 def _number(text: str) -> int:

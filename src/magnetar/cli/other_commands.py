@@ -29,8 +29,10 @@ from magnetar.cli.explain import add_explain, add_explain_placement, run_explain
 from magnetar.cli.messages.flags import add_consume, add_produce, add_tail
 from magnetar.cli.metadata import (
     add_initialize_cluster,
+    add_initialize_coordinators,
     add_recover_metadata,
     run_initialize_cluster,
+    run_initialize_coordinators,
     run_recover_metadata,
 )
 from magnetar.cli.tokens import add_tokens
@@ -44,6 +46,7 @@ def add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_pipeline(commands)
     _add_storage(commands)
     add_initialize_cluster(commands)
+    add_initialize_coordinators(commands)
     add_check(commands)
     add_doctor(commands)
     add_tail(commands)
@@ -200,6 +203,7 @@ OTHERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "explain-placement": run_explain_placement,
     "export-ledgers": run_export_ledgers,
     "initialize-cluster-metadata": run_initialize_cluster,
+    "initialize-transaction-coordinator-metadata": run_initialize_coordinators,
     "orphaned-ledgers": run_orphaned_ledgers,
     "pipeline": _pipeline,
     "produce": _produce,

@@ -21,6 +21,7 @@ from magnetar.naming.namespace_name import POLICIES, NamespaceName
 LEDGERS = "/ledgers"
 _COORDINATORS = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
 _NAMESPACES = (NamespaceName("public", None, "default"), NamespaceName("pulsar", None, "system"))
+_SYSTEM_BUNDLES = 16
 _SERVICE_URI = re.compile(r"(?:zk(?:\+\w+)?://|metadata-store:)(?P<address>.+)")
 
 
@@ -67,6 +68,20 @@ async def set_up_cluster(
     await _make_configuration(configuration, setup)
 
 
+async def set_up_coordinators(configuration: MetadataStore, cluster: str, count: int) -> None:
+    """Creates the partitioned topic of transaction coordinators, with its tenant and namespace, in a cluster
+    that was set up without them.
+
+    :param count: coordinators, at least 1
+    :raises SetupContradicts: there is another number of coordinators already
+    :raises MetadataError: the store refused
+    """
+    if count < 1:
+        raise ValueError(f"the number of transaction coordinators must be 1 or more, not {count}")
+    await _make_namespace(configuration, _NAMESPACES[1], cluster, _SYSTEM_BUNDLES)
+    await _make_json(configuration, _COORDINATORS, {"partitions": count, "deleted": False}, check=True)
+
+
 def bookkeeper_of(service_uri: str) -> EnsembleAddress:
     """Returns where the metadata of existing bookies is, with the path of their ledgers.
 
@@ -97,15 +112,19 @@ async def _make_configuration(store: MetadataStore, setup: ClusterSetup) -> None
     await _make_json(store, f"/admin/clusters/{setup.cluster}", _cluster_record(setup), check=True)
     await _make_json(store, "/admin/clusters/global", _client_record(tls=False))
     for namespace in _NAMESPACES:
-        tenant = {"adminRoles": [], "allowedClusters": [setup.cluster]}
-        await _make_json(store, f"{POLICIES}/{namespace.tenant}", tenant, joins="allowedClusters")
-        bundles = setup.bundles if namespace.tenant == "public" else 16
-        policies = new_policies([setup.cluster], divided(bundles))
-        policies["clusterThatCanDeleteNamespace"] = setup.cluster
-        await _make_json(store, f"{POLICIES}/{namespace.path}", policies, joins="replication_clusters")
+        bundles = setup.bundles if namespace.tenant == "public" else _SYSTEM_BUNDLES
+        await _make_namespace(store, namespace, setup.cluster, bundles)
     if setup.transaction_coordinators > 0:
         partitions = {"partitions": setup.transaction_coordinators, "deleted": False}
         await _make_json(store, _COORDINATORS, partitions, check=True)
+
+
+async def _make_namespace(store: MetadataStore, namespace: NamespaceName, cluster: str, bundles: int) -> None:
+    tenant = {"adminRoles": [], "allowedClusters": [cluster]}
+    await _make_json(store, f"{POLICIES}/{namespace.tenant}", tenant, joins="allowedClusters")
+    policies = new_policies([cluster], divided(bundles))
+    policies["clusterThatCanDeleteNamespace"] = cluster
+    await _make_json(store, f"{POLICIES}/{namespace.path}", policies, joins="replication_clusters")
 
 
 async def _check_cluster(store: MetadataStore, setup: ClusterSetup) -> None:

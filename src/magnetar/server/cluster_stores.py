@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple
 
 from magnetar.config.cluster import ClusterSettings
@@ -28,7 +28,7 @@ from magnetar.server.cluster_access import (
     bookie_network,
 )
 from magnetar.server.cluster_settings import MetadataPlaces, ledger_settings
-from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster
+from magnetar.server.cluster_setup import ClusterSetup, set_up_cluster, set_up_coordinators
 
 log = logging.getLogger(__name__)
 
@@ -217,6 +217,35 @@ async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message
         await store.delete(writer.ledger_id)
 
 
+def set_up_coordinators_of(
+    configuration: EnsembleAddress, cluster: str, count: int, access: MetadataAccess
+) -> None:
+    """Sets up the transaction coordinators of a cluster, in its own event loop.
+
+    :param count: coordinators, at least 1
+    :raises SetupContradicts: there is another number of coordinators already
+    :raises MetadataError: the store does not answer, or refused
+    """
+
+    async def work(io: Io) -> None:
+        patience = Patience(io.clock, io.loop, _PATIENCE_SECONDS)
+        opened = await open_metadata(io, configuration, configuration, access, patience)
+        try:
+            await set_up_coordinators(opened.everything, cluster, count)
+        finally:
+            await opened.everything.close()
+
+    _run(work)
+
+
+def _run(work: Callable[[Io], Coroutine[object, None, None]]) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(work(real_io(loop, ".")))
+    finally:
+        loop.close()
+
+
 def set_up_stores(
     local: EnsembleAddress,
     configuration: EnsembleAddress,
@@ -244,8 +273,4 @@ def set_up_stores(
         finally:
             await metadata.close()
 
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(work(real_io(loop, ".")))
-    finally:
-        loop.close()
+    _run(work)
