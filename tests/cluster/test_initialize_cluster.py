@@ -1,5 +1,4 @@
-"""``magnetar initialize-cluster-metadata``, and that of coordinators, make what Apache's own commands make, node by
-node."""
+"""The commands that initialize metadata make what Apache's own commands make, node by node."""
 
 from __future__ import annotations
 
