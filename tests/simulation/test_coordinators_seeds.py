@@ -43,7 +43,9 @@ def test_transactions_have_one_outcome_whatever_fails(group: int) -> None:
 
 
 async def _told_too_early(self: Coordinator, transaction: Transaction) -> None:
-    await self._tell_each(transaction, transaction.participants())
+    participants = transaction.participants()
+    if participants:
+        await self._tell_each(transaction, participants)
     await _DECIDE(self, transaction)
 
 

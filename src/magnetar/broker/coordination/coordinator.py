@@ -57,7 +57,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 """Seconds between two tries to tell a participant."""
 _RETRY_SECONDS = 1.0
 _ROOM_SECONDS = 20.0
-"""How long NEW_TXN waits for room: less than the 30 s within which clients of Pulsar want an answer."""
+"""How long NEW_TXN waits for room: less than the 30 s after which clients give up."""
 _LONGEST_TIMER = 365 * 86400.0
 _REMEMBERED_SECONDS = 60.0
 _MOST_REMEMBERED = 10_000
@@ -140,8 +140,7 @@ class Coordinator:
         """Beginnings that were given room and have not run yet."""
         self.closed = False
         self.counts = Counts()
-        self.recovery_began_ms = 0
-        self.recovery_ended_ms = 0
+        self.recovery_began_ms = self.recovery_ended_ms = 0
 
     # Recovery
 
@@ -335,7 +334,7 @@ class Coordinator:
     def full(self) -> bool:
         """Whether the next beginning waits for room."""
         most = self._most_active()
-        return bool(most) and (bool(self._waiting) or len(self.transactions) + self._granted >= most)
+        return most > 0 and (bool(self._waiting) or len(self.transactions) + self._granted >= most)
 
     async def _room(self) -> None:
         if not self.full:
@@ -423,7 +422,7 @@ class Coordinator:
         """Tells all participants until each has answered, then makes the end durable."""
         left = transaction.participants()
         pause = _FIRST_PAUSE
-        while left := await self._tell_each(transaction, left):
+        while left and (left := await self._tell_each(transaction, left)):
             await sleep(self._io.loop, pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         transaction.unreached = None
@@ -449,15 +448,15 @@ class Coordinator:
     ) -> list[Participant]:
         """Tells participants at the same time; returns those that are to be told again."""
         commit = transaction.status == COMMITTING
-        low_water = self.low_water_mark()
-        told = [
-            (each, self._tasks.answer(self._try(each, transaction.id, commit, low_water)))
-            for each in participants
-        ]
+        first, *others = participants
+        ending = transaction.id, commit, self.low_water_mark()
+        told = [(each, self._tasks.answer(self._try(each, *ending))) for each in others]
+        # Most transactions have one or two: the first needs no task.
         unreached: dict[Participant, str] = {}
+        if (reason := await self._try(first, *ending)) is not None:
+            unreached[first] = reason
         for participant, task in told:
-            reason = await outcome(self._io.loop, task)
-            if reason is not None:
+            if (reason := await outcome(self._io.loop, task)) is not None:
                 unreached[participant] = reason
         if unreached and transaction.unreached is None:
             log.warning(
@@ -498,8 +497,8 @@ class Coordinator:
 
     def _remember(self, transaction: Transaction) -> None:
         until = self._io.loop.time() + _REMEMBERED_SECONDS
-        committed = transaction.status == COMMITTED
-        self.ended[transaction.id[1]] = Ended(committed, transaction.owner, transaction.positions, until)
+        known = Ended(transaction.status == COMMITTED, transaction.owner, transaction.positions, until)
+        self.ended[transaction.id[1]] = known
 
     def _forget_ended(self) -> None:
         """Acknowledges the records of ended transactions, except those that ended a short time ago."""
@@ -511,8 +510,8 @@ class Coordinator:
             del self.ended[least]
             self.log.acknowledge(oldest.positions)
         if self.ended and self._forgetting is None:
-            oldest = next(iter(self.ended.values()))
-            self._forgetting = self._wheel.schedule(max(oldest.until - now, _RETRY_SECONDS), self._forget_due)
+            pause = max(next(iter(self.ended.values())).until - now, _RETRY_SECONDS)
+            self._forgetting = self._wheel.schedule(pause, self._forget_due)
 
     def _forget_due(self) -> None:
         self._forgetting = None
@@ -540,11 +539,11 @@ class Coordinator:
             if told is not None:
                 told(transaction, stored)
 
-        record.max_local_txn_id = self.last_id
         if self.closed:
             if told is not None:
                 told(transaction, False)
             raise coordinator_not_found(self.number)
+        record.max_local_txn_id = self.last_id
         writing = self.log.begin(record)
         writing.add_done_callback(written)
         try:
