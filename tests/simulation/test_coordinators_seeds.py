@@ -10,7 +10,7 @@ import pytest
 from magnetar.broker.coordination.coordinator import Coordinator
 from magnetar.broker.coordination.participants import Participants
 from magnetar.broker.coordination.transaction import Participant, Transaction
-from magnetar.broker.transactions.buffer import TxnId
+from magnetar.broker.transactions import TxnId
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
 from magnetar.invariants import BrokenInvariant
 from simulation.brokers.coordinators import Coordinated

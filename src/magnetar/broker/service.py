@@ -18,7 +18,7 @@ from magnetar.broker.namespaces.serving_clusters import ServingClusters
 from magnetar.broker.ownership.bundles import NamespaceBundles
 from magnetar.broker.ownership.contract import MakeOwnership, OnlyBroker, Owner, Ownership
 from magnetar.broker.ownership.peers import Beside
-from magnetar.broker.packages.storage import PackageStorage
+from magnetar.broker.packages import PackageStorage
 from magnetar.broker.policies.dynamic import Changeable, DynamicSettings
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.broker.policies.records import ResourceGroupRecords

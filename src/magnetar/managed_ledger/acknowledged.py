@@ -23,6 +23,10 @@ def varint_size(value: int) -> int:
     return max(1, (value.bit_length() + 6) // 7) if value >= 0 else 10
 
 
+WHOLE = -1
+"""The bits of an acknowledgement of a whole entry."""
+
+
 class AcknowledgedState:
     """The positions that one cursor has consumed. Whether entries exist is checked by its owner."""
 

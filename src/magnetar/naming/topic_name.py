@@ -10,9 +10,13 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.hashes import bundle_hash
 from magnetar.naming.name_rules import MAX_NAME_BYTES, InvalidName, check_length, check_path_piece
-from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 
 PARTITION_SUFFIX = "-partition-"
+SYSTEM = "pulsar/system"
+"""The namespace of the coordinators of transactions."""
+COORDINATORS = "transaction_coordinator_assign"
+"""The partitioned topic there whose partitions stand for the coordinators; it stores nothing."""
 PENDING_ACK_SUFFIX = "__transaction_pending_ack"
 """The suffix of the names of managed ledgers with the pending acknowledgements of subscriptions."""
 _SURELY_SHORT = MAX_NAME_BYTES // 8
@@ -193,6 +197,19 @@ class TopicName:
     def reserved(self) -> bool:
         """Whether it is a system topic."""
         return self.local.startswith("__") or self.local.endswith(PENDING_ACK_SUFFIX)
+
+    @property
+    def is_transaction_log(self) -> bool:
+        """Whether the managed ledger of that name belongs to a coordinator or a subscription."""
+        return self.local.endswith(PENDING_ACK_SUFFIX) or (
+            str(self.namespace_name) == SYSTEM and self.local.startswith(("__transaction_log_", COORDINATORS))
+        )
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether messages of transactions may be published to the topic: not to those of the system."""
+        namespace = self.namespace_name
+        return not (self.reserved or heartbeat_of(namespace) is not None or str(namespace) == SYSTEM)
 
     @property
     def bundle_hash(self) -> int:

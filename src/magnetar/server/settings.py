@@ -30,7 +30,6 @@ from magnetar.broker.publishing.deduplication import DeduplicationSettings
 from magnetar.broker.replication.clusters import ReplicationSettings, SubscriptionSettings
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.topics.base import TopicSettings
-from magnetar.broker.transactions.settings import BatchedWrites, TransactionSettings
 from magnetar.config.settings import ConfigurationError, Settings, SettingsContradict
 from magnetar.errors import PreconditionFailed
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings
@@ -46,6 +45,7 @@ from magnetar.server.addresses import Advertised
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
+    from magnetar.broker.transactions import TransactionSettings
     from magnetar.managed_ledger.tiered_storage import OpenDriver
     from magnetar.offload.cache import PieceCache
     from magnetar.offload.interface import OffloadDriver
@@ -379,6 +379,9 @@ def transaction_settings(settings: Settings) -> TransactionSettings | None:
     """Returns the settings of transactions; None: they are disabled."""
     if not settings.transaction_coordinator_enabled:
         return None
+    # Most brokers have no transactions.
+    from magnetar.broker.transactions import BatchedWrites, TransactionSettings
+
     return TransactionSettings(
         snapshot_changes=settings.transaction_buffer_snapshot_max_transaction_count,
         snapshot_seconds=settings.transaction_buffer_snapshot_min_time_in_millis / 1000,

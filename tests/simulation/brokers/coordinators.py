@@ -16,7 +16,7 @@ from simulated_bookkeeper import spread
 
 from magnetar.broker.coordination.coordinators import ASSIGN
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.transactions.buffer import TxnId
+from magnetar.broker.transactions import TxnId
 from magnetar.client.connection import Connection
 from magnetar.client.exceptions import PulsarException
 from magnetar.errors import ServerErrorCode

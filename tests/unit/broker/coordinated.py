@@ -9,10 +9,9 @@ from world import World
 
 from magnetar.broker.coordination.coordinator import Coordinator
 from magnetar.broker.coordination.transaction import Participant
-from magnetar.broker.transactions.buffer import TxnId
+from magnetar.broker.transactions import BatchedWrites, TxnId
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
-from magnetar.broker.transactions.settings import BatchedWrites
 from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import Future
 from magnetar.io.wheel import TimerWheel

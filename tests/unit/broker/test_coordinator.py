@@ -6,8 +6,8 @@ import pytest
 from coordinated import Coordinated
 from faulty_ledgers import InjectedFault
 
+from magnetar.broker.transactions import BatchedWrites
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
-from magnetar.broker.transactions.settings import BatchedWrites
 from magnetar.errors import (
     InvalidTransactionStatus,
     NotAllowed,

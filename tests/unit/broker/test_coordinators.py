@@ -19,8 +19,7 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.ownership.contract import Bundle
 from magnetar.broker.topics.base import TopicSettings
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.transactions.buffer import TxnId
-from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.broker.transactions import TransactionSettings, TxnId
 from magnetar.errors import (
     PersistenceFailure,
     ServerErrorCode,

@@ -11,6 +11,7 @@ from faulty_ledgers import FaultyLedgerStore
 from simulated_io import SimulatedDisk
 from world import SMALL, World
 
+from magnetar.broker.transactions import BatchedWrites
 from magnetar.broker.transactions.log import (
     COORDINATOR_RECORDS,
     PENDING_ACK_RECORDS,
@@ -21,7 +22,6 @@ from magnetar.broker.transactions.log import (
     open_log,
 )
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry as Entry
-from magnetar.broker.transactions.settings import BatchedWrites
 from magnetar.io.interfaces import Loop
 from magnetar.ledger.interface import EntryTooLarge, LedgerStore
 from magnetar.managed_ledger.errors import ManagedLedgerClosed, ManagedLedgerFenced, ManagedLedgerNotFound

@@ -19,7 +19,7 @@ from magnetar.broker.stats.figures import MetricsSnapshot
 from magnetar.broker.stats.snapshot import take_snapshot
 from magnetar.broker.stats.topic_board import TopicBoard
 from magnetar.broker.topics.persistent import Topic, TopicSettings
-from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.broker.transactions import TransactionSettings
 from magnetar.http.engine.message import Request, Response
 from magnetar.http.metrics.rendering import MetricsOptions
 from magnetar.http.routing import Access, Application, Process

@@ -11,7 +11,7 @@ import pytest
 from served import Served
 from test_endpoint_table import Knows
 
-from magnetar.broker.packages.storage import PackageRecord
+from magnetar.broker.packages import PackageRecord
 from magnetar.broker.policies.grants import StoredGrants
 from magnetar.http.engine.bodies import Parts
 from magnetar.http.engine.message import ArrivingBody, Request, Response

@@ -11,7 +11,7 @@ from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.ownership.peers import PeerRefused, ask
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.topic_stats import ledger_stats
-from magnetar.broker.transactions.buffer import txn_text
+from magnetar.broker.transactions import txn_text
 from magnetar.errors import InvalidRequest, NotFound, ServiceNotReady
 from magnetar.io.slices import gone_through
 from magnetar.io.waiting import outcome

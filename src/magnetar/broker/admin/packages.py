@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
-from magnetar.broker.packages.storage import NewPackage, PackageMetadata, PackageRecord, PackageStorage
+from magnetar.broker.packages import NewPackage, PackageMetadata, PackageRecord, PackageStorage
 from magnetar.broker.service import BrokerService
 from magnetar.errors import (
     ConcurrentModification,

@@ -31,8 +31,7 @@ from magnetar.broker.publishing.replicated import (
 )
 from magnetar.broker.service import BrokerService
 from magnetar.broker.topics.entries import Marker
-from magnetar.broker.topics.persistent import TRANSACTIONS_DISABLED, Topic
-from magnetar.broker.transactions.buffer import TxnId, with_ids
+from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     AuthorizationFailure,
     BrokerError,
@@ -52,6 +51,7 @@ from magnetar.protocol.pulsar_api_pb2 import CommandSend
 
 if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection
+    from magnetar.broker.transactions import TxnId
 
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,8 @@ class Publishing:
         count = sends.count
         producer = self._session.producers.get(sends.producer_id)
         if sends.transactional and transaction is None:
+            from magnetar.broker.connections.transactional import publish_in_transaction
+
             publish_in_transaction(self, producer, buffer, sends)
             return
         if producer is None or (producer.apart and not self._is_ordinary(producer, buffer, sends)):
@@ -187,7 +189,7 @@ class Publishing:
             some = slice(part.first, part.end)
             ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
             if isinstance(part.verdict, BrokerError):
-                _refuse(self, producer, ids, part.verdict)
+                refuse_each(self, producer, ids, part.verdict)
             elif part.verdict is Verdict.DUPLICATE:
                 for sequence_id, high in zip(ids, highest, strict=True):
                     self.send_duplicate_receipt(producer, sequence_id, high)
@@ -261,7 +263,7 @@ class Publishing:
         except BrokerError as error:
             producer = self._session.producers.get(sends.producer_id)
             if producer is not None and not producer.closed:
-                _refuse(self, producer, sends.sequence_ids[: sends.count], error)
+                refuse_each(self, producer, sends.sequence_ids[: sends.count], error)
         else:
             self.publish(buffer, sends)
         finally:
@@ -429,7 +431,7 @@ def _publish_positions(publishing: Publishing, run: ReplicatedRun, sends: SendRu
         some = slice(part.first, part.end)
         ledger_ids, entry_ids = run.ledger_ids[some], run.entry_ids[some]
         if isinstance(part.verdict, BrokerError):
-            _refuse(publishing, producer, sent_ids[some], part.verdict)
+            refuse_each(publishing, producer, sent_ids[some], part.verdict)
             if holds_back(part.verdict):
                 publishing.close_in_order(producer)
                 return
@@ -450,7 +452,7 @@ def _publish_names(publishing: Publishing, run: ReplicatedRun, sends: SendRun, s
         some = slice(part.first, part.end)
         ids, highest = sends.sequence_ids[some], sends.highest_sequence_ids[some]
         if isinstance(part.verdict, BrokerError):
-            _refuse(publishing, producer, ids, part.verdict)
+            refuse_each(publishing, producer, ids, part.verdict)
         elif part.verdict is Verdict.DUPLICATE:
             for sequence_id, high in zip(ids, highest, strict=True):
                 publishing.send_duplicate_receipt(producer, sequence_id, high)
@@ -459,45 +461,6 @@ def _publish_names(publishing: Publishing, run: ReplicatedRun, sends: SendRun, s
             publish = NamedPublish(producer, ids, highest, marks[some], messages, started)
             if not publishing.submit(producer, publish, run.buffer, run.starts[some], run.ends[some]):
                 return
-
-
-def publish_in_transaction(
-    publishing: Publishing, producer: Producer | None, buffer: bytes, sends: SendRun
-) -> None:
-    """Hands a run of a transaction to its topic.
-
-    The first one waits until the topic has stored a snapshot of its transactions; nothing else of the
-    connection is handled meanwhile.
-    """
-    if producer is None or producer.closed:
-        publishing.unknown_producer(sends.producer_id, producer)
-        return
-    topic, txn = producer.topic, (sends.most_bits, sends.least_bits)
-    if not isinstance(topic, Topic):
-        log.warning(
-            "closing the connection: the client sent a message of a transaction to a non-persistent topic",
-            extra={"peer": producer.address, "topic": topic.full_name},
-        )
-        publishing.close()
-        return
-    known = topic.transactions
-    if (known is None or not known.ready) and topic.make_transactions is not None:
-        publishing.publish_later(topic, buffer, part_of(sends, 0, sends.count))
-        return
-    refusal = NotAllowed(TRANSACTIONS_DISABLED) if known is None else known.refusal(txn)
-    ids = sends.sequence_ids[: sends.count]
-    if refusal is not None:
-        _refuse(publishing, producer, ids, refusal)
-        return
-    try:
-        changed = with_ids(txn, buffer, sends.starts[: sends.count], sends.ends[: sends.count])
-    except NotAllowed as error:
-        _refuse(publishing, producer, ids, error)
-        return
-    if changed is not None:
-        sends = part_of(sends, 0, sends.count)
-        buffer, sends.starts, sends.ends = changed
-    publishing.publish(buffer, sends, txn)
 
 
 def part_of(sends: SendRun, first: int, end: int) -> SendRun:
@@ -533,11 +496,13 @@ def publish_marker(
         return
     ids = array("q", (sequence_id,))
     if not isinstance(topic, Topic):
-        _refuse(publishing, producer, ids, NotAllowed("Markers are stored, and this topic stores nothing"))
+        refuse_each(
+            publishing, producer, ids, NotAllowed("Markers are stored, and this topic stores nothing")
+        )
         return
     if not is_marker(entry.metadata.marker_type):
         error = NotAllowed(f"A marker of type {entry.metadata.marker_type} is not one that replicators send")
-        _refuse(publishing, producer, ids, error)
+        refuse_each(publishing, producer, ids, error)
         return
     highest = array("q", (MARKER_RECEIPT if producer.by_position else -1,))
     publish = Publish(producer, ids, highest, 1, started)
@@ -551,7 +516,7 @@ def publish_marker(
         on_their_way.pop(publish, None)
 
 
-def _refuse(
+def refuse_each(
     publishing: Publishing, producer: Producer, sequence_ids: Sequence[int], error: BrokerError
 ) -> None:
     producer.topic.hindered(Hindrance.of_refusal(error), str(error))

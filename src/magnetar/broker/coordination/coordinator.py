@@ -31,7 +31,7 @@ from magnetar.broker.coordination.transaction import (
     update_record,
 )
 from magnetar.broker.flow.rates import TRANSACTION_BOUNDS_MS, Distribution
-from magnetar.broker.transactions.buffer import TxnId, txn_text
+from magnetar.broker.transactions import TxnId, txn_text
 from magnetar.broker.transactions.log import RecordPosition, TransactionLog
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
 from magnetar.broker.translation import to_broker_error

@@ -20,9 +20,8 @@ from magnetar.broker.namespaces.registry import make_coordinators
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import Beside, PeerRefused, ask
 from magnetar.broker.serving.topics import ServedTopics
-from magnetar.broker.transactions.buffer import TxnId, txn_text
+from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
-from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.errors import BrokerError, PartitionCountRefused, ServedElsewhere, ServiceNotReady
 from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, outcome, sleep, together

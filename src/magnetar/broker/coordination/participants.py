@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.coordination.transaction import Participant
 from magnetar.broker.ownership.contract import Asked
-from magnetar.broker.serving.topics import ServedTopics, has_transactions
+from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.transactions.buffer import TxnId
-from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.broker.transactions import TransactionSettings, TxnId
 from magnetar.errors import NotAllowed, OwnerUnknown, ServerErrorCode, ServiceNotReady, TopicNotFound
 from magnetar.io.locks import FairSemaphore
 from magnetar.naming.name_rules import InvalidName
@@ -51,7 +50,7 @@ class Participants:
             name = TopicName.parse(participant.topic)
         except InvalidName:
             return
-        if not name.persistent or not has_transactions(name):
+        if not name.persistent or not name.has_transactions:
             return
         async with self._turns:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from magnetar.broker.transactions.buffer import TxnId, txn_text
+from magnetar.broker.transactions import TxnId, txn_text
 from magnetar.broker.transactions.log import RecordPosition
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
 from magnetar.errors import (

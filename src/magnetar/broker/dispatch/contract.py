@@ -11,12 +11,12 @@ from magnetar.broker.delays.tracker import DelaySettings
 from magnetar.broker.dispatch.filters import EntryFilter, FilterContext, FilterResult
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.loop_budget import LoopBudget
-from magnetar.broker.transactions.pending_acks import WHOLE
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.tasks import TaskScope
 from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import EntryRun
+from magnetar.managed_ledger.acknowledged import WHOLE
 from magnetar.managed_ledger.position import Position
 from magnetar.naming.topic_name import TopicName
 
@@ -87,7 +87,7 @@ def bits_not_pending(remaining: int | None, size: int, pending: int) -> int | No
 
     :param remaining: the bits of those that are not acknowledged; None: all
     :param size: the number of messages
-    :param pending: the bits that are pending; :data:`~magnetar.broker.transactions.pending_acks.WHOLE`: all
+    :param pending: the bits that are pending; :data:`~magnetar.managed_ledger.acknowledged.WHOLE`: all
     """
     if not pending:
         return remaining

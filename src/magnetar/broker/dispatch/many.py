@@ -30,16 +30,17 @@ from magnetar.broker.dispatch.waiting import (
     lack_of_all,
 )
 from magnetar.broker.flow.loop_budget import FILTER_PRICE
-from magnetar.broker.transactions.pending_acks import WHOLE, Acked
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
+from magnetar.managed_ledger.acknowledged import WHOLE
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.hot_codec import MARKED, AckRun
 
 if TYPE_CHECKING:
     from magnetar.broker.subscriptions.persistent import Subscription
+    from magnetar.broker.transactions.pending_acks import Acked
 
 
 C = TypeVar("C", bound=AnyConsumer)

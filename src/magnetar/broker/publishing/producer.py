@@ -15,7 +15,6 @@ from magnetar.broker.flow.resource_groups import ResourceGroup
 from magnetar.broker.publishing.admission import Admission
 from magnetar.broker.publishing.deduplication import Deduplication
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.transactions.buffer import TxnId
 from magnetar.errors import BrokerError
 from magnetar.io.interfaces import Clock, Loop
 from magnetar.io.tasks import TaskScope
@@ -27,6 +26,7 @@ from magnetar.security.authentication import BROKER, Principal
 if TYPE_CHECKING:
     from magnetar.broker.publishing.exclusive_access import ExclusiveAccess
     from magnetar.broker.publishing.producers import Producers
+    from magnetar.broker.transactions import TxnId
 
 MOST_TOPICS = 1000
 """The most topics that are remembered; a forgotten topic starts at its first partition again."""

@@ -6,7 +6,7 @@ import logging
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magnetar.broker import events
 from magnetar.broker.compaction.compactor import Compactor
@@ -33,8 +33,6 @@ from magnetar.broker.topics.applied_policies import retention_settings
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic, topic_class
-from magnetar.broker.topics.within import transaction_buffer
-from magnetar.broker.transactions.buffer import Snapshot
 from magnetar.errors import (
     BrokerError,
     NamespaceNotFound,
@@ -54,57 +52,17 @@ from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenc
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
-from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
-from magnetar.naming.topic_name import PENDING_ACK_SUFFIX, TopicName
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import BROKER, Principal
+
+if TYPE_CHECKING:
+    from magnetar.broker.transactions.buffer import SnapshotStore
 
 log = logging.getLogger(__name__)
 
-SYSTEM = "pulsar/system"
-"""The namespace of the coordinators."""
-_ASSIGN = "transaction_coordinator_assign"
-"""The partitioned topic whose partitions stand for the coordinators; it stores nothing."""
 _UNLOADS = 64
 """Topics that are closed at the same time when the broker stops."""
-
-
-class Snapshots(Protocol):
-    """Where the snapshots of transactions are kept; see
-    :class:`magnetar.broker.system_topics.transaction_snapshots.TransactionSnapshots`."""
-
-    async def load(self, topic: TopicName) -> Snapshot | None: ...
-    async def store(self, topic: TopicName, snapshot: Snapshot) -> None: ...
-    async def delete(self, topic: TopicName) -> None: ...
-    def forget(self, namespace: NamespaceName) -> None: ...
-
-
-class SnapshotsOf:
-    """The snapshots of one topic."""
-
-    def __init__(self, topic: TopicName, snapshots: Snapshots) -> None:
-        self._topic = topic
-        self._snapshots = snapshots
-
-    async def store(self, snapshot: Snapshot) -> None:
-        """:raises BrokerError: it cannot be stored now"""
-        try:
-            await self._snapshots.store(self._topic, snapshot)
-        except (LedgerError, ManagedLedgerError, MetadataError) as error:
-            raise ServiceNotReady(f"The state of transactions cannot be stored now: {error}") from error
-
-
-def is_transaction_log(name: TopicName) -> bool:
-    """Whether a managed ledger of that name belongs to a coordinator or subscription, and is not a topic."""
-    return name.local.endswith(PENDING_ACK_SUFFIX) or (
-        str(name.namespace_name) == SYSTEM and name.local.startswith(("__transaction_log_", _ASSIGN))
-    )
-
-
-def has_transactions(name: TopicName) -> bool:
-    """Whether messages of transactions may be published to a topic: not to those of the system."""
-    return not (
-        name.reserved or heartbeat_of(name.namespace_name) is not None or str(name.namespace_name) == SYSTEM
-    )
 
 
 class ServedTopics:
@@ -175,7 +133,7 @@ class ServedTopics:
         self.topic_loads = Timings()
         self.recoveries = Recoveries(io.loop)
         self._failures = Failures(io.loop, io.clock, self)
-        self.snapshots: Snapshots | None = None
+        self.snapshots: SnapshotStore | None = None
         """Of transactions; None: they are disabled. The service sets it."""
         self.stopping = False
         """Whether the broker is stopping; it loads no topics then."""
@@ -318,7 +276,7 @@ class ServedTopics:
     ) -> AnyTopic:
         started = self.io.clock.monotonic()
         self.settings.check_served(name)
-        if is_transaction_log(name):
+        if name.is_transaction_log:
             raise NotAllowed(f"Can not create transaction system topic {name}")
         await self.namespaces.check(name.namespace_name)
         await self.serving_clusters.check(name.namespace_name)
@@ -444,10 +402,12 @@ class ServedTopics:
         :raises LedgerError: likewise, or entries behind it cannot be read
         """
         snapshots, settings = self.snapshots, self.settings.topic.transactions
-        if snapshots is None or settings is None or not has_transactions(topic.name):
+        if snapshots is None or settings is None or not topic.name.has_transactions:
             return
+        from magnetar.broker.topics.transactions import transaction_buffer
+
         own = weakref.proxy(topic)
-        store = SnapshotsOf(topic.name, snapshots)
+        store = partial(snapshots.store, topic.name)
         topic.make_transactions = lambda: transaction_buffer(own, store, settings)
         snapshot = await snapshots.load(topic.name)
         if snapshot is not None:
@@ -562,7 +522,7 @@ class ServedTopics:
         await self.delete_schema(name)
 
     async def _delete_snapshot(self, name: TopicName) -> None:
-        if self.snapshots is not None and name.persistent and has_transactions(name):
+        if self.snapshots is not None and name.persistent and name.has_transactions:
             await self.snapshots.delete(name)
 
     async def delete_schema(self, name: TopicName) -> None:

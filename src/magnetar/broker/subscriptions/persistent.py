@@ -19,8 +19,6 @@ from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType, redirect
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
-from magnetar.broker.transactions.buffer import TxnId
-from magnetar.broker.transactions.pending_acks import Acked, PendingAcks
 from magnetar.errors import NotAllowed
 from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Cancellable
@@ -32,6 +30,8 @@ from magnetar.protocol.hot_codec import AckRun
 if TYPE_CHECKING:
     from magnetar.broker.replication.subscriptions.snapshots import CarriedSubscription
     from magnetar.broker.topics.persistent import Topic
+    from magnetar.broker.transactions import TxnId
+    from magnetar.broker.transactions.pending_acks import Acked, PendingAcks
 
 
 log = logging.getLogger(__name__)

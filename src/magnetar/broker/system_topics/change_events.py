@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from io import BytesIO
 from struct import error as StructError
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fastavro
 
@@ -16,6 +16,9 @@ from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import build_entry, parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
+
+if TYPE_CHECKING:
+    from fastavro.types import Schema
 
 GLOBAL = "__G__"
 """The prefix of the key of policies for all clusters."""
@@ -48,7 +51,7 @@ def definition() -> str:
 
 
 @cache
-def _schema() -> Any:
+def _schema() -> Schema:
     return fastavro.parse_schema(json.loads(definition()))
 
 

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from functools import cache
 from io import BytesIO
 from struct import error as StructError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from magnetar.broker.transactions.buffer import Snapshot, TxnId
+from magnetar.broker.transactions import TxnId
+from magnetar.broker.transactions.buffer import Snapshot
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.compression import decompress
 from magnetar.protocol.errors import EntryError
 from magnetar.protocol.metadata import build_entry, parse_entry, split_batch
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
+
+if TYPE_CHECKING:
+    from fastavro.types import Schema
 
 SCHEMA_PROPERTIES = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
 _SPACE = "org.apache.pulsar.broker.transaction.buffer.metadata"
@@ -101,7 +106,7 @@ def definition(kind: str) -> str:
 
 
 @cache
-def _schema(kind: str) -> Any:
+def _schema(kind: str) -> Schema:
     # Only the first transaction of a broker needs the import.
     import fastavro
 
@@ -126,7 +131,7 @@ def _read(kind: str, payload: bytes) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SnapshotSegment:
     """A part of the aborted transactions of a topic that does not change any more."""
 
     number: int
@@ -138,10 +143,10 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class SnapshotIndex:
     """The segments that count, and what belongs to none of them."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[SnapshotSegment, ...]
     """Without their ids."""
     max_read: Position
     ids: tuple[TxnId, ...]
@@ -178,7 +183,7 @@ def decode_snapshot(payload: bytes) -> Snapshot:
     )
 
 
-def _ids_of(aborts: Any) -> tuple[TxnId, ...]:
+def _ids_of(aborts: Iterable[Mapping[str, int]] | None) -> tuple[TxnId, ...]:
     return tuple((each["mostSigBits"], each["leastSigBits"]) for each in aborts or ())
 
 
@@ -190,7 +195,7 @@ def segment_key(topic: str, number: int) -> str:
     return f"multiple-{number}-{topic}"
 
 
-def encode_segment(topic: str, segment: Segment) -> bytes:
+def encode_segment(topic: str, segment: SnapshotSegment) -> bytes:
     """Returns the payload of a record of :data:`SEGMENTS`."""
     ledger_id, entry_id = segment.last_marker
     return _written(
@@ -205,14 +210,14 @@ def encode_segment(topic: str, segment: Segment) -> bytes:
     )
 
 
-def decode_segment(payload: bytes) -> Segment:
+def decode_segment(payload: bytes) -> SnapshotSegment:
     """:raises EntryError: the payload is not such a record"""
     found = _read(SEGMENTS, payload)
     marker = (found["persistentPositionLedgerId"], found["persistentPositionEntryId"])
-    return Segment(found["sequenceId"], _ids_of(found["aborts"]), marker)
+    return SnapshotSegment(found["sequenceId"], _ids_of(found["aborts"]), marker)
 
 
-def encode_index(topic: str, index: Index) -> bytes:
+def encode_index(topic: str, index: SnapshotIndex) -> bytes:
     """Returns the payload of a record of :data:`INDEXES`."""
     segments = [
         {
@@ -233,14 +238,14 @@ def encode_index(topic: str, index: Index) -> bytes:
     return _written(INDEXES, {"indexList": segments, "snapshot": rest, "topicName": topic})
 
 
-def decode_index(payload: bytes) -> Index:
+def decode_index(payload: bytes) -> SnapshotIndex:
     """:raises EntryError: the payload is not such a record"""
     found = _read(INDEXES, payload)
     rest = found["snapshot"]
     if rest is None:
         raise EntryError(f"a record of {INDEXES} has no snapshot")
     segments = tuple(
-        Segment(
+        SnapshotSegment(
             each["sequenceID"],
             (),
             (each["abortedMarkLedgerID"], each["abortedMarkEntryID"]),
@@ -249,7 +254,7 @@ def decode_index(payload: bytes) -> Index:
         for each in found["indexList"] or ()
     )
     max_read = (rest["maxReadPositionLedgerId"], rest["maxReadPositionEntryId"])
-    return Index(segments, max_read, _ids_of(rest["aborts"]))
+    return SnapshotIndex(segments, max_read, _ids_of(rest["aborts"]))
 
 
 def record_entry(

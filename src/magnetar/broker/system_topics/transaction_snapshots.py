@@ -8,8 +8,9 @@ segment. Both forms are read, whatever the settings say.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
 from magnetar.broker.serving.topics import ServedTopics
@@ -18,21 +19,22 @@ from magnetar.broker.system_topics.transaction_records import (
     INDEXES,
     SEGMENTS,
     SNAPSHOTS,
-    Index,
-    Segment,
+    SnapshotIndex,
+    SnapshotSegment,
 )
 from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.within import TopicWriter, read_on
-from magnetar.broker.transactions.buffer import Snapshot, TxnId
-from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.broker.transactions import TransactionSettings, TxnId
+from magnetar.broker.transactions.buffer import Snapshot, SnapshotStore
 from magnetar.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import settle
-from magnetar.ledger.interface import EntryRun
+from magnetar.ledger.interface import EntryRun, LedgerError
+from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.following import MetadataCache
-from magnetar.metadata.interface import MetadataStore
+from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
 from magnetar.protocol.errors import EntryError, ProtocolError
@@ -55,26 +57,26 @@ _BYTES_OF_ID = 3
 """What one id takes in a segment: Apache Pulsar counts so, too."""
 
 
-class SystemTopic(Protocol):
+class SystemTopic(ABC):
     """The topic with the snapshots of a namespace, wherever it is served."""
 
+    @abstractmethod
     async def read(self, after: Position, take: Callable[[bytes], None]) -> Position:
         """Passes the entries behind a position to ``take``; returns the last position read.
 
         :raises BrokerError: the topic cannot be read now
         :raises LedgerError: likewise
         """
-        ...
 
+    @abstractmethod
     async def append(self, key: str, payload: bytes | None, version: bytes) -> Position:
         """Stores a record; creates the topic if it is missing. Returns its position.
 
         :raises BrokerError: it cannot be stored now
         """
-        ...
 
 
-class _Here:
+class _Here(SystemTopic):
     """Served by this broker, as by every standalone one."""
 
     def __init__(self, topics: ServedTopics, name: TopicName, producer: str) -> None:
@@ -100,7 +102,7 @@ class _Here:
         return await TopicWriter(topic, self._producer).append(entry, number)
 
 
-class _Anywhere:
+class _Anywhere(SystemTopic):
     """Served by any broker of the cluster, which the broker's own client finds."""
 
     def __init__(self, topics: ServedTopics, name: TopicName, client: Callable[[], Client]) -> None:
@@ -140,7 +142,8 @@ class _Anywhere:
         try:
             if self._producer is None:
                 made = await self._client().create_producer(self._name, batching_enabled=False)
-                assert isinstance(made, Producer)
+                if not isinstance(made, Producer):
+                    raise ServiceNotReady(f"{self._name} is partitioned: delete it, so that it is made anew")
                 self._producer, self._sequence_id = made, made.last_sequence_id() + 1
             producer = self._producer
         except PulsarException as error:
@@ -234,21 +237,21 @@ class _Records(Generic[R]):
         return await self._where.append(key, payload, self._version)
 
 
-class _Namespace:
+class _OfNamespace:
     """The state of the transactions of a namespace's topics."""
 
     def __init__(
         self,
         snapshots: _Records[Snapshot],
-        indexes: _Records[Index],
-        segments: _Records[Segment],
+        indexes: _Records[SnapshotIndex],
+        segments: _Records[SnapshotSegment],
         capacity: Callable[[str], int],
     ) -> None:
         self.snapshots = snapshots
         self.indexes = indexes
         self.segments = segments
         self._capacity = capacity
-        self._sealed: dict[str, list[Segment]] = {}
+        self._sealed: dict[str, list[SnapshotSegment]] = {}
         """The segments of topics that are loaded."""
 
     async def load_whole(self, topic: str) -> Snapshot | None:
@@ -266,7 +269,7 @@ class _Namespace:
             if segment is None:
                 # The ledgers that it is about are deleted, and so is the segment.
                 continue
-            sealed.append(Segment(each.number, segment.ids, segment.last_marker, each.stored_at))
+            sealed.append(SnapshotSegment(each.number, segment.ids, segment.last_marker, each.stored_at))
             aborted |= dict.fromkeys(segment.ids, segment.last_marker)
         # The markers of the others are not known, but at the latest there.
         aborted |= dict.fromkeys(index.ids, index.max_read)
@@ -282,12 +285,12 @@ class _Namespace:
         while len(rest) >= capacity:
             ids, rest = tuple(rest[:capacity]), rest[capacity:]
             number = sealed[-1].number + 1 if sealed else 0
-            segment = Segment(number, ids, max(snapshot.aborted[txn] for txn in ids))
+            segment = SnapshotSegment(number, ids, max(snapshot.aborted[txn] for txn in ids))
             payload = records.encode_segment(topic, segment)
             at = await self.segments.append(records.segment_key(topic, number), payload)
-            sealed.append(Segment(number, ids, segment.last_marker, at))
+            sealed.append(SnapshotSegment(number, ids, segment.last_marker, at))
         left = tuple(each for each in sealed if each not in gone)
-        index = Index(left, snapshot.max_read, tuple(rest))
+        index = SnapshotIndex(left, snapshot.max_read, tuple(rest))
         await self.indexes.append(topic, records.encode_index(topic, index))
         for each in gone:
             await self.segments.append(records.segment_key(topic, each.number), None)
@@ -299,7 +302,7 @@ class _Namespace:
         await self.indexes.append(topic, None)
 
 
-class TransactionSnapshots:
+class TransactionSnapshots(SnapshotStore):
     """The snapshots of all topics that this broker serves."""
 
     def __init__(
@@ -321,7 +324,7 @@ class TransactionSnapshots:
         self._make_client = client
         self._client: Client | None = None
         self._largest = max_message_size - _FRAME
-        self._known: dict[NamespaceName, _Namespace] = {}
+        self._known: dict[NamespaceName, _OfNamespace] = {}
         # Of system topics, not of topics: the cache grows with the number of namespaces.
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
@@ -352,11 +355,11 @@ class TransactionSnapshots:
     async def _exists(self, namespace: NamespaceName, kind: str) -> bool:
         return await self._stored.get(f"{ROOT}/{_system_topic(namespace, kind).path}")
 
-    def _of(self, topic: TopicName) -> _Namespace:
+    def _of(self, topic: TopicName) -> _OfNamespace:
         namespace = topic.namespace_name
         state = self._known.get(namespace)
         if state is None:
-            state = self._known[namespace] = _Namespace(
+            state = self._known[namespace] = _OfNamespace(
                 self._records(namespace, SNAPSHOTS, records.decode_snapshot),
                 self._records(namespace, INDEXES, records.decode_index),
                 self._records(namespace, SEGMENTS, records.decode_segment),
@@ -367,16 +370,16 @@ class TransactionSnapshots:
     def _records(self, namespace: NamespaceName, kind: str, decode: Callable[[bytes], R]) -> _Records[R]:
         name = _system_topic(namespace, kind)
         where: SystemTopic
-        if self._make_client is None:
+        make = self._make_client
+        if make is None:
             where = _Here(self._topics, name, self._producer())
         else:
-            where = _Anywhere(self._topics, name, self._connected)
+            where = _Anywhere(self._topics, name, lambda: self._connected(make))
         return _Records(self._topics, name, where, decode, self._largest)
 
-    def _connected(self) -> Client:
+    def _connected(self, make: Callable[[], Client]) -> Client:
         if self._client is None:
-            assert self._make_client is not None
-            self._client = self._make_client()
+            self._client = make()
         return self._client
 
     async def store(self, topic: TopicName, snapshot: Snapshot) -> None:
@@ -386,13 +389,16 @@ class TransactionSnapshots:
         :raises BrokerError: it cannot be stored now
         """
         state = self._of(topic)
-        if self._settings.segmented_snapshots:
-            await state.store_segmented(str(topic), snapshot)
-            self._appeared(topic.namespace_name, INDEXES)
-            self._appeared(topic.namespace_name, SEGMENTS)
-        else:
-            await state.snapshots.append(str(topic), records.encode_snapshot(str(topic), snapshot))
-            self._appeared(topic.namespace_name, SNAPSHOTS)
+        try:
+            if self._settings.segmented_snapshots:
+                await state.store_segmented(str(topic), snapshot)
+                self._appeared(topic.namespace_name, INDEXES)
+                self._appeared(topic.namespace_name, SEGMENTS)
+            else:
+                await state.snapshots.append(str(topic), records.encode_snapshot(str(topic), snapshot))
+                self._appeared(topic.namespace_name, SNAPSHOTS)
+        except (LedgerError, ManagedLedgerError, MetadataError) as error:
+            raise ServiceNotReady(f"The state of transactions cannot be stored now: {error}") from error
 
     def _appeared(self, namespace: NamespaceName, kind: str) -> None:
         self._stored.forget(f"{ROOT}/{_system_topic(namespace, kind).path}")

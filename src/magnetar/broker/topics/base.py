@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from dataclasses import field
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from magnetar.broker import events
 from magnetar.broker.dispatch.contract import DispatchSettings
@@ -33,7 +33,6 @@ from magnetar.broker.topics.applied_policies import (
     topic_publish_limiter,
 )
 from magnetar.broker.topics.subscribing import Subscriptions
-from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.errors import (
     ServiceNotReady,
 )
@@ -44,6 +43,9 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.lazy_dataclass import dataclass
 from magnetar.naming.replicators import DEFAULT_PREFIX
 from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.transactions import TransactionSettings
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from magnetar.broker.consumers.consumer import has_broker_entry_metadata
 from magnetar.broker.publishing.producer import Publish
 from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.append import Append
 from magnetar.managed_ledger.ledger_list import LedgerList
@@ -22,6 +21,7 @@ from magnetar.protocol.metadata import broker_metadata_of, parse_entry
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.subscriptions.topic import ReplicatedSubscriptions
+    from magnetar.broker.transactions.buffer import TransactionBuffer
 
 
 _NOWHERE = (-1, -1)

@@ -36,8 +36,6 @@ from magnetar.broker.topics.applied_policies import TopicDispatchRates, retentio
 from magnetar.broker.topics.base import BaseTopic, TopicSettings
 from magnetar.broker.topics.entries import TopicMarkers
 from magnetar.broker.topics.subscribing import PersistentSubscriptions
-from magnetar.broker.transactions.buffer import TransactionBuffer, TxnId
-from magnetar.broker.transactions.pending_acks import PendingAcks, open_pending_acks
 from magnetar.errors import (
     BrokerError,
     NotAllowed,
@@ -65,6 +63,9 @@ from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.replicator import Replicator
+    from magnetar.broker.transactions import TxnId
+    from magnetar.broker.transactions.buffer import TransactionBuffer
+    from magnetar.broker.transactions.pending_acks import PendingAcks
 
 
 log = logging.getLogger(__name__)
@@ -273,6 +274,8 @@ class Topic(BaseTopic[Subscription]):
         async with self._preparing:
             self.check_open()
             if subscription.pending is None and (create or not subscription.knows_pending):
+                from magnetar.broker.transactions.pending_acks import open_pending_acks
+
                 own = weakref.proxy(self)
                 # A deletion ends the tenure of what it deletes, so it is not that of the topic.
                 tenure = self._log_tenures[subscription.name] = Tenure(self.loop)

@@ -12,20 +12,9 @@ from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSIST
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.publishing.producer import AccessMode, Producer, Publish, TransactionEnd
+from magnetar.broker.publishing.producer import AccessMode, Producer, Publish
 from magnetar.broker.topics.any_topic import AnyTopic
-from magnetar.broker.topics.entries import Marker
 from magnetar.broker.topics.persistent import Topic
-from magnetar.broker.transactions.buffer import (
-    ABORTED,
-    COMMITTED,
-    MARKER_PRODUCER,
-    SnapshotStore,
-    TransactionBuffer,
-    TxnId,
-    marker_entry,
-)
-from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.errors import BrokerError, ServiceNotReady, TopicTerminated
 from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
@@ -109,7 +98,7 @@ class TopicWriter(NoConnection):
         """:param name: the producer's name for deduplication; unique in the cluster"""
         self._topic = topic
         self._waiting: deque[Future[Position]] = deque()
-        self._producer = self.producer_of(topic, name)
+        self.producer = self.producer_of(topic, name)
 
     async def append(self, entry: bytes, sequence_id: int, messages: int = 1) -> Position:
         """Publishes one entry; returns its position when it is durable.
@@ -120,11 +109,12 @@ class TopicWriter(NoConnection):
         :raises PersistenceFailure: the entry cannot be stored
         """
         ids = array("q", (sequence_id,))
-        return await self._submit(
-            Publish(self._producer, ids, ids, messages, self._topic.clock.monotonic()), entry
+        return await self.submit(
+            Publish(self.producer, ids, ids, messages, self._topic.clock.monotonic()), entry
         )
 
-    async def _submit(self, publish: Publish, entry: bytes) -> Position:
+    async def submit(self, publish: Publish, entry: bytes) -> Position:
+        """Publishes one entry of :attr:`producer`, like :meth:`append`."""
         self._topic.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
         done: Future[Position] = self._topic.loop.create_future()
         self._waiting.append(done)
@@ -150,48 +140,6 @@ class TopicWriter(NoConnection):
     ) -> None:
         done = self._waiting.popleft()
         fail(done, error)
-
-
-class TransactionEnds(TopicWriter):
-    """Writes the markers that end transactions."""
-
-    def __init__(self, topic: Topic) -> None:
-        super().__init__(topic, MARKER_PRODUCER)
-
-    async def end(self, txn: TxnId, *, commit: bool) -> Position:
-        """Publishes a marker; returns its position when it is durable.
-
-        :raises TopicTerminated: the topic is terminated
-        :raises ServiceNotReady: the topic is closing, or was lost to another broker
-        :raises PersistenceFailure: the entry cannot be stored
-        """
-        topic = self._topic
-        publish = TransactionEnd(self._producer, topic.clock.monotonic(), txn, commit=commit)
-        # Subscriptions that have consumed everything before a marker consume it at once.
-        topic.markers.on_their_way[publish] = Marker(COMMITTED if commit else ABORTED, b"", None)
-        try:
-            return await self._submit(publish, marker_entry(txn, topic.clock.wall_ms(), commit=commit))
-        finally:
-            topic.markers.on_their_way.pop(publish, None)
-
-
-def transaction_buffer(
-    topic: Topic, snapshots: SnapshotStore, settings: TransactionSettings
-) -> TransactionBuffer:
-    """Returns a buffer for the transactions of a topic, empty at first."""
-    ends = TransactionEnds(topic)
-    return TransactionBuffer(
-        topic.full_name,
-        topic.managed_ledger,
-        topic.loop,
-        topic.wheel,
-        topic.tasks,
-        topic.clock.wall_ms,
-        settings,
-        snapshots,
-        ends.end,
-        topic.read_more,
-    )
 
 
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:

@@ -10,12 +10,12 @@ is stored now and then, the first one before the first message of a transaction 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
 
-from magnetar.broker.transactions.settings import TransactionSettings
+from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
 from magnetar.errors import BrokerError, NotAllowed, ServiceNotReady, TopicTerminated
 from magnetar.invariants import must
 from magnetar.io.crc32c import crc32c
@@ -28,14 +28,14 @@ from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
+from magnetar.naming.namespace_name import NamespaceName
+from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_codec import MARKED, TRANSACTIONAL, batch_sizes, transaction_of
 from magnetar.protocol.metadata import broker_metadata_size, build_entry, parse_entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 log = logging.getLogger(__name__)
 
-TxnId = tuple[int, int]
-"""Most and least significant bits: the number of the coordinator, and the number there."""
 COMMITTED, ABORTED = 21, 22
 """``marker_type`` of the markers."""
 MARKER_PRODUCER = "pulsar.txn.marker"
@@ -43,11 +43,6 @@ _MOST_REMEMBERED = 10_000
 """Committed transactions above the low-water mark that are remembered, to refuse late messages."""
 _READ_ENTRIES = 1_000
 _READ_BYTES = 1 << 20
-
-
-def txn_text(txn: TxnId) -> str:
-    """Returns a transaction as Pulsar writes it."""
-    return f"({txn[0]},{txn[1]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +55,44 @@ class Snapshot:
     """Aborted transactions with the positions of their markers."""
 
 
-class SnapshotStore(Protocol):
-    """Where the snapshots of one topic are kept."""
+Store = Callable[[Snapshot], Awaitable[None]]
+"""Stores the snapshot of a topic.
 
-    async def store(self, snapshot: Snapshot) -> None:
-        """:raises BrokerError: it cannot be stored now"""
-        ...
+:raises BrokerError: it cannot be stored now
+"""
+WriteMarker = Callable[[TxnId, bool], Awaitable[Position]]
+"""Publishes the marker of a transaction, which is committed if the second argument is true. It ends when the
+marker is durable and :meth:`TransactionBuffer.ended` was called.
+
+:raises BrokerError: the topic does not store it
+"""
 
 
-class WriteMarker(Protocol):
-    """Publishes markers."""
+class SnapshotStore(ABC):
+    """Where the snapshots of topics are kept."""
 
-    def __call__(self, txn: TxnId, *, commit: bool) -> Awaitable[Position]:
-        """Ends when the marker is durable, and :meth:`TransactionBuffer.ended` was called.
+    @abstractmethod
+    async def load(self, topic: TopicName) -> Snapshot | None:
+        """Returns a topic's latest snapshot; None: it has never had transactions.
 
-        :raises BrokerError: the topic does not store it
+        :raises BrokerError: the snapshots of the namespace cannot be read now
+        :raises LedgerError: likewise
         """
-        ...
+
+    @abstractmethod
+    async def store(self, topic: TopicName, snapshot: Snapshot) -> None:
+        """:raises BrokerError: the snapshot cannot be stored now"""
+
+    @abstractmethod
+    async def delete(self, topic: TopicName) -> None:
+        """Forgets the snapshots of a deleted topic.
+
+        :raises BrokerError: a topic with snapshots cannot be written now
+        """
+
+    @abstractmethod
+    def forget(self, namespace: NamespaceName) -> None:
+        """Called when a namespace was deleted."""
 
 
 class TransactionBuffer:
@@ -95,7 +111,7 @@ class TransactionBuffer:
         tasks: TaskScope,
         wall_ms: Callable[[], int],
         settings: TransactionSettings,
-        snapshots: SnapshotStore,
+        store: Store,
         write_marker: WriteMarker,
         visible: Callable[[], None],
     ) -> None:
@@ -106,7 +122,7 @@ class TransactionBuffer:
         self._tasks = tasks
         self._wall_ms = wall_ms
         self._settings = settings
-        self._snapshots = snapshots
+        self._store_snapshot = store
         self._write_marker = write_marker
         self._visible = visible
         self.open: dict[TxnId, Position] = {}
@@ -299,7 +315,7 @@ class TransactionBuffer:
             return
         ending = self._ending[txn] = self._loop.create_future()
         try:
-            await self._write_marker(txn, commit=commit)
+            await self._write_marker(txn, commit)
         except TopicTerminated:
             await self._end_terminated(txn, commit=commit)
         finally:
@@ -321,7 +337,7 @@ class TransactionBuffer:
             )
         last = self._ledger.last_confirmed
         aborted = {each: last for each in self.open if not self._decided[each]}
-        await self._snapshots.store(Snapshot(last, {**self._live_aborts(), **aborted}))
+        await self._store_snapshot(Snapshot(last, {**self._live_aborts(), **aborted}))
         for each in list(self.open):
             self.ended(each, last, commit=self._decided.pop(each))
         self._visible()
@@ -339,7 +355,7 @@ class TransactionBuffer:
         async with self._saving:
             self._changes, self._dirty = 0, False
             try:
-                await self._snapshots.store(Snapshot(self._ledger.max_read_position, self._live_aborts()))
+                await self._store_snapshot(Snapshot(self._ledger.max_read_position, self._live_aborts()))
             except BrokerError:
                 self._dirty = True
                 raise

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from magnetar.broker.transactions import BatchedWrites
 from magnetar.broker.transactions.records_pb2 import (
     BatchedPendingAckMetadataEntry,
     BatchedTransactionMetadataEntry,
     PendingAckMetadataEntry,
     TransactionMetadataEntry,
 )
-from magnetar.broker.transactions.settings import BatchedWrites
 from magnetar.io.interfaces import Cancellable, Io
 from magnetar.io.slices import Slice
 from magnetar.io.waiting import fail, settle

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from magnetar.broker.transactions.buffer import TxnId, txn_text
+from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
 from magnetar.broker.transactions.log import PENDING_ACK_RECORDS, RecordPosition, TransactionLog, open_log
 from magnetar.broker.transactions.records_pb2 import (
     PendingAckMetadata,
@@ -18,7 +18,6 @@ from magnetar.broker.transactions.records_pb2 import (
     PendingAckOperation,
     PendingAckType,
 )
-from magnetar.broker.transactions.settings import TransactionSettings
 from magnetar.errors import PersistenceFailure, ServiceNotReady, TransactionConflict
 from magnetar.invariants import must
 from magnetar.io.interfaces import Future, Io, Loop
@@ -26,6 +25,7 @@ from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import settle
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError, Quorums
+from magnetar.managed_ledger.acknowledged import WHOLE
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
@@ -38,8 +38,6 @@ from magnetar.protocol.frames import signed, unsigned
 log = logging.getLogger(__name__)
 
 CURSOR = "__pending_ack_state"
-WHOLE = -1
-"""The bits of an acknowledgement of a whole entry."""
 _WORD = (1 << 64) - 1
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from magnetar.broker.admin.packages import Download, PackageAdmin
-from magnetar.broker.packages.storage import PackageMetadata
+from magnetar.broker.packages import PackageMetadata
 from magnetar.errors import InvalidName, InvalidRequest
 from magnetar.http.calls import Several, as_json, calls
 from magnetar.http.engine.bodies import Parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from magnetar.broker.connections import permissions
 from magnetar.broker.connections.connection import Connection
@@ -18,7 +19,6 @@ from magnetar.broker.subscriptions.seeking import seek_to
 from magnetar.broker.topics.any_topic import AnyTopic, for_consumer
 from magnetar.broker.topics.entries import first_published_at, iso_time, last_message
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
-from magnetar.broker.transactions.pending_acks import Acked
 from magnetar.errors import (
     BrokerError,
     ConsumerBusy,
@@ -47,6 +47,9 @@ from magnetar.protocol.pulsar_api_pb2 import (
     KeySharedMeta,
     MessageIdData,
 )
+
+if TYPE_CHECKING:
+    from magnetar.broker.transactions.pending_acks import Acked
 
 log = logging.getLogger(__name__)
 
@@ -326,6 +329,8 @@ async def _acknowledge_in_transaction(connection: Connection, request: CommandAc
 
 
 def _acked(message_id: MessageIdData) -> Acked:
+    from magnetar.broker.transactions.pending_acks import Acked
+
     if not message_id.ack_set:
         return Acked(position_of(message_id))
     batch = _batch(message_id)

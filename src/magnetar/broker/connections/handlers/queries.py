@@ -41,8 +41,8 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
             if str(name) == _COORDINATORS:
                 # The first question of a client with transactions.
                 raise NotAllowed(
-                    "Transactions are not enabled. Set transactionCoordinatorEnabled=true for the broker, or do "
-                    "not enable them in the client"
+                    "Transactions are not enabled. Set transactionCoordinatorEnabled=true for the broker, or "
+                    "do not enable them in the client"
                 ) from error
             raise
         other = await broker.serving_clusters.other(name.namespace_name)

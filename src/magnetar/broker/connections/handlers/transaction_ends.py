@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.broker.topics.persistent import TRANSACTIONS_DISABLED, Topic
-from magnetar.broker.transactions.buffer import TxnId
+from magnetar.broker.transactions import TxnId
 from magnetar.errors import BrokerError, NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker import events
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.transactions.buffer import TxnId, txn_text
+from magnetar.broker.transactions import TxnId, txn_text
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import InternalError, NotAllowed, TransactionNotFound
 from magnetar.protocol.frames import signed

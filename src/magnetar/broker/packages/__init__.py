@@ -1,1 +1,0 @@
-"""Packages: files by type, namespace, name and version, kept in ledgers."""
