@@ -161,6 +161,7 @@ class BrokerOperation(_Named):
     GET_LOAD = auto()
     GET_QUOTA = auto()
     UPDATE_QUOTA = auto()
+    LIST_COORDINATORS = auto()
     GET_TRANSACTIONS = auto()
     """Look at coordinators and at their transactions."""
     ABORT_TRANSACTION = auto()

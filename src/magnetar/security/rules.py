@@ -30,7 +30,12 @@ from magnetar.security.authorization import (
 PRODUCE, CONSUME = "produce", "consume"
 _EITHER = frozenset((PRODUCE, CONSUME))
 ANYBODY: frozenset[Operation] = frozenset(
-    {ClusterOperation.LIST_CLUSTERS, BrokerOperation.READY_CHECK, BrokerOperation.GET_VERSION}
+    {
+        ClusterOperation.LIST_CLUSTERS,
+        BrokerOperation.READY_CHECK,
+        BrokerOperation.GET_VERSION,
+        BrokerOperation.LIST_COORDINATORS,
+    }
 )
 """Operations that every authenticated client may perform."""
 OF_TENANT_ADMINS: frozenset[Operation] = frozenset(

@@ -12,9 +12,17 @@ from raw_connection import RawConnection
 
 from access_matrix.calls import fresh_address
 from access_matrix.columns import SUPERUSER, Column
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe, Schema, ServerError
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandSubscribe,
+    Schema,
+    ServerError,
+    Subscription,
+    TxnAction,
+)
 
 _numbers = count(1)
+_NO_LOW_WATER_MARK = 2**64 - 1
 NAMESPACES = ("matrix/shared", "matrix/bare", "matrix/standalone/shared")
 """Those of all topics; the second one grants nothing."""
 
@@ -190,6 +198,32 @@ def _add_schema(client: Client, topic: str) -> str:
     )
 
 
+def _end_on_topic(client: Client, topic: str) -> str:
+    return _asked(
+        client,
+        BaseCommand.END_TXN_ON_PARTITION,
+        BaseCommand.END_TXN_ON_PARTITION_RESPONSE,
+        topic=topic,
+        txnid_most_bits=0,
+        txnid_least_bits=0,
+        txn_action=TxnAction.COMMIT,
+        txnid_least_bits_of_low_watermark=_NO_LOW_WATER_MARK,
+    )
+
+
+def _end_on_subscription(client: Client, topic: str) -> str:
+    return _asked(
+        client,
+        BaseCommand.END_TXN_ON_SUBSCRIPTION,
+        BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+        subscription=Subscription(topic=topic, subscription="s"),
+        txnid_most_bits=0,
+        txnid_least_bits=0,
+        txn_action=TxnAction.COMMIT,
+        txnid_least_bits_of_low_watermark=_NO_LOW_WATER_MARK,
+    )
+
+
 OF_TOPICS: Mapping[str, Ask] = {
     "PARTITIONED_METADATA": _partitions,
     "LOOKUP": _look_up,
@@ -203,6 +237,8 @@ OF_TOPICS: Mapping[str, Ask] = {
     ),
     "GET_SCHEMA": _get_schema,
     "GET_OR_CREATE_SCHEMA": _add_schema,
+    "END_TXN_ON_PARTITION": _end_on_topic,
+    "END_TXN_ON_SUBSCRIPTION": _end_on_subscription,
 }
 
 

@@ -22,6 +22,7 @@ SETTINGS: Mapping[str, str] = {
     "forceDeleteNamespaceAllowed": "true",
     "forceDeleteTenantAllowed": "true",
     "brokerDeleteInactiveTopicsEnabled": "false",
+    "transactionCoordinatorEnabled": "true",
 }
 
 TENANT, OTHER_TENANT = "matrix", "elsewhere"

@@ -41,7 +41,7 @@ TRANSACTIONS: Sequence[Endpoint] = (
         f"{_ROOT}/coordinators",
         calls(CoordinatorAdmin.addresses, answer=as_json),
         "list transaction coordinators and their brokers",
-        B.GET_TRANSACTIONS,
+        B.LIST_COORDINATORS,
         refusals=_OFF,
     ),
     Endpoint(
