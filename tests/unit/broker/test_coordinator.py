@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from array import array
+from pathlib import Path
+
 import pytest
 from coordinated import Coordinated
 from faulty_ledgers import InjectedFault
 
+from magnetar.broker.coordination.transaction import ABORTING, COMMITTED, COMMITTING, OPEN
 from magnetar.broker.transactions import BatchedWrites
-from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
+from magnetar.broker.transactions.log import COORDINATOR_RECORDS
+from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry, TransactionStatus
 from magnetar.errors import (
     InvalidTransactionStatus,
     NotAllowed,
@@ -19,6 +25,7 @@ from magnetar.errors import (
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 
 A, B = "persistent://public/default/a", "persistent://public/default/b"
+VECTORS = Path(__file__).parents[2] / "vectors" / "transactions"
 BATCHED = BatchedWrites(enabled=True)
 TINY = ManagedLedgerSettings(max_entries_per_ledger=4, min_rollover_ms=0)
 
@@ -425,3 +432,39 @@ def test_thousands_of_open_transactions_recover_and_end() -> None:
     assert len(life.told) == 3000
     assert life.coordinator.transactions == {}
     assert life.coordinator.low_water_mark() == 2999
+
+
+@pytest.mark.parametrize("name", ["entries", "batched_entries"])
+def test_the_log_of_apache_pulsar_is_gone_on_with(name: str) -> None:
+    rows = [json.loads(line) for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()]
+    entries = [
+        bytes.fromhex(row["hex"])
+        for row in rows
+        if row["managed_ledger"] == "pulsar/system/persistent/__transaction_log_0"
+    ]
+    status: dict[int, TransactionStatus] = {}
+    for record in (record for entry in entries for record in COORDINATOR_RECORDS.parse(entry)):
+        status.setdefault(record.txnid_least_bits, OPEN)
+        if record.HasField("new_status"):
+            status[record.txnid_least_bits] = record.new_status
+    life = Coordinated()
+    former = life.coordinator
+    former.stop()
+    ledger = former.log.managed_ledger
+    for entry in entries:
+        ledger.append(entry, array("q", [0]), array("q", [len(entry)]), 1, len(entry), [[]])
+    life.world.wait(1)
+    life = Coordinated(life.crash())
+    coordinator = life.coordinator
+    assert coordinator.last_id == max(status)
+    open_ones = {least for least, each in status.items() if each in (OPEN, COMMITTING, ABORTING)}
+    assert coordinator.transactions.keys() == open_ones
+    assert coordinator.ended.keys() == status.keys() - open_ones
+    committed = {least for least, each in status.items() if each == COMMITTED}
+    assert {least for least, each in coordinator.ended.items() if each.committed} == committed
+    coordinator.check()
+    assert life.begin() == max(status) + 1
+    # They began in the future of the simulated clock, and last for ten minutes all the same.
+    life.world.wait(700)
+    assert coordinator.transactions == {}
+    assert coordinator.log.cursor.backlog() == 0

@@ -163,7 +163,7 @@ class Coordinator:
         self._oldest = min(self.transactions, default=self.last_id + 1)
         for transaction in list(self.transactions.values()):
             if transaction.status == OPEN:
-                self._start_timer(transaction)
+                self._set_deadline(transaction)
             else:
                 transaction.ended = self._future()
                 self._tasks.start(self._finish(transaction), f"ending {txn_text(transaction.id)}")
@@ -214,8 +214,7 @@ class Coordinator:
     ) -> TxnId:
         """Begins a transaction; returns its id, which is never given again, when it is durable.
 
-        With as many transactions as permitted it waits for one to end, because a client would only wait and
-        repeat its request.
+        With as many transactions as permitted it waits, in order, until another one ends.
 
         :param timeout_ms: after this time it is aborted; 0 or less: at once
         :param owner: the role of the client; None: it is not authenticated
@@ -240,7 +239,7 @@ class Coordinator:
             self._let_in()
         elif not self.closed:
             self.counts.begun += 1
-            self._start_timer(transaction)
+            self._set_deadline(transaction)
 
     async def add_partitions(self, least: int, topics: Sequence[str]) -> None:
         """Adds topics to an open transaction; durable when this returns.
@@ -372,20 +371,22 @@ class Coordinator:
 
     # Time-outs
 
+    def _set_deadline(self, transaction: Transaction) -> None:
+        # The clock may have jumped, or be another broker's: never longer than the whole time.
+        passed = max(self._io.clock.wall_ms() - transaction.started_ms, 0)
+        transaction.deadline = self._io.loop.time() + max(transaction.timeout_ms - passed, 0) / 1000
+        self._start_timer(transaction)
+
     def _start_timer(self, transaction: Transaction, at_least: float = 0.0) -> None:
         """:param at_least: seconds; not earlier, although it is due"""
-        # The clock may have jumped: never longer than the whole time.
-        passed = max(self._io.clock.wall_ms() - transaction.started_ms, 0)
-        left = max((transaction.timeout_ms - passed) / 1000, at_least)
+        left = max(transaction.deadline - self._io.loop.time(), at_least)
         transaction.timer = self._wheel.schedule(min(left, _LONGEST_TIMER), self._due, transaction)
 
     def _due(self, transaction: Transaction) -> None:
         transaction.timer = None
-        if self._io.clock.wall_ms() - transaction.started_ms < min(
-            transaction.timeout_ms, _LONGEST_TIMER * 1000
-        ):
-            # The clocks differ, or the time is longer than timers.
-            self._start_timer(transaction, 0.01)
+        if self._io.loop.time() < transaction.deadline:
+            # Its time is longer than timers.
+            self._start_timer(transaction)
             return
         log.info("transaction timed out", extra={"transaction": txn_text(transaction.id)})
         self.counts.timed_out += 1

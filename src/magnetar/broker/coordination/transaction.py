@@ -50,6 +50,7 @@ class Transaction:
     """A transaction that has not ended."""
 
     __slots__ = (
+        "deadline",
         "ended",
         "id",
         "owner",
@@ -81,6 +82,8 @@ class Transaction:
         """Topics and subscriptions where it may have acknowledged messages."""
         self.positions: list[RecordPosition] = []
         """Of its records in the log."""
+        self.deadline = 0.0
+        """When it times out, in seconds of the loop."""
         self.timer: Timer | None = None
         self.ended: Future[None] | None = None
         """For those that wait for its end; None while it is open."""
