@@ -14,9 +14,7 @@ from magnetar.io.crc32c import crc32c
 from magnetar.protocol.errors import FrameError, FrameTooLarge
 from magnetar.protocol.repeats import is_plain, repeat_acks, repeat_sends
 
-_SEND = 6
-_ACK = 10
-_FLOW = 11
+_SEND, _ACK, _FLOW = 6, 10, 11
 
 # Offsets inside a frame: total size, command size, the field "type" of the command, its sub-message.
 _COMMAND = 8
@@ -28,26 +26,12 @@ _INTERPRETED = __file__.endswith(".py")
 # Below this many bytes, a copy for the checksum costs less than a view.
 _COPY_LIMIT = 4096
 
-_OK = 0
-_CHECKSUM_MISMATCH = 1
-_NOT_PLAIN = 2
-_ENTRY_MALFORMED = 3
-_OTHER_PRODUCER = 4
+_OK, _CHECKSUM_MISMATCH, _NOT_PLAIN, _ENTRY_MALFORMED, _OTHER_PRODUCER = range(5)
 
-# The tag of ``deliver_at_time`` in the metadata of an entry: field 19, a number.
-_DELIVER_AT = 0x98
-
-# The tag of ``chunk_id`` there: field 29, a number; and the size that stands for a chunk.
-_CHUNK_ID = 0xE8
+# Tags in the metadata of an entry, of fields 19, 29, 20, 22 and 23, numbers.
+_DELIVER_AT, _CHUNK_ID, _MARKER_TYPE, _LEAST_BITS, _MOST_BITS = 0x98, 0xE8, 0xA0, 0xB0, 0xB8
+# The size that stands for a chunk, and what is added to the size of an entry of a transaction.
 _ONE_CHUNK = 1 << 32
-
-# The tag of ``marker_type`` there: field 20, a number.
-_MARKER_TYPE = 0xA0
-
-# The tags of ``txnid_least_bits`` and ``txnid_most_bits`` there: fields 22 and 23, numbers; and what is added
-# to the size of an entry that has the first.
-_LEAST_BITS = 0xB0
-_MOST_BITS = 0xB8
 _IN_TRANSACTION = 1 << 33
 
 CHUNKED = 1 << 30
@@ -127,8 +111,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
     """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
-    value = 0
-    shift = 0
+    value = shift = 0
     while position < end and shift < 63:
         byte = buffer[position] & 127
         value |= byte << shift
@@ -235,9 +218,7 @@ def read_sends(
     :param max_count: the most SENDs to read, besides the capacity of ``run``
     :raises FrameError: as :func:`next_frame`, about the first frame
     """
-    count = 0
-    run.count = 0
-    run.chunks = 0
+    count = run.count = run.chunks = 0
     run.transactional = False
     run.error = _OK
     run.error_sequence_id = -1
@@ -288,14 +269,10 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
     position = frame + _BODY
     if end - position < 4 or buffer[frame + _BODY_TAG] != 0x32 or buffer[position - 1] != end - position:
         return _NOT_PLAIN
-    producer_id = 0
-    sequence_id = 0
+    producer_id = sequence_id = least_bits = most_bits = 0
+    chunk = seen = 0
     highest = -1
     messages = 1
-    chunk = 0
-    seen = 0
-    least_bits = 0
-    most_bits = 0
     while position < end - 1:
         tag = buffer[position]
         position += 1
@@ -577,11 +554,7 @@ def batch_sizes(
     number of entries with a delivery time, combined with ``CHUNKED`` if there are chunks, with ``MARKED`` if
     there are markers, and with ``TRANSACTIONAL`` if there are entries of transactions other than markers.
     """
-    index = 0
-    timed = 0
-    chunked = 0
-    marked = 0
-    transactional = 0
+    index = timed = chunked = marked = transactional = 0
     while index < count:
         start = starts[first + index]
         end = ends[first + index]

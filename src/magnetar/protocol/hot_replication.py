@@ -571,8 +571,7 @@ def _varint_end(buffer: bytes, position: int, end: int) -> int:
 
 def _varint(buffer: bytes, position: int, end: int) -> int:
     """Returns the varint in [position, end) as a signed number; ``end`` comes from ``_varint_end``."""
-    value = 0
-    shift = 0
+    value = shift = 0
     while position < end and shift < 63:
         byte = buffer[position] & 127
         value |= byte << shift

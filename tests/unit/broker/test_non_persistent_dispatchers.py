@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from simulated_io import SimulatedDisk, simulated_io
 
-from magnetar.broker.consumers.consumer import Consumer
-from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
+from magnetar.broker.consumers.consumer import Consumer, NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.key_shared import KeySharedMode, KeySharedPolicy
 from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer

@@ -11,7 +11,6 @@ from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.ownership.peers import PeerRefused, ask
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.topic_stats import ledger_stats
-from magnetar.broker.transactions import txn_text
 from magnetar.errors import InvalidRequest, NotFound, ServiceNotReady
 from magnetar.io.slices import gone_through
 from magnetar.io.waiting import outcome
@@ -132,7 +131,7 @@ class CoordinatorAdmin:
     def _slow(self, milliseconds: int, coordinator: Coordinator) -> Json:
         before = self._broker.io.clock.wall_ms() - milliseconds
         return {
-            txn_text(each.id): each.described()
+            "({},{})".format(*each.id): each.described()
             for each in list(coordinator.transactions.values())
             if each.started_ms < before
         }

@@ -15,12 +15,21 @@ from magnetar.io.locks import FairSemaphore, Mutex
 from magnetar.protocol.frames import unsigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
+    CommandAckResponse,
+    CommandAddPartitionToTxnResponse,
+    CommandAddSubscriptionToTxnResponse,
     CommandCloseConsumer,
     CommandCloseProducer,
+    CommandEndTxnOnPartitionResponse,
+    CommandEndTxnOnSubscriptionResponse,
+    CommandEndTxnResponse,
+    CommandError,
     CommandGetOrCreateSchemaResponse,
     CommandGetSchemaResponse,
     CommandLookupTopicResponse,
+    CommandNewTxnResponse,
     CommandPartitionedTopicMetadataResponse,
+    CommandTcClientConnectResponse,
     CommandTopicMigrated,
 )
 
@@ -28,6 +37,23 @@ if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection
 
 
+OfTransaction = (
+    CommandAddPartitionToTxnResponse
+    | CommandAddSubscriptionToTxnResponse
+    | CommandEndTxnOnPartitionResponse
+    | CommandEndTxnOnSubscriptionResponse
+    | CommandEndTxnResponse
+    | CommandNewTxnResponse
+    | CommandTcClientConnectResponse
+)
+Failing = (
+    OfTransaction
+    | CommandAckResponse
+    | CommandError
+    | CommandLookupTopicResponse
+    | CommandPartitionedTopicMetadataResponse
+)
+"""Responses with an error and its text."""
 SERVER_REQUEST_ID = 2**64 - 1
 """Request id of commands that answer no request: closing producers and consumers, fatal errors."""
 MOST = 256
@@ -59,9 +85,14 @@ def auth_challenge(method: str) -> BaseCommand:
 def failure(request_id: int, error: BrokerError) -> BaseCommand:
     command = BaseCommand(type=BaseCommand.ERROR)
     command.error.request_id = request_id
-    command.error.error = int(error.code)  # type: ignore[assignment]
-    command.error.message = str(error)
+    put_error(command.error, error)
     return command
+
+
+def put_error(response: Failing, error: BrokerError) -> None:
+    """Says in the response to a request why the request failed."""
+    response.error = int(error.code)  # type: ignore[assignment]
+    response.message = str(error)
 
 
 def lookup_failure(request_id: int, error: BrokerError) -> BaseCommand:
@@ -84,8 +115,7 @@ def _refuse_place(
     error: BrokerError,
 ) -> None:
     response.request_id = request_id
-    response.error = int(error.code)  # type: ignore[assignment]
-    response.message = str(error)
+    put_error(response, error)
 
 
 def schema_failure(request_id: int, error: BrokerError) -> BaseCommand:

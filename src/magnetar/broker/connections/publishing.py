@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from magnetar.broker.connections import answers
 from magnetar.broker.connections.reading import CHECKSUM_MISMATCH
 from magnetar.broker.connections.session import Session, SessionState
-from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
+from magnetar.broker.consumers.consumer import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.flow.outgoing import Outgoing
 from magnetar.broker.flow.rate_limits import PublishLimiter
 from magnetar.broker.publishing.admission import JudgedPart, Verdict

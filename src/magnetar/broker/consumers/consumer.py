@@ -6,12 +6,12 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
-from magnetar.broker.consumers.non_persistent_run import NON_PERSISTENT_ID, NonPersistentRun
 from magnetar.broker.flow.rates import Rate
 from magnetar.invariants import must, violated
 from magnetar.io.interfaces import LARGE_PIECE
 from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.hot_ranges import same_ledger_until
+from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import words_from_bits
 from magnetar.protocol.hot_codec import (
     encode_alike,
@@ -27,6 +27,55 @@ from magnetar.security.authentication import BROKER, Principal
 
 if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection
+
+NON_PERSISTENT_ID: Position = (0, 0)
+"""The id of all messages of non-persistent topics, and in their receipts."""
+
+DROPPED_ID: Position = (-1, -1)
+"""The id in the receipt of a message that was dropped because too many were in flight."""
+
+
+class NonPersistentRun:
+    """``count`` entries ``buffer[starts[i]:ends[i]]`` with ``sizes[i]`` messages each, ``messages`` in total.
+
+    It must not be kept: the arrays may be reused for the next run.
+    """
+
+    __slots__ = ("buffer", "count", "ends", "messages", "sizes", "starts")
+
+    def __init__(
+        self, buffer: bytes, starts: array[int], ends: array[int], sizes: array[int], count: int
+    ) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.ends = ends
+        self.sizes = sizes
+        self.count = count
+        self.messages = sum(sizes[:count])
+
+    def only(self, chosen: Sequence[int]) -> NonPersistentRun:
+        """Returns a run of only those entries whose indexes are ``chosen``."""
+        return NonPersistentRun(
+            self.buffer,
+            array("q", [self.starts[index] for index in chosen]),
+            array("q", [self.ends[index] for index in chosen]),
+            array("i", [self.sizes[index] for index in chosen]),
+            len(chosen),
+        )
+
+    def messages_in(self, first: int, end: int) -> int:
+        """Returns the number of messages in the entries [first, end)."""
+        if first == 0 and end == self.count:
+            return self.messages
+        return sum(self.sizes[first:end])
+
+    def entry_bytes(self, first: int, end: int) -> int:
+        """Returns the bytes of the entries [first, end)."""
+        return sum(self.ends[first:end]) - sum(self.starts[first:end])
+
+    def bytes_in(self, first: int, end: int) -> int:
+        """Returns the bytes of the entries [first, end), including gaps between them."""
+        return self.ends[end - 1] - self.starts[first] if first < end else 0
 
 
 class ConsumerSubscription(Protocol):

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from magnetar.broker.consumers.consumer import AnyConsumer, RangedConsumer
-from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
+from magnetar.broker.consumers.consumer import AnyConsumer, NonPersistentRun, RangedConsumer
 from magnetar.broker.dispatch.contract import DispatchSettings, DispatchTopic
 from magnetar.broker.dispatch.key_shared.consumer import AnyKeyed, KeyDivision, keyed
 from magnetar.broker.dispatch.single import in_order, pick_active

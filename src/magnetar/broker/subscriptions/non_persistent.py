@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from magnetar.broker import events
-from magnetar.broker.consumers.consumer import AnyConsumer
-from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
+from magnetar.broker.consumers.consumer import AnyConsumer, NonPersistentRun
 from magnetar.broker.dispatch.contract import DispatchTopic
 from magnetar.broker.dispatch.non_persistent import (
     NonPersistentExclusive,

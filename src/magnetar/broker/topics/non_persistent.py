@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.broker.consumers.non_persistent_run import NonPersistentRun
+from magnetar.broker.consumers.consumer import NonPersistentRun
 from magnetar.broker.flow.loop_budget import LoopBudget
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.flow.resource_groups import SharedLimits

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from magnetar.broker.compaction.compacted_ledger import CompactedLedger
-from magnetar.broker.consumers.non_persistent_run import DROPPED_ID, NON_PERSISTENT_ID
+from magnetar.broker.consumers.consumer import DROPPED_ID, NON_PERSISTENT_ID
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.publishing.admission import JudgedPart, Verdict
 from magnetar.broker.publishing.hindrances import Hindrance

@@ -11,14 +11,7 @@ from google.protobuf.message import Message
 from magnetar.broker import events
 from magnetar.broker.connections import answers, permissions
 from magnetar.broker.connections.connection import Connection
-from magnetar.broker.connections.handlers import (
-    consumers,
-    producers,
-    queries,
-    session,
-    transaction_ends,
-    transactions,
-)
+from magnetar.broker.connections.handlers import consumers, producers, queries, session
 from magnetar.broker.connections.permissions import Rule
 from magnetar.broker.translation import to_broker_error
 from magnetar.errors import BrokerError, InternalError
@@ -97,6 +90,19 @@ def _request(
     return Command(handle_request, rule)
 
 
+def _in_transactions(name: str) -> Request[Message]:
+    """Returns a handler of the module ``transactions``, which is imported with the first of these commands:
+    most brokers get none."""
+
+    def handle(connection: Connection, message: Message) -> Work:
+        from magnetar.broker.connections.handlers import transactions
+
+        handler: Request[Message] = getattr(transactions, name)
+        return handler(connection, message)
+
+    return handle
+
+
 TABLE: dict[int, Command] = {
     BaseCommand.CONNECT: Command(session.connect, permissions.SESSION),
     BaseCommand.PING: Command(session.ping, permissions.SESSION),
@@ -134,27 +140,25 @@ TABLE: dict[int, Command] = {
         "watchTopicListClose", queries.close_topic_list, permissions.HELD
     ),
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: _request(
-        "tcClientConnectRequest", transactions.connect, permissions.TRANSACTIONS
+        "tcClientConnectRequest", _in_transactions("connect"), permissions.TRANSACTIONS
     ),
-    BaseCommand.NEW_TXN: _request("newTxn", transactions.begin, permissions.TRANSACTIONS),
+    BaseCommand.NEW_TXN: _request("newTxn", _in_transactions("begin"), permissions.TRANSACTIONS),
     BaseCommand.ADD_PARTITION_TO_TXN: _request(
-        "addPartitionToTxn", transactions.add_partitions, permissions.TRANSACTION
+        "addPartitionToTxn", _in_transactions("add_partitions"), permissions.TRANSACTION
     ),
     BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _request(
-        "addSubscriptionToTxn", transactions.add_subscriptions, permissions.TRANSACTION
+        "addSubscriptionToTxn", _in_transactions("add_subscriptions"), permissions.TRANSACTION
     ),
-    BaseCommand.END_TXN: _request("endTxn", transactions.end, permissions.TRANSACTION),
+    BaseCommand.END_TXN: _request("endTxn", _in_transactions("end"), permissions.TRANSACTION),
     BaseCommand.END_TXN_ON_PARTITION: _request(
         "endTxnOnPartition",
-        transaction_ends.end_on_partition,
+        _in_transactions("end_on_partition"),
         permissions.OUTCOME,
-        transaction_ends.partition_failure,
     ),
     BaseCommand.END_TXN_ON_SUBSCRIPTION: _request(
         "endTxnOnSubscription",
-        transaction_ends.end_on_subscription,
+        _in_transactions("end_on_subscription"),
         permissions.OUTCOME,
-        transaction_ends.subscription_failure,
     ),
 }
 

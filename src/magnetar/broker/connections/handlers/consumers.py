@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from magnetar.broker.connections import permissions
+from magnetar.broker.connections import answers, permissions
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.consumers.consumer import MAX_BATCH, Consumer, ConsumerFacts, RangedConsumer
 from magnetar.broker.dispatch.key_shared import KeySharedMode, KeySharedPolicy
@@ -343,8 +343,7 @@ def _send_receipt(connection: Connection, request: CommandAck, error: BrokerErro
         answer.ackResponse.consumer_id = request.consumer_id
         answer.ackResponse.request_id = request.request_id
         if error is not None:
-            answer.ackResponse.error = int(error.code)  # type: ignore[assignment]
-            answer.ackResponse.message = str(error)
+            answers.put_error(answer.ackResponse, error)
         connection.send(answer)
 
 

@@ -1,4 +1,5 @@
-"""The commands by which clients begin, extend and end transactions at their coordinators."""
+"""The commands of transactions: clients begin, extend and end them at their coordinators, which tell topics
+and subscriptions the outcome."""
 
 from __future__ import annotations
 
@@ -8,23 +9,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from magnetar.broker import events
+from magnetar.broker.connections import answers
 from magnetar.broker.connections.connection import Connection
+from magnetar.broker.topics.persistent import TRANSACTIONS_DISABLED, Topic
 from magnetar.broker.transactions import TxnId, txn_text
 from magnetar.broker.translation import to_broker_error
-from magnetar.errors import InternalError, NotAllowed, TransactionNotFound
+from magnetar.errors import InternalError, NamespaceNotFound, NotAllowed, TopicNotFound, TransactionNotFound
 from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
     CommandAddPartitionToTxn,
-    CommandAddPartitionToTxnResponse,
     CommandAddSubscriptionToTxn,
-    CommandAddSubscriptionToTxnResponse,
     CommandEndTxn,
-    CommandEndTxnResponse,
+    CommandEndTxnOnPartition,
+    CommandEndTxnOnSubscription,
     CommandNewTxn,
-    CommandNewTxnResponse,
     CommandTcClientConnectRequest,
-    CommandTcClientConnectResponse,
     TxnAction,
 )
 from magnetar.security.authorization import BrokerOperation, Target
@@ -36,13 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Response = (
-    CommandAddPartitionToTxnResponse
-    | CommandAddSubscriptionToTxnResponse
-    | CommandEndTxnResponse
-    | CommandNewTxnResponse
-    | CommandTcClientConnectResponse
-)
+_NOT_ON_SUBSCRIPTIONS = "Handle end txn on subscription failed: The transaction is disabled"
+"""The text is that of Apache Pulsar 4.0."""
 
 
 async def connect(connection: Connection, request: CommandTcClientConnectRequest) -> None:
@@ -131,6 +126,62 @@ async def end(connection: Connection, request: CommandEndTxn) -> None:
     connection.send(answer)
 
 
+# The outcome, at topics and subscriptions
+
+
+async def end_on_partition(connection: Connection, request: CommandEndTxnOnPartition) -> None:
+    answer = BaseCommand(type=BaseCommand.END_TXN_ON_PARTITION_RESPONSE)
+    response = answer.endTxnOnPartitionResponse
+    response.request_id = request.request_id
+    response.txnid_most_bits, response.txnid_least_bits = request.txnid_most_bits, request.txnid_least_bits
+    with _failing(connection, "endTxnOnPartition", response):
+        topic = await _participant(connection, request.topic, TRANSACTIONS_DISABLED)
+        if topic is not None:
+            commit = request.txn_action == TxnAction.COMMIT
+            await topic.end_transaction(_txn(request), commit=commit, low_water=_low_water(request))
+    connection.send(answer)
+
+
+async def end_on_subscription(connection: Connection, request: CommandEndTxnOnSubscription) -> None:
+    answer = BaseCommand(type=BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE)
+    response = answer.endTxnOnSubscriptionResponse
+    response.request_id = request.request_id
+    response.txnid_most_bits, response.txnid_least_bits = request.txnid_most_bits, request.txnid_least_bits
+    with _failing(connection, "endTxnOnSubscription", response):
+        topic = await _participant(connection, request.subscription.topic, _NOT_ON_SUBSCRIPTIONS)
+        found = None if topic is None else topic.subscriptions.get(request.subscription.subscription)
+        if found is not None:
+            commit = request.txn_action == TxnAction.COMMIT
+            await found.end_transaction(_txn(request), commit=commit, low_water=_low_water(request))
+    connection.send(answer)
+
+
+def _txn(request: CommandEndTxnOnPartition | CommandEndTxnOnSubscription) -> TxnId:
+    return signed(request.txnid_most_bits), signed(request.txnid_least_bits)
+
+
+def _low_water(request: CommandEndTxnOnPartition | CommandEndTxnOnSubscription) -> int:
+    if not request.HasField("txnid_least_bits_of_low_watermark"):
+        return -1
+    return signed(request.txnid_least_bits_of_low_watermark)
+
+
+async def _participant(connection: Connection, name: str, disabled: str) -> Topic | None:
+    """Returns the topic; None: it was deleted, or keeps no transactions, and there is nothing to end.
+
+    :param disabled: what clients are told if transactions are disabled
+    :raises NotAllowed: transactions are disabled
+    """
+    broker = connection.broker
+    if broker.settings.topic.transactions is None:
+        raise NotAllowed(disabled)
+    try:
+        topic = await broker.topics.load(broker.parse_topic(name), create=False)
+    except (TopicNotFound, NamespaceNotFound):
+        return None
+    return topic if isinstance(topic, Topic) else None
+
+
 def _enabled(connection: Connection) -> Coordinators:
     """:raises NotAllowed: transactions are disabled; answered by a plain ERROR"""
     found = connection.broker.coordinators
@@ -176,7 +227,7 @@ async def _of_owner(
 
 
 @contextmanager
-def _failing(connection: Connection, name: str, response: Response) -> Iterator[None]:
+def _failing(connection: Connection, name: str, response: answers.OfTransaction) -> Iterator[None]:
     """Puts an error into the response, which clients expect instead of a plain ERROR."""
     try:
         yield
@@ -186,5 +237,4 @@ def _failing(connection: Connection, name: str, response: Response) -> Iterator[
             log.exception("request failed", extra={"peer": connection.address, "request": name})
         else:
             events.refused(name, connection.address, str(told))
-        response.error = int(told.code)  # type: ignore[assignment]
-        response.message = str(told)
+        answers.put_error(response, told)
