@@ -268,7 +268,7 @@ class BrokerService:
             self.metadata,
             settings.topic.transactions,
             self.producer_names.next,
-            None if beside is None else lambda: beside.client(settings.addresses),
+            None if beside is None else lambda: beside.client(self.settings.addresses),
             settings.max_message_size,
         )
 
