@@ -461,7 +461,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
                 self.redeliver(holder, [position])
                 continue
             self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
-            if position < self._unread():
+            if position < self._unread() and position not in self.replay:
                 self._wait_as_due(position, hashed)
         self.read_more()
 

@@ -19,7 +19,7 @@ from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType, redirect
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
-from magnetar.errors import NotAllowed
+from magnetar.errors import NotAllowed, PersistenceFailure
 from magnetar.invariants import must, violated
 from magnetar.io.interfaces import Cancellable
 from magnetar.ledger.interface import EntryRun
@@ -321,14 +321,20 @@ class Subscription(BaseSubscription):
                 "Server don't support transaction ack!"
             )
         if not cumulative:
-            await pending.acknowledge(txn, acked)
-            messages = len(acked)
-            if isinstance(self.dispatcher, ManyConsumersDispatcher):
-                messages = self.dispatcher.let_go_pending(consumer, acked)
-            self._acked(consumer, messages)
+            try:
+                await pending.acknowledge(txn, acked, lambda: self._let_go_pending(consumer, acked))
+            except PersistenceFailure:
+                self._give_back([each.position for each in acked])
+                raise
         elif len(acked) == 1 and self.type not in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
             await pending.acknowledge_cumulative(txn, acked[0])
             self._acked(consumer, 0)
+
+    def _let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> None:
+        messages = len(acked)
+        if isinstance(self.dispatcher, ManyConsumersDispatcher):
+            messages = self.dispatcher.let_go_pending(consumer, acked)
+        self._acked(consumer, messages)
 
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
         """Acknowledges what a transaction has acknowledged, or delivers it again; durable when this returns.

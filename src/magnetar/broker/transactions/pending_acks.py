@@ -108,9 +108,10 @@ class PendingAcks:
 
     # Acknowledging
 
-    async def acknowledge(self, txn: TxnId, acked: Sequence[Acked]) -> None:
+    async def acknowledge(self, txn: TxnId, acked: Sequence[Acked], accepted: Callable[[], None]) -> None:
         """Adds individual acknowledgements to a transaction; durable when this returns.
 
+        :param accepted: called once they are pending, before anything can end the transaction
         :raises TransactionConflict: one is pending or was acknowledged already; then none is added
         :raises PersistenceFailure: they cannot be stored
         """
@@ -119,6 +120,7 @@ class PendingAcks:
             self._check(txn, each, asked.get(each.position, 0))
             asked[each.position] = asked.get(each.position, 0) | each.bits
         self._add(txn, acked)
+        accepted()
         record = PendingAckMetadataEntry(
             pending_ack_op=PendingAckOperation.ACK,
             ack_type=PendingAckType.Individual,
