@@ -1,33 +1,67 @@
-"""Ledgers that one kind of broker offloads to a file system, and the other kind reads and deletes."""
+"""Ledgers that one kind of broker offloads, and the other one reads and deletes: in a folder, in a bucket."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from apache_broker import ApacheBroker
-from apache_offloader import file_system_settings, offloaders
+from apache_offloader import (
+    FILES,
+    OBJECTS,
+    bucket_settings,
+    credentials,
+    file_system_settings,
+    offloaders,
+)
 from bookkeeper_servers import CLUSTER, BookKeeperServers
+from bucket import new_bucket
 from cluster_broker import BrokerProcess
 from cluster_requests import Broker, asked, http_of
 from offloaded_topics import admin, check_read, ledgers, publish
 
-NAMESPACE = "public/interchange"
 SIZE = 1000
 _PATIENCE = 90.0
 
 
-class Pair:
-    """A broker of each kind, with one folder for tiered storage."""
+@dataclass(frozen=True)
+class Tiered:
+    """Tiered storage that both kinds of brokers use."""
 
-    def __init__(self, folder: Path, servers: BookKeeperServers) -> None:
+    archive: str
+    """The archive with Apache's driver."""
+    ours: Mapping[str, int | str]
+    """The settings of our broker."""
+    theirs: Mapping[str, int | str]
+    stored: Callable[[], Collection[object]]
+    """Returns all data of ledgers that are there."""
+
+
+@pytest.fixture(params=["a folder", "a bucket"])
+def tiered(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Tiered]:
+    if request.param == "a folder":
+        settings = file_system_settings(tmp_path, tmp_path / "tiered")
+        yield Tiered(FILES, settings, settings, lambda: list((tmp_path / "tiered").rglob("data")))
+        return
+    for name, value in credentials().items():
+        monkeypatch.setenv(name, value)
+    with new_bucket() as bucket:
+        yield Tiered(OBJECTS, bucket.settings, bucket_settings(bucket), lambda: bucket.names)
+
+
+class Pair:
+    """A broker of each kind, with the same tiered storage."""
+
+    def __init__(self, folder: Path, servers: BookKeeperServers, tiered: Tiered) -> None:
         self.servers = servers
-        self.tiered = folder / "tiered"
+        self.namespace = f"public/{tiered.archive}"
         settings = {
-            **file_system_settings(folder, self.tiered),
             "managedLedgerMaxEntriesPerLedger": 50,
             "managedLedgerMinLedgerRolloverTimeMinutes": 0,
             "managedLedgerOffloadAutoTriggerSizeThresholdBytes": 0,
@@ -36,10 +70,12 @@ class Pair:
             "defaultRetentionSizeInMB": -1,
             "brokerDeleteInactiveTopicsEnabled": "false",
         }
-        self.ours = BrokerProcess(folder / "ours", servers, **settings)
-        extracted = folder / "extracted"
-        archive = {"offloadersDirectory": offloaders(), "narExtractionDirectory": extracted}
-        self.apache = ApacheBroker(folder / "apache", servers, **settings, **archive)
+        self.ours = BrokerProcess(folder / "ours", servers, **settings, **tiered.ours)
+        archive = {
+            "offloadersDirectory": offloaders(tiered.archive),
+            "narExtractionDirectory": folder / "extracted",
+        }
+        self.apache = ApacheBroker(folder / "apache", servers, **settings, **tiered.theirs, **archive)
 
     def ask(self, method: str, path: str, body: object = None) -> bytes:
         status, answer, _ = asked(method, f"{http_of(self.ours)}/admin/v2/{path}", body)
@@ -57,7 +93,7 @@ class Pair:
             assert time.monotonic() < deadline, (status, answer)
             if status == 200:
                 destination = http_of(target).removeprefix("http://")
-                path = f"namespaces/{NAMESPACE}/0x00000000_0xffffffff/unload"
+                path = f"namespaces/{self.namespace}/0x00000000_0xffffffff/unload"
                 self.ask("PUT", f"{path}?destinationBroker={destination}")
             time.sleep(0.2)
 
@@ -73,13 +109,10 @@ class Pair:
             self.ask("POST", f"{topic.replace('://', '/')}/trim")
             time.sleep(0.2)
 
-    def files(self) -> int:
-        return len(list(self.tiered.rglob("data")))
-
 
 @pytest.fixture
-def pair(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path, without_brokers)
+def pair(without_brokers: BookKeeperServers, tmp_path: Path, tiered: Tiered) -> Iterator[Pair]:
+    pair = Pair(tmp_path, without_brokers, tiered)
     try:
         pair.apache.launch()
         pair.ours.start()
@@ -87,15 +120,17 @@ def pair(without_brokers: BookKeeperServers, tmp_path: Path) -> Iterator[Pair]:
         live = f"brokers/{CLUSTER}"
         while len(json.loads(pair.ask("GET", live))) < 2:
             time.sleep(0.1)
-        pair.ask("PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": 1}})
+        pair.ask("PUT", f"namespaces/{pair.namespace}", {"bundles": {"numBundles": 1}})
         yield pair
     finally:
         pair.ours.close()
         pair.apache.close()
 
 
-def test_each_kind_of_broker_reads_and_deletes_what_the_other_one_offloaded(pair: Pair) -> None:
-    topic = f"persistent://{NAMESPACE}/archived"
+def test_each_kind_of_broker_reads_and_deletes_what_the_other_one_offloaded(
+    pair: Pair, tiered: Tiered
+) -> None:
+    topic = f"persistent://{pair.namespace}/archived"
     pair.move(topic, pair.apache)
     publish(pair.apache, topic, 230, SIZE)
     pair.wait_until_only_tiered(pair.apache, topic, 4)
@@ -108,7 +143,7 @@ def test_each_kind_of_broker_reads_and_deletes_what_the_other_one_offloaded(pair
     pair.move(topic, pair.apache)
     check_read(pair.apache, topic, 350, SIZE)
     # What our broker offloaded is deleted by Apache's, and the other way round.
-    kept = f"persistent://{NAMESPACE}/kept"
+    kept = f"persistent://{pair.namespace}/kept"
     publish(pair.apache, kept, 120, SIZE)
     pair.wait_until_only_tiered(pair.apache, kept, 2)
     admin(pair.apache, "topics", "delete", "-f", topic)
@@ -116,6 +151,6 @@ def test_each_kind_of_broker_reads_and_deletes_what_the_other_one_offloaded(pair
     check_read(pair.ours, kept, 120, SIZE)
     admin(pair.ours, "topics", "delete", "-f", kept)
     deadline = time.monotonic() + _PATIENCE
-    while pair.files():
-        assert time.monotonic() < deadline, list(pair.tiered.rglob("data"))
+    while stored := tiered.stored():
+        assert time.monotonic() < deadline, stored
         time.sleep(0.1)

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 
 import pulsar
 import pytest
+from bucket import BUCKET, SECRET, Bucket, new_bucket
 from explained import side_of, until
 from faulty_object_store import Fault, object_store
-from moto.server import ThreadedMotoServer
 from offloaded_topics import ADMIN, admin, check_read, connected, content, ledgers, publish, run, wait_until
 from server import Server
 
@@ -23,7 +23,6 @@ StartServer = Callable[..., Server]
 PAGE = Path(__file__).parents[2] / "docs" / "tiered-storage.md"
 MEGABYTES = int(os.environ.get("MAGNETAR_OFFLOAD_MB", "60"))
 """Messages of about 1 MB that move to a file system and back."""
-BUCKET, SECRET = "tier", "a-very-secret-key"
 KEEPING: dict[str, int | str] = {
     "managedLedgerMaxEntriesPerLedger": 50,
     "managedLedgerMinLedgerRolloverTimeMinutes": 0,
@@ -41,48 +40,10 @@ AT_ONCE: dict[str, int | str] = {
 }
 
 
-class Bucket:
-    """A bucket of an S3 server in this process."""
-
-    def __init__(self, url: str) -> None:
-        from botocore.session import get_session
-
-        self.url = url
-        self._s3 = get_session().create_client(
-            "s3",
-            endpoint_url=url,
-            region_name="us-east-1",
-            aws_access_key_id="key",
-            aws_secret_access_key=SECRET,
-        )
-        self._s3.create_bucket(Bucket=BUCKET)
-
-    @property
-    def names(self) -> set[str]:
-        found = self._s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
-        return {each["Key"] for each in found}
-
-    @property
-    def settings(self) -> dict[str, int | str]:
-        return {
-            "managedLedgerOffloadDriver": "aws-s3",
-            "s3ManagedLedgerOffloadBucket": BUCKET,
-            "s3ManagedLedgerOffloadRegion": "us-east-1",
-            "s3ManagedLedgerOffloadServiceEndpoint": self.url,
-            "s3ManagedLedgerOffloadCredentialId": "key",
-            "s3ManagedLedgerOffloadCredentialSecret": SECRET,
-        }
-
-
 @pytest.fixture
 def bucket() -> Iterator[Bucket]:
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    try:
-        yield Bucket(f"http://{host}:{port}")
-    finally:
-        moto.stop()
+    with new_bucket() as bucket:
+        yield bucket
 
 
 def local_bytes(server: Server, topic: str) -> int:
