@@ -8,7 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".bench"
-_DRIVER = "tiered-storage-file-system"
+FILES, OBJECTS = "tiered-storage-file-system", "tiered-storage-jcloud"
+"""The archives with Apache Pulsar's drivers for file systems and for object stores."""
 _POM = Path(__file__).resolve().parent / "peers" / "pom.xml"
 
 
@@ -44,20 +45,20 @@ def fetch_jars() -> Path:
     return jars
 
 
-def fetch_offloaders() -> Path:
-    """Returns the folder with the archive of Apache Pulsar's driver for file systems, of the same version as
-    the jars; fetches it if it is missing.
+def fetch_offloaders(artifact: str) -> Path:
+    """Returns the folder with an archive of Apache Pulsar's drivers, of the same version as the jars; fetches
+    it if it is missing.
 
     :raises subprocess.CalledProcessError: Maven failed
     """
     (broker,) = fetch_jars().glob("pulsar-broker-[0-9]*.jar")
     version = broker.stem.removeprefix("pulsar-broker-")
-    folder = CACHE / "offloaders"
-    fetched = folder / f"{_DRIVER}-{version}.jar"
+    folder = CACHE / "offloaders" / artifact
+    fetched = folder / f"{artifact}-{version}.jar"
     archive = fetched.with_suffix(".nar")
     if not archive.exists():
         command = ["mvn", "-B", "-q", "-ntp", "dependency:copy", f"-DoutputDirectory={folder}"]
-        subprocess.run([*command, f"-Dartifact=org.apache.pulsar:{_DRIVER}:{version}"], check=True)
+        subprocess.run([*command, f"-Dartifact=org.apache.pulsar:{artifact}:{version}"], check=True)
         # The broker looks for files of this name only.
         fetched.rename(archive)
     return folder

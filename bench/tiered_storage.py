@@ -1,7 +1,7 @@
 """Measures how fast ledgers move to tiered storage and are read back, and the processor time of the broker.
 
 ``python -m bench.tiered_storage`` starts moto's S3 server in a process of its own on this machine, and prints
-figures as JSON; with ``--driver filesystem`` it measures files, also of Apache Pulsar (``--server pulsar``).
+figures as JSON; with ``--driver filesystem`` it measures files, and with ``--server pulsar`` Apache Pulsar.
 A run is void unless the official client reads back each message, in order, from tiered storage, after the
 broker was restarted. ``docs/measurements/tiered-storage.md`` has results.
 """
@@ -26,7 +26,7 @@ import pulsar
 
 from bench.conditions import conditions
 from bench.generators import Void
-from bench.peer_jars import add_jars, chosen_jars, fetch_offloaders
+from bench.peer_jars import FILES, OBJECTS, add_jars, chosen_jars, fetch_offloaders
 from bench.process import end, free_port
 from bench.servers import ApachePulsar, Magnetar, Server
 from magnetar.admin_client import AdminClient
@@ -39,7 +39,13 @@ _PROFILE = """<configuration>
 </configuration>
 """
 _BUCKET = "tier"
-_ACCESS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+_ACCESS = {
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    # Of Apache Pulsar's driver S3.
+    "ACCESS_KEY_ID": "key",
+    "ACCESS_KEY_SECRET": "secret",
+}
 _LOOK_SECONDS = 0.1
 _PATIENCE = 600.0
 """How long a step may take, in seconds."""
@@ -170,6 +176,20 @@ def settings_of(url: str, entries_per_ledger: int = 50_000) -> dict[str, str]:
     }
 
 
+def settings_of_apache(url: str) -> dict[str, str]:
+    """Returns the settings with which Apache Pulsar offloads to an object store.
+
+    Its driver ``aws-s3`` asks Amazon for the location of the bucket, whatever the endpoint is. Its driver
+    ``S3`` writes the same objects.
+    """
+    return settings_for(50_000) | {
+        "managedLedgerOffloadDriver": "S3",
+        "managedLedgerOffloadBucket": _BUCKET,
+        "managedLedgerOffloadRegion": "us-east-1",
+        "managedLedgerOffloadServiceEndpoint": url,
+    }
+
+
 def settings_of_files(folder: Path) -> dict[str, str]:
     """Returns the settings of a broker that offloads to a file system."""
     profile = folder / "file_system.xml"
@@ -215,14 +235,17 @@ def chosen(options: argparse.Namespace) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="tiered-") as name, ExitStack() as ending:
         folder = Path(name)
         if options.driver == "aws-s3":
-            settings = settings_of(ending.enter_context(object_store()))
+            url = ending.enter_context(object_store())
+            settings = settings_of(url) if options.server == "magnetar" else settings_of_apache(url)
         else:
             settings = settings_of_files(folder)
         if options.server == "magnetar":
             yield Magnetar("magnetar", "Magnetar", "magnetar", folder / "data", settings=settings)
             return
         archive = {
-            "offloadersDirectory": str(options.offloaders or fetch_offloaders()),
+            "offloadersDirectory": str(
+                options.offloaders or fetch_offloaders(OBJECTS if options.driver == "aws-s3" else FILES)
+            ),
             "narExtractionDirectory": str(folder / "extracted"),
             "managedLedgerMaxLedgerRolloverTimeMinutes": "1000",
         }
@@ -236,22 +259,22 @@ def chosen(options: argparse.Namespace) -> Iterator[Server]:
         )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=500_000)
-    parser.add_argument("--size", type=int, default=1_000, help="bytes of a message, 8 or more")
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that :func:`chosen` needs, besides that of the jars."""
     parser.add_argument("--driver", choices=("aws-s3", "filesystem"), default="aws-s3")
-    parser.add_argument(
-        "--server",
-        choices=("magnetar", "pulsar"),
-        default="magnetar",
-        help="pulsar: with --driver filesystem",
-    )
+    parser.add_argument("--server", choices=("magnetar", "pulsar"), default="magnetar")
     parser.add_argument(
         "--offloaders",
         type=lambda path: Path(path).absolute(),
         help="the folder with Apache's archive of the driver; fetched if missing",
     )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=500_000)
+    parser.add_argument("--size", type=int, default=1_000, help="bytes of a message, 8 or more")
+    add_server(parser)
     add_jars(parser)
     options = parser.parse_args()
     try:
