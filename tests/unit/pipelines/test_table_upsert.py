@@ -285,6 +285,15 @@ def test_upkeep_leaves_the_rows(tmp_path: Path, form: str, topic: Changes) -> No
     check(tmp_path, form, topic)
 
 
+def test_the_rows_of_a_round_are_counted(tmp_path: Path, topic: Changes) -> None:
+    made = driver(tmp_path, "delta", **UPSERT)
+    add_all(made)
+    before = made.rows
+    assert made.rows_of_round == before > 0
+    add_all(made)
+    assert made.rows_of_round == made.rows - before > 0
+
+
 def test_another_mode_or_number_of_buckets_is_refused(tmp_path: Path, topic: Changes) -> None:
     add_all(driver(tmp_path, "delta", **UPSERT))
     with pytest.raises(TableError, match="has the mode upsert, not append"):

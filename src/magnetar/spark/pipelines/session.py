@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from socketserver import BaseServer
 from types import FrameType
 
 from pyspark import SparkConf, SparkContext
@@ -199,6 +200,10 @@ def _end_jvm() -> None:
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if jvm is None or jvm.stdin is None:
         return
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if isinstance(server, BaseServer):
+        # Its thread would print the stack trace of the connection that ends with the JVM.
+        vars(server)["handle_error"] = _ignored
     # The driver stops its session and ends when its standard input does.
     jvm.stdin.close()
     try:
@@ -206,6 +211,10 @@ def _end_jvm() -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
+
+
+def _ignored(_request: object, _client: object) -> None:
+    """Takes the place of ``socketserver.BaseServer.handle_error``."""
 
 
 def _check_java() -> None:

@@ -76,6 +76,8 @@ def check(work: Work) -> None:
             work.check_namespace(each)
         else:
             work.check_cluster(each)
+    if config.pattern:
+        work.check_namespace(_namespace_of(config.pattern))
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -120,7 +122,7 @@ def _round(work: Work, tables: dict[str, TopicTable]) -> None:
             raise PipelineError(f"{topic}: {error}") from error
         finally:
             _tell(work, tables)
-        work.progress.done(table.rows, f"rows (lag {table.lag:,} entries)")
+        work.progress.done(table.rows_of_round, f"rows (lag {table.lag:,} entries)")
 
 
 def _metrics(tables: Sequence[TopicTable]) -> Iterator[str]:
@@ -149,16 +151,21 @@ def topics_of(work: Work) -> list[str]:
         if is_namespace(each):
             found.update(_listed(work, each))
     if config.pattern:
-        parts = re.match(r"(?:persistent://)?([^/]+)/([^/]+)/", config.pattern)
-        if parts is None:
-            raise PipelineError(
-                f"pattern = {config.pattern!r} must begin with a tenant and a namespace, such as "
-                "persistent://public/default/"
-            )
         wanted = re.compile(config.pattern.removeprefix("persistent://"))
-        names = _listed(work, f"{parts[1]}/{parts[2]}")
+        names = _listed(work, _namespace_of(config.pattern))
         found.update(name for name in names if wanted.fullmatch(name.removeprefix("persistent://")))
     return sorted(found)
+
+
+def _namespace_of(pattern: str) -> str:
+    """:raises PipelineError: the pattern does not begin with a namespace"""
+    parts = re.match(r"(?:persistent://)?([^/]+)/([^/]+)/", pattern)
+    if parts is None:
+        raise PipelineError(
+            f"pattern = {pattern!r} must begin with a tenant and a namespace, such as "
+            "persistent://public/default/"
+        )
+    return f"{parts[1]}/{parts[2]}"
 
 
 def _listed(work: Work, namespace: str) -> Iterator[str]:
@@ -208,8 +215,15 @@ class TopicTable:
         """Earlier schemas of the topic."""
         self._begun = 0.0
         """When the round began, in seconds since 1970."""
+        self._rows_before = 0
+        """:attr:`rows` when the round began."""
         self._moved = ""
         """The positions to which this run has moved the subscription."""
+
+    @property
+    def rows_of_round(self) -> int:
+        """Rows that this round has added."""
+        return self.rows - self._rows_before
 
     @property
     def quarantined(self) -> int:
@@ -229,6 +243,7 @@ class TopicTable:
         options = QueryOptions.parse({**self._given, "predefinedSubscription": state.identity.subscription})
         reader = StreamReader(options, BYTES)
         self._begun = time.time()
+        self._rows_before = self.rows
         try:
             reader.prepareForTriggerAvailableNow()
             while self._add_batch(spark, reader, options):
@@ -352,7 +367,7 @@ class TopicTable:
             self.upkeep += self._config.keep_up(spark, self.table)
             if self.quarantine is not None:
                 self.upkeep += self._config.keep_up(spark, self.quarantine.table)
-        self._progress.update(self.rows)
+        self._progress.update(self.rows_of_round)
         return True
 
     def _remember_since(self, reader: StreamReader, end: dict[str, object]) -> int:
