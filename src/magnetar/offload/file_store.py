@@ -13,7 +13,7 @@ import xml.etree.ElementTree as xml  # nosec B405
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import md5
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -224,8 +224,10 @@ class MapFileWriter(OffloadWriter):
             )
 
     def abort(self) -> None:
-        self._data.close()
-        self._index.close()
+        for file in (self._data, self._index):
+            # A full disk does not take what is still buffered, and nobody wants it any more.
+            with suppress(OSError):
+                file.close()
         _remove(self._folder)
 
 

@@ -18,6 +18,7 @@ from magnetar.offload.interface import (
     OffloadedLedgerMissing,
     OffloadKey,
     OffloadMisconfigured,
+    OffloadUnavailable,
 )
 from magnetar.offload.map_file import SequenceReader
 
@@ -100,6 +101,26 @@ def test_an_attempt_is_discarded(tmp_path: Path) -> None:
     writer.abort()
     writer.abort()
     assert [path.name for path in folder(tmp_path).parent.iterdir()] == [folder(tmp_path).name]
+
+
+def test_a_full_disk_is_told_and_nothing_is_left_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Path.open
+
+    def full(self: Path, mode: str) -> object:
+        return (
+            original(Path("/dev/full"), "wb") if (self.name, mode) == ("data", "xb") else original(self, mode)
+        )
+
+    monkeypatch.setattr(Path, "open", full)
+    writer = files(tmp_path).begin(KEY, record_of(ENTRIES))
+    with pytest.raises(OffloadUnavailable, match=r"7-01234567-.*: No space left on device"):
+        writer.append(0, ENTRIES)
+    writer.abort()
+    assert not folder(tmp_path).exists()
+    monkeypatch.undo()
+    offload(files(tmp_path), KEY, ENTRIES)
 
 
 def test_missing_entries_are_noticed(tmp_path: Path) -> None:
