@@ -24,6 +24,7 @@ from magnetar.broker.admin.publishing import PublishingAdmin
 from magnetar.broker.admin.schemas import SchemaAdmin
 from magnetar.broker.admin.subscriptions import ExplainAdmin, SubscriptionAdmin
 from magnetar.broker.admin.topic_policies import TopicPolicyAdmin
+from magnetar.broker.admin.topic_transactions import TopicTransactionAdmin
 from magnetar.broker.admin.topics import TopicAdmin, TopicListAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.security.authentication import BROKER, Principal
@@ -61,6 +62,7 @@ class Admin:
     schemas: SchemaAdmin
     packages: PackageAdmin
     coordinators: CoordinatorAdmin
+    topic_transactions: TopicTransactionAdmin
 
     def __init__(self, broker: BrokerService, principal: Principal = BROKER) -> None:
         """:param principal: the principal of the client that makes the requests"""
@@ -89,7 +91,8 @@ class Admin:
         self.read_plans = ReadPlanAdmin(broker, self.topics)
         self.schemas = SchemaAdmin(broker)
         self.packages = PackageAdmin(broker)
-        self.coordinators = CoordinatorAdmin(broker)
+        self.topic_transactions = TopicTransactionAdmin(broker, self.topics)
+        self.coordinators = CoordinatorAdmin(broker, self.topic_transactions)
 
     @classmethod
     def part(cls, function: Callable[..., object]) -> str:

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.admin.brokers import elsewhere
+from magnetar.broker.admin.topic_transactions import REST, TopicTransactionAdmin, transactions_disabled
 from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.ownership.peers import PeerRefused, ask
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.topic_stats import ledger_stats
 from magnetar.errors import InvalidRequest, NotFound, ServiceNotReady
 from magnetar.io.slices import gone_through
-from magnetar.io.waiting import outcome
+from magnetar.io.waiting import outcome, together
 
 if TYPE_CHECKING:
     from magnetar.broker.coordination.coordinator import Coordinator
     from magnetar.broker.coordination.coordinators import Coordinators
 
 Json = dict[str, object]
-_ROOT = "/admin/v3/transactions"
 _NOT_FOUND = 404
+_AT_ONCE = 16
+"""Transactions whose topics and subscriptions are asked at the same time."""
 _MOST = 1024
 """Coordinators of a cluster: each has a log, and clients connect to all of them."""
 
 
 class CoordinatorAdmin:
-    def __init__(self, broker: BrokerService) -> None:
+    def __init__(self, broker: BrokerService, topics: TopicTransactionAdmin) -> None:
         self._broker = broker
+        self._topics = topics
 
     # Which there are
 
@@ -66,8 +69,8 @@ class CoordinatorAdmin:
         :raises ServedElsewhere: another broker has it
         """
         if number is not None:
-            return _stats(await self._here(number, authoritative=authoritative))
-        found = await self._everywhere(_stats, f"{_ROOT}/coordinatorStats")
+            return await _stats(await self._here(number, authoritative=authoritative))
+        found = await self._everywhere(_stats, f"{REST}/coordinatorStats")
         return {str(each): stats for each, stats in found.items()}
 
     async def internal_stats(self, number: int, *, metadata: bool, authoritative: bool) -> Json:
@@ -97,7 +100,7 @@ class CoordinatorAdmin:
         :raises ServedElsewhere: another broker has it
         """
         coordinator = await self._here(number, authoritative=authoritative)
-        return coordinator.transaction(least).described()
+        return await self._topics.ends(coordinator.transaction(least))
 
     async def slow(
         self, milliseconds: int, number: int | None, *, authoritative: bool
@@ -109,9 +112,9 @@ class CoordinatorAdmin:
         :raises ServedElsewhere: another broker has it
         """
         if number is not None:
-            return self._slow(milliseconds, await self._here(number, authoritative=authoritative))
+            return await self._slow(milliseconds, await self._here(number, authoritative=authoritative))
         parts = await self._everywhere(
-            partial(self._slow, milliseconds), f"{_ROOT}/slowTransactions/{milliseconds}"
+            partial(self._slow, milliseconds), f"{REST}/slowTransactions/{milliseconds}"
         )
         return {name: each for part in parts.values() for name, each in part.items()}
 
@@ -128,20 +131,18 @@ class CoordinatorAdmin:
         coordinator.transaction(least)
         await outcome(self._broker.io.loop, coordinator.end(least, commit=False))
 
-    def _slow(self, milliseconds: int, coordinator: Coordinator) -> Json:
+    async def _slow(self, milliseconds: int, coordinator: Coordinator) -> Json:
         before = self._broker.io.clock.wall_ms() - milliseconds
-        return {
-            "({},{})".format(*each.id): each.described()
-            for each in list(coordinator.transactions.values())
-            if each.started_ms < before
-        }
+        slow = [each for each in coordinator.transactions.values() if each.started_ms < before]
+        found = await together(self._broker.io.loop, slow, self._topics.ends, _AT_ONCE)
+        return {"({},{})".format(*each.id): told for each, told in zip(slow, found, strict=True)}
 
     # Where they are
 
     def _enabled(self) -> Coordinators:
         found = self._broker.coordinators
         if found is None:
-            raise ServiceNotReady("This Broker is not configured with transactionCoordinatorEnabled=true.")
+            raise transactions_disabled()
         return found
 
     async def _here(self, number: int, *, authoritative: bool) -> Coordinator:
@@ -158,7 +159,7 @@ class CoordinatorAdmin:
             raise NotFound(f"Transaction coordinator not found! coordinator id : {number}")
         return found
 
-    async def _everywhere(self, here: Callable[[Coordinator], Json], path: str) -> dict[int, Json]:
+    async def _everywhere(self, here: Callable[[Coordinator], Awaitable[Json]], path: str) -> dict[int, Json]:
         """Asks the brokers of all coordinators; one that is not loaded has nothing to tell.
 
         :param path: of the request to another broker, which answers with what ``here`` returns
@@ -170,7 +171,7 @@ class CoordinatorAdmin:
             if owner.here:
                 coordinator = coordinators.loaded.get(number)
                 if coordinator is not None and not coordinator.closed:
-                    found[number] = here(coordinator)
+                    found[number] = await here(coordinator)
                 continue
             query = {"coordinatorId": str(number)}
             try:
@@ -187,7 +188,7 @@ class CoordinatorAdmin:
         return found
 
 
-def _stats(coordinator: Coordinator) -> Json:
+async def _stats(coordinator: Coordinator) -> Json:
     return {
         "state": "Ready",
         "leastSigBits": coordinator.last_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from magnetar.broker.schemas.data import SchemaData, SchemaType, version_bytes
@@ -24,14 +24,14 @@ from magnetar.broker.system_topics.transaction_records import (
 )
 from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.within import TopicWriter, read_on
-from magnetar.broker.transactions import TransactionSettings, TxnId
-from magnetar.broker.transactions.buffer import Snapshot, SnapshotStore
+from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
+from magnetar.broker.transactions.buffer import Json, Snapshot, SnapshotStore
 from magnetar.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import settle
 from magnetar.ledger.interface import EntryRun, LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
-from magnetar.managed_ledger.position import EARLIEST, Position
+from magnetar.managed_ledger.position import EARLIEST, Position, format_position
 from magnetar.managed_ledger.records import ROOT
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataError, MetadataStore
@@ -246,13 +246,17 @@ class _OfNamespace:
         indexes: _Records[SnapshotIndex],
         segments: _Records[SnapshotSegment],
         capacity: Callable[[str], int],
+        wall_ms: Callable[[], int],
     ) -> None:
         self.snapshots = snapshots
         self.indexes = indexes
         self.segments = segments
         self._capacity = capacity
+        self._wall_ms = wall_ms
         self._sealed: dict[str, list[SnapshotSegment]] = {}
         """The segments of topics that are loaded."""
+        self._sealed_ms: dict[str, int] = {}
+        """When the last segment of a topic was stored since it was loaded."""
 
     async def load_whole(self, topic: str) -> Snapshot | None:
         return (await self.snapshots.read()).get(topic)
@@ -289,6 +293,7 @@ class _OfNamespace:
             payload = records.encode_segment(topic, segment)
             at = await self.segments.append(records.segment_key(topic, number), payload)
             sealed.append(SnapshotSegment(number, ids, segment.last_marker, at))
+            self._sealed_ms[topic] = self._wall_ms()
         left = tuple(each for each in sealed if each not in gone)
         index = SnapshotIndex(left, snapshot.max_read, tuple(rest))
         await self.indexes.append(topic, records.encode_index(topic, index))
@@ -296,7 +301,26 @@ class _OfNamespace:
             await self.segments.append(records.segment_key(topic, each.number), None)
             sealed.remove(each)
 
+    def described(self, topic: str, aborted: Collection[TxnId], *, each: bool) -> Json:
+        sealed = self._sealed.get(topic, [])
+        stats: Json = {
+            "segmentsSize": len(sealed),
+            "currentSegmentCapacity": self._capacity(topic),
+            "unsealedAbortTxnIDSize": len(aborted) - sum(len(segment.ids) for segment in sealed),
+            "lastTookSnapshotSegmentTimestamp": self._sealed_ms.get(topic, 0),
+        }
+        if each:
+            stats["segmentStats"] = [
+                {
+                    "lastTxnID": txn_text(segment.ids[-1]),
+                    "persistentPosition": format_position(segment.last_marker),
+                }
+                for segment in sealed
+            ]
+        return stats
+
     async def delete(self, topic: str) -> None:
+        self._sealed_ms.pop(topic, None)
         for number in [each.number for each in self._sealed.pop(topic, ())]:
             await self.segments.append(records.segment_key(topic, number), None)
         await self.indexes.append(topic, None)
@@ -364,6 +388,7 @@ class TransactionSnapshots(SnapshotStore):
                 self._records(namespace, INDEXES, records.decode_index),
                 self._records(namespace, SEGMENTS, records.decode_segment),
                 lambda name: max(1, (self._settings.segment_bytes - len(name) - 8) // _BYTES_OF_ID),
+                self._topics.io.clock.wall_ms,
             )
         return state
 
@@ -414,6 +439,22 @@ class TransactionSnapshots(SnapshotStore):
             await state.snapshots.append(name, None)
         if await self._exists(namespace, INDEXES) and await state.load_segmented(name) is not None:
             await state.delete(name)
+
+    def system_topics(self, namespace: NamespaceName) -> Mapping[str, TopicName]:
+        """Returns the topics that new snapshots are written to, by their fields in
+        ``TransactionBufferInternalStats``."""
+        if not self._settings.segmented_snapshots:
+            return {"singleSnapshotSystemTopicInternalStats": _system_topic(namespace, SNAPSHOTS)}
+        return {
+            "segmentInternalStats": _system_topic(namespace, SEGMENTS),
+            "segmentIndexInternalStats": _system_topic(namespace, INDEXES),
+        }
+
+    def segments(self, topic: TopicName, aborted: Collection[TxnId], *, each: bool) -> Json | None:
+        """Returns ``SegmentsStats`` of a loaded topic; None: its snapshots are not segmented."""
+        if not self._settings.segmented_snapshots:
+            return None
+        return self._of(topic).described(str(topic), aborted, each=each)
 
     def forget(self, namespace: NamespaceName) -> None:
         """Called when a namespace was deleted."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
@@ -55,6 +55,7 @@ class Snapshot:
     """Aborted transactions with the positions of their markers."""
 
 
+Json = dict[str, object]
 Store = Callable[[Snapshot], Awaitable[None]]
 """Stores the snapshot of a topic.
 
@@ -88,6 +89,20 @@ class SnapshotStore(ABC):
         """Forgets the snapshots of a deleted topic.
 
         :raises BrokerError: a topic with snapshots cannot be written now
+        """
+
+    @abstractmethod
+    def system_topics(self, namespace: NamespaceName) -> Mapping[str, TopicName]:
+        """Returns the topics that new snapshots are written to, by their fields in
+        ``TransactionBufferInternalStats``."""
+
+    @abstractmethod
+    def segments(self, topic: TopicName, aborted: Collection[TxnId], *, each: bool) -> Json | None:
+        """Returns ``SegmentsStats`` of a loaded topic; None: its snapshots are not segmented.
+
+        :param aborted: its aborted transactions
+
+        :param each: adds each of the segments
         """
 
     @abstractmethod
@@ -138,6 +153,8 @@ class TransactionBuffer:
         """Whether a snapshot is stored: messages of transactions may follow."""
         self.snapshot_ms = 0
         """When the last snapshot was stored, in milliseconds since 1970; 0: not since the load."""
+        self.recovery_ms = (0, 0)
+        """When recovery began and ended, likewise; 0: there was nothing to recover."""
         self._committed: dict[TxnId, None] = {}
         self._writing: dict[TxnId, int] = {}
         """Entries of transactions that were handed to the ledger and are not durable yet."""
@@ -384,6 +401,7 @@ class TransactionBuffer:
 
         :raises LedgerError: an entry cannot be read
         """
+        began_ms = self._wall_ms()
         self.ready = True
         self.aborted = dict(snapshot.aborted)
         ledgers, last = self._ledger.ledgers, self._ledger.last_confirmed
@@ -394,6 +412,7 @@ class TransactionBuffer:
             position = ledgers.first_at_or_after((run.ledger_id, run.first_entry_id + run.count))
         self._hide()
         self._live_aborts()
+        self.recovery_ms = (began_ms, self._wall_ms())
 
     def _recover_run(self, run: EntryRun) -> None:
         if not self._look(run) & (MARKED | TRANSACTIONAL):

@@ -79,6 +79,8 @@ class PendingAcks:
         self.cumulative: tuple[TxnId, Acked] | None = None
         """The transaction with a cumulative acknowledgement, and how far it reaches."""
         self.low_water: dict[int, int] = {}
+        self.recovery_ms = (0, 0)
+        """When the reading of the log began and ended, in milliseconds since 1970."""
         self._records: dict[TxnId, list[RecordPosition]] = {}
         """The records of open transactions."""
         self._ended: list[list[RecordPosition]] = []
@@ -233,7 +235,7 @@ class PendingAcks:
         await self._end(txn, commit, given_back)
         if low_water > self.low_water.get(txn[0], -1):
             self.low_water[txn[0]] = low_water
-            for left in [each for each in self._open() if each[0] == txn[0] and each[1] <= low_water]:
+            for left in [each for each in self.open() if each[0] == txn[0] and each[1] <= low_water]:
                 log.warning(
                     "giving back what a transaction acknowledged after its end",
                     extra={
@@ -244,13 +246,16 @@ class PendingAcks:
                 )
                 await self._end(left, False, given_back)
 
-    def _open(self) -> list[TxnId]:
-        return [*self.individual, *([self.cumulative[0]] if self.cumulative is not None else ())]
+    def open(self) -> list[TxnId]:
+        """Returns the transactions with pending acknowledgements; one with both kinds is there once."""
+        return list(
+            dict.fromkeys((*self.individual, *(() if self.cumulative is None else self.cumulative[:1])))
+        )
 
     async def _end(self, txn: TxnId, commit: bool, given_back: Callable[[Sequence[Position]], None]) -> None:
         while (ending := self._ending.get(txn)) is not None:
             await ending
-        if txn not in self._open():
+        if txn not in self.open():
             return
         ending = self._ending[txn] = self._loop.create_future()
         try:
@@ -340,7 +345,7 @@ class PendingAcks:
         self._records.setdefault(txn, []).append(position)
         if record.pending_ack_op != PendingAckOperation.ACK:
             commit = record.pending_ack_op == PendingAckOperation.COMMIT
-            if txn in self._open():
+            if txn in self.open():
                 self._apply(txn, commit, lambda _positions: None)
             else:
                 self._ended.append(self._records.pop(txn))
@@ -452,6 +457,7 @@ async def open_pending_acks(
     name = pending_acks_of(topic, cursor.name)
     if not create and not await ledgers.exists(name):
         return None
+    began_ms = io.clock.wall_ms()
     found = PendingAcks(io.loop, str(topic), cursor.name, cursor, settings)
     try:
         found.log = await open_log(
@@ -467,6 +473,7 @@ async def open_pending_acks(
             tenure=tenure,
         )
         await found.replay()
+        found.recovery_ms = (began_ms, io.clock.wall_ms())
     except ManagedLedgerNotFound:
         return None
     except (LedgerError, ManagedLedgerError, MetadataError) as error:

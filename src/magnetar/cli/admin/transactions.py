@@ -1,14 +1,27 @@
-"""Commands of transaction coordinators and of their transactions."""
+"""Commands of transaction coordinators, of their transactions, and of what topics know of these."""
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from magnetar.cli.admin.call import Action, Call
+from magnetar.naming.topic_name import TopicName
 
 _ROOT = "/admin/v3/transactions"
 
 
 def _id(call: Call) -> str:
     return f"{call['most-sig-bits']}/{call['least-sig-bits']}"
+
+
+def _topic(call: Call, what: str, *pieces: object) -> str:
+    """Returns the path of a request about a topic.
+
+    :raises InvalidName: the name is not a topic's
+    """
+    name = TopicName.parse(str(call["topic"]))
+    rest = (name.local, *map(str, pieces))
+    return "/".join((_ROOT, what, str(name.namespace_name), *(quote(each, "") for each in rest)))
 
 
 def _coordinator(call: Call) -> dict[str, str]:
@@ -34,6 +47,49 @@ ACTIONS: dict[str, Action] = {
         "GET",
         f"{_ROOT}/slowTransactions/{call['time']}",
         _coordinator(call),
+    ),
+    "transactions transaction-buffer-stats": lambda call: call.ask(
+        "GET",
+        _topic(call, "transactionBufferStats"),
+        {"lowWaterMarks": call["low-water-mark"], "segmentStats": call["segment-stats"]},
+    ),
+    "transactions buffer-snapshot-internal-stats": lambda call: call.ask(
+        "GET", _topic(call, "transactionBufferInternalStats"), {"metadata": call["metadata"]}
+    ),
+    "transactions transaction-in-buffer-stats": lambda call: call.ask(
+        "GET",
+        _topic(call, "transactionInBufferStats", call["most-sig-bits"], call["least-sig-bits"]),
+    ),
+    "transactions pending-ack-stats": lambda call: call.ask(
+        "GET",
+        _topic(call, "pendingAckStats", call["sub-name"]),
+        {"lowWaterMarks": call["low-water-mark"]},
+    ),
+    "transactions pending-ack-internal-stats": lambda call: call.ask(
+        "GET",
+        _topic(call, "pendingAckInternalStats", call["subscription-name"]),
+        {"metadata": call["metadata"]},
+    ),
+    "transactions transaction-in-pending-ack-stats": lambda call: call.ask(
+        "GET",
+        _topic(
+            call,
+            "transactionInPendingAckStats",
+            call["sub-name"],
+            call["most-sig-bits"],
+            call["least-sig-bits"],
+        ),
+    ),
+    "transactions position-stats-in-pending-ack": lambda call: call.ask(
+        "GET",
+        _topic(
+            call,
+            "positionStatsInPendingAck",
+            call["subscription-name"],
+            call["ledger-id"],
+            call["entry-id"],
+        ),
+        {"batchIndex": None if call["batch-index"] is None else str(call["batch-index"])},
     ),
     "transactions abort-transaction": lambda call: call.send("POST", f"{_ROOT}/abortTransaction/{_id(call)}"),
     "transactions scale-transactionCoordinators": lambda call: call.send(

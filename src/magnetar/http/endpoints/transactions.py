@@ -1,19 +1,21 @@
-"""Endpoints of transaction coordinators and of their transactions."""
+"""Endpoints of transaction coordinators, of their transactions, and of what topics know of these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from magnetar.broker.admin.coordinators import CoordinatorAdmin
+from magnetar.broker.admin.topic_transactions import REST as _ROOT
+from magnetar.broker.admin.topic_transactions import TopicTransactionAdmin
 from magnetar.errors import InvalidRequest
 from magnetar.http.calls import as_json, calls
 from magnetar.http.engine.message import Request
 from magnetar.http.routing import Endpoint, Parameter
 from magnetar.http.shapes.fields import body, flag, whole
-from magnetar.http.shapes.names import number_in_path
+from magnetar.http.shapes.names import TOPIC, number_in_path, variable
 from magnetar.security.authorization import BrokerOperation as B
+from magnetar.security.authorization import TopicOperation as T
 
-_ROOT = "/admin/v3/transactions"
 _TRANSACTION = "/{mostSigBits}/{leastSigBits}"
 _OFF = {503: "transactions are disabled"}
 _UNKNOWN = {**_OFF, 404: "the coordinator is not loaded, or has no such transaction"}
@@ -21,18 +23,31 @@ _MOST, _LEAST = number_in_path("mostSigBits"), number_in_path("leastSigBits")
 _AUTHORITATIVE = flag("authoritative")
 
 
-def _coordinator(request: Request) -> int | None:
-    """Returns the coordinator in the query; None: all.
+_TOPIC = "/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION = _TOPIC + "/{subscription}"
+_NO_TOPIC = {**_OFF, 404: "no such topic"}
+_NO_SUBSCRIPTION = {**_OFF, 404: "no such topic or subscription"}
+_SUB = variable("subscription")
+_METADATA = (Parameter("metadata", "truth", "false"),)
+_LOW_WATER = Parameter("lowWaterMarks", "truth", "false")
 
-    :raises InvalidRequest: it is not a number
-    """
-    text = request.query.get("coordinatorId")
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidRequest(f"coordinatorId must be a whole number, not {text!r}") from None
+
+def _number(name: str) -> Callable[[Request], int | None]:
+    """Returns the shape of a number in the query; None: it is not there."""
+
+    def shape(request: Request) -> int | None:
+        text = request.query.get(name)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise InvalidRequest(f"{name} must be a whole number, not {text!r}") from None
+
+    return shape
+
+
+_coordinator = _number("coordinatorId")
 
 
 TRANSACTIONS: Sequence[Endpoint] = (
@@ -109,5 +124,88 @@ TRANSACTIONS: Sequence[Endpoint] = (
         B.ABORT_TRANSACTION,
         parameters=(Parameter("authoritative", "truth", "false"),),
         refusals={**_UNKNOWN, 409: "the transaction is being committed"},
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/transactionBufferStats{_TOPIC}",
+        calls(
+            TopicTransactionAdmin.buffer,
+            TOPIC,
+            answer=as_json,
+            low_water=flag("lowWaterMarks"),
+            segments=flag("segmentStats"),
+        ),
+        "which messages of a topic transactions hide",
+        T.GET_STATS,
+        parameters=(_LOW_WATER, Parameter("segmentStats", "truth", "false")),
+        refusals=_NO_TOPIC,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/transactionBufferInternalStats{_TOPIC}",
+        calls(TopicTransactionAdmin.buffer_internal, TOPIC, answer=as_json, metadata=flag("metadata")),
+        "the system topics with the snapshots of a topic's transactions",
+        T.GET_STATS,
+        parameters=_METADATA,
+        refusals={404: "no such topic, or nothing in its namespace has had transactions"},
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/transactionInBufferStats{_TOPIC}{_TRANSACTION}",
+        calls(TopicTransactionAdmin.in_buffer, TOPIC, _MOST, _LEAST, answer=as_json),
+        "where a transaction begins in a topic, and whether it was aborted",
+        T.GET_STATS,
+        refusals=_NO_TOPIC,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/pendingAckStats{_SUBSCRIPTION}",
+        calls(
+            TopicTransactionAdmin.pending_acks, TOPIC, _SUB, answer=as_json, low_water=flag("lowWaterMarks")
+        ),
+        "how many transactions have acknowledgements that wait for their end",
+        T.GET_STATS,
+        parameters=(_LOW_WATER,),
+        refusals=_NO_SUBSCRIPTION,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/pendingAckInternalStats{_SUBSCRIPTION}",
+        calls(
+            TopicTransactionAdmin.pending_acks_internal,
+            TOPIC,
+            _SUB,
+            answer=as_json,
+            metadata=flag("metadata"),
+        ),
+        "the log of acknowledgements that wait for the end of their transaction",
+        T.GET_STATS,
+        parameters=_METADATA,
+        refusals={**_OFF, 404: "no such topic or subscription, or no transaction has acknowledged anything"},
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/transactionInPendingAckStats{_SUBSCRIPTION}{_TRANSACTION}",
+        calls(TopicTransactionAdmin.in_pending_acks, TOPIC, _SUB, _MOST, _LEAST, answer=as_json),
+        "how far a transaction acknowledges cumulatively",
+        T.GET_STATS,
+        refusals=_NO_SUBSCRIPTION,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/positionStatsInPendingAck{_SUBSCRIPTION}/{{ledgerId}}/{{entryId}}",
+        calls(
+            TopicTransactionAdmin.position,
+            TOPIC,
+            _SUB,
+            number_in_path("ledgerId"),
+            number_in_path("entryId"),
+            _number("batchIndex"),
+            answer=as_json,
+        ),
+        "whether a transaction acknowledges a message",
+        T.GET_STATS,
+        parameters=(Parameter("batchIndex", "whole"),),
+        refusals=_NO_SUBSCRIPTION,
     ),
 )

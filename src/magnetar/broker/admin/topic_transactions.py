@@ -1,0 +1,295 @@
+"""Transactions as topics and subscriptions see them, for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from magnetar.broker.admin.topics import TopicAdmin
+from magnetar.broker.ownership.contract import Asked
+from magnetar.broker.ownership.peers import PeerRefused, ask
+from magnetar.broker.service import BrokerService
+from magnetar.broker.stats.topic_stats import ledger_stats
+from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import (
+    BrokerError,
+    NamespaceNotFound,
+    NotFound,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from magnetar.io.slices import gone_through
+from magnetar.managed_ledger.acknowledged import WHOLE
+from magnetar.managed_ledger.position import format_position
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.coordination.transaction import Transaction
+    from magnetar.broker.transactions.pending_acks import Acked, PendingAcks
+
+Json = dict[str, object]
+REST = "/admin/v3/transactions"
+_NEVER = {"recoverStartTime": 0, "recoverEndTime": 0}
+
+
+class TopicTransactionAdmin:
+    """Topics are given by their full names; partitions are topics."""
+
+    def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
+        self._broker = broker
+        self._topics = topics
+
+    # Messages
+
+    async def buffer(self, topic: str, *, low_water: bool, segments: bool) -> Json:
+        """Returns ``TransactionBufferStats`` of a topic.
+
+        :param low_water: adds for each coordinator the number up to which all transactions have ended
+        :param segments: adds the segments of a segmented snapshot
+        :raises TopicNotFound: no such topic
+        """
+        found, snapshots = await self._topic(topic), self._broker.topics.snapshots
+        known = found.transactions
+        last = format_position(found.managed_ledger.max_read_position)
+        stats: Json = {"state": "NoSnapshot" if known is None or not known.ready else "Ready"}
+        stats["maxReadPosition"] = last
+        stats["lastSnapshotTimestamps"] = 0 if known is None else known.snapshot_ms
+        if low_water:
+            stats["lowWaterMarks"] = {} if known is None else _texts(known.low_water)
+        stats["ongoingTxnSize"] = 0 if known is None else len(known.open)
+        stats |= _NEVER if known is None else _recovery(known.recovery_ms)
+        stats["totalAbortedTransactions"] = 0 if known is None else len(known.aborted)
+        of_segments = None
+        if snapshots is not None:
+            aborted = () if known is None else known.aborted
+            of_segments = snapshots.segments(found.name, aborted, each=segments)
+        stats["snapshotType"] = "Single" if of_segments is None else "Segment"
+        if of_segments is not None:
+            stats["segmentsStats"] = of_segments
+        return stats
+
+    async def buffer_internal(self, topic: str, *, metadata: bool) -> Json:
+        """Returns ``TransactionBufferInternalStats``: the system topics with the snapshots of a topic.
+
+        :param metadata: adds the metadata of each ledger
+        :raises NotFound: transactions are disabled, or nothing in the namespace has had any
+        :raises TopicNotFound: no such topic
+        """
+        snapshots = self._broker.topics.snapshots
+        if snapshots is None:
+            raise NotFound("Transaction buffer Snapshot for the topic does not exist")
+        name = (await self._topic(topic)).name
+        kinds = snapshots.system_topics(name.namespace_name)
+        found: Json = {"snapshotType": "Single" if len(kinds) == 1 else "Segment"}
+        for field, system in kinds.items():
+            found[field] = await self._snapshot_topic(system, metadata=metadata)
+        return found
+
+    async def _snapshot_topic(self, name: TopicName, *, metadata: bool) -> Json:
+        async def here() -> Json:
+            return dict(await self._topics.internal_stats(str(name), metadata=metadata))
+
+        try:
+            path = f"{name.admin_path}/internalStats"
+            found = await self._at_owner(name, here, path, {"metadata": "true"} if metadata else {})
+        except TopicNotFound as error:
+            raise NotFound("Transaction buffer Snapshot for the topic does not exist") from error
+        return {"managedLedgerName": name.local, "managedLedgerInternalStats": found}
+
+    async def in_buffer(self, topic: str, most: int, least: int) -> Json:
+        """Returns ``TransactionInBufferStats``: where the messages of a transaction begin in a topic.
+
+        A transaction without messages there is not aborted.
+
+        :raises TopicNotFound: no such topic
+        """
+        known, txn = (await self._topic(topic)).transactions, (most, least)
+        found: Json = {}
+        if known is not None and txn in known.open:
+            found["startPosition"] = format_position(known.open[txn])
+        found["aborted"] = known is not None and txn in known.aborted
+        return found
+
+    # Acknowledgements
+
+    async def pending_acks(self, topic: str, subscription: str, *, low_water: bool) -> Json:
+        """Returns ``TransactionPendingAckStats`` of a subscription.
+
+        :param low_water: adds for each coordinator the number up to which all transactions have ended
+        :raises TopicNotFound: no such topic
+        :raises SubscriptionNotFound: no such subscription
+        """
+        known = await self._pending(topic, subscription)
+        stats: Json = {"state": "None" if known is None else "Ready"}
+        if low_water:
+            stats["lowWaterMarks"] = {} if known is None else _texts(known.low_water)
+        stats["ongoingTxnSize"] = 0 if known is None else len(known.open())
+        stats |= _NEVER if known is None else _recovery(known.recovery_ms)
+        return stats
+
+    async def pending_acks_internal(self, topic: str, subscription: str, *, metadata: bool) -> Json:
+        """Returns ``TransactionPendingAckInternalStats``: the log of a subscription.
+
+        :param metadata: adds the metadata of each ledger
+        :raises TopicNotFound: no such topic
+        :raises SubscriptionNotFound: no such subscription
+        :raises NotFound: no transaction has acknowledged anything there yet
+        """
+        known = await self._pending(topic, subscription)
+        if known is None:
+            raise NotFound(f"No transaction has acknowledged messages of {subscription} yet: it has no log")
+        ledger = known.log.managed_ledger
+        work = ledger_stats(ledger, {}, metadata=metadata)
+        stats = await gone_through(self._broker.io, "statistics", work)
+        return {"pendingAckLogStats": {"managedLedgerName": ledger.name, "managedLedgerInternalStats": stats}}
+
+    async def in_pending_acks(self, topic: str, subscription: str, most: int, least: int) -> Json:
+        """Returns ``TransactionInPendingAckStats``: how far a transaction acknowledges cumulatively.
+
+        :raises TopicNotFound: no such topic
+        :raises SubscriptionNotFound: no such subscription
+        """
+        known = await self._pending(topic, subscription)
+        if known is None or known.cumulative is None or known.cumulative[0] != (most, least):
+            return {}
+        return {"cumulativeAckPosition": _reached(known.cumulative[1])}
+
+    async def position(
+        self, topic: str, subscription: str, ledger_id: int, entry_id: int, batch_index: int | None
+    ) -> Json:
+        """Returns ``PositionInPendingAckStats``: whether a transaction acknowledges a message.
+
+        :param batch_index: that of a message in a batch; None: the entry
+        :raises TopicNotFound: no such topic
+        :raises SubscriptionNotFound: no such subscription
+        """
+        found = await self._subscription(topic, subscription)
+        known = await found.topic.pending_acks(found, create=False)
+        return {"state": _state(found, known, (ledger_id, entry_id), batch_index)}
+
+    # Where they are
+
+    async def ends(self, transaction: Transaction) -> Json:
+        """Returns ``TransactionMetadata``, with what its topics and subscriptions know of it.
+
+        Those that no longer exist say nothing. One that does not answer has the reason, as ``error``: an
+        addition of Magnetar.
+        """
+        most, least = transaction.id
+        produced: dict[str, Json] = {}
+        for topic in list(transaction.partitions):
+            here = _later(self.in_buffer, topic, most, least)
+            produced[topic] = await self._told(topic, here, "transactionInBufferStats", f"{most}/{least}")
+        acked: dict[str, dict[str, Json]] = {}
+        for topic, name in list(transaction.subscriptions):
+            here = _later(self.in_pending_acks, topic, name, most, least)
+            rest = f"{quote(name, '')}/{most}/{least}"
+            told = await self._told(topic, here, "transactionInPendingAckStats", rest)
+            acked.setdefault(topic, {})[name] = told
+        return {**transaction.described(), "producedPartitions": produced, "ackedPartitions": acked}
+
+    async def _told(self, topic: str, here: Callable[[], Awaitable[Json]], what: str, rest: str) -> Json:
+        try:
+            name = TopicName.parse(topic)
+            path = f"{REST}/{what}/{name.namespace_name}/{quote(name.local, '')}/{rest}"
+            return await self._at_owner(name, here, path, {})
+        except InvalidName:
+            return {}
+        except BrokerError as error:
+            if error.http_status == HTTPStatus.NOT_FOUND:
+                return {}
+            return {"error": str(error)}
+
+    async def _at_owner(
+        self, name: TopicName, here: Callable[[], Awaitable[Json]], path: str, query: Mapping[str, str]
+    ) -> Json:
+        """Asks the broker of a topic.
+
+        :raises TopicNotFound: no such topic
+        :raises ServiceNotReady: the owner cannot be determined or asked now
+        """
+        owner = await self._broker.lookups.owner_of(name, Asked.PLACE)
+        if owner.here:
+            return await here()
+        try:
+            told = (await ask(self._broker.beside, owner, "GET", path, query)).json()
+        except PeerRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise TopicNotFound(str(error)) from error
+            raise
+        except ValueError:
+            told = None
+        if not isinstance(told, dict):
+            raise ServiceNotReady(f"{owner.broker_id} did not answer {path} with a JSON object")
+        return told
+
+    async def _topic(self, topic: str) -> Topic:
+        """:raises TopicNotFound: no such topic, or a partitioned one, which has no messages of its own
+
+        :raises ServiceNotReady: transactions are disabled
+        """
+        if self._broker.settings.topic.transactions is None:
+            raise transactions_disabled()
+        try:
+            return await self._topics.persistent(topic)
+        except (NamespaceNotFound, TopicNotFound):
+            raise TopicNotFound(f"Topic not found {topic}") from None
+
+    async def _subscription(self, topic: str, name: str) -> Subscription:
+        found = (await self._topic(topic)).subscriptions.get(name)
+        if found is None:
+            raise SubscriptionNotFound(f"Subscription {name} not found for topic {topic}")
+        return found
+
+    async def _pending(self, topic: str, name: str) -> PendingAcks | None:
+        found = await self._subscription(topic, name)
+        return await found.topic.pending_acks(found, create=False)
+
+
+def transactions_disabled() -> ServiceNotReady:
+    return ServiceNotReady("This Broker is not configured with transactionCoordinatorEnabled=true.")
+
+
+def _later(function: Callable[..., Awaitable[Json]], *arguments: str | int) -> Callable[[], Awaitable[Json]]:
+    return lambda: function(*arguments)
+
+
+def _texts(numbers: Mapping[int, int]) -> Mapping[str, int]:
+    return {str(number): least for number, least in numbers.items()}
+
+
+def _recovery(times: tuple[int, int]) -> Mapping[str, int]:
+    return {"recoverStartTime": times[0], "recoverEndTime": times[1]}
+
+
+def _reached(acked: Acked) -> str:
+    """Returns how far a cumulative acknowledgement reaches, with the last message of a batch."""
+    text = format_position(acked.position)
+    if not acked.remaining:
+        return text
+    first_left = (acked.remaining & -acked.remaining).bit_length() - 1
+    return f"{text}:{first_left - 1}"
+
+
+def _state(
+    subscription: Subscription, known: PendingAcks | None, position: tuple[int, int], index: int | None
+) -> str:
+    """Returns Pulsar's word for a message: whether it is acknowledged, or waits for a transaction."""
+    if position <= subscription.cursor.mark_delete:
+        return "MarkDelete"
+    bits = 0 if known is None else known.bits_of(*position)
+    if not bits:
+        return "NotInPendingAck"
+    if index is None:
+        return "PendingAck"
+    sizes = (
+        [own[position].batch_size for own in known.individual.values() if position in own] if known else []
+    )
+    if bits == WHOLE or not 0 <= index < max(sizes, default=index + 1):
+        return "InvalidPosition"
+    return "PendingAck" if bits >> index & 1 else "NotInPendingAck"
