@@ -139,7 +139,9 @@ def test_what_is_stored_elsewhere(world: World) -> None:
 
 
 def test_transactions(world: World) -> None:
-    world.topic(world.a, TopicName.parse(f"{EMPTY}-waits__transaction_pending_ack"))
+    log = TopicName.parse(f"{EMPTY}-waits__transaction_pending_ack")
+    ledger = world.run(world.a.broker.managed_ledgers.open(log.path, create=True))
+    world.run(world.a.broker.managed_ledgers.close(ledger))
     world.unload()
     refused(world, EMPTY.path, "is used in transactions")
     assert any("pending_ack has transaction state" in each for each in world.plan().left_out)
