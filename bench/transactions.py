@@ -1,9 +1,9 @@
 """Measures transactions of 100 messages and 100 acknowledgements: CPU of the broker, latency of the commit.
 
-``python -m bench.transactions`` starts a broker (``--server pulsar``: Apache Pulsar's) and speaks its protocol
-frame by frame over one connection, so that the cost of a client library does not count. It prints figures as
-JSON. A run is void unless a consumer gets each message of the committed transactions afterwards, and nothing is
-left unacknowledged. ``docs/measurements/transactions.md`` has results.
+``python -m bench.transactions`` starts a broker (``--server pulsar``: that of Apache Pulsar). It speaks the
+protocol frame by frame over one connection, so that no client library counts, and prints figures as JSON. A run
+is void unless a consumer gets each message of the committed transactions afterwards.
+``docs/measurements/transactions.md`` has results.
 """
 
 from __future__ import annotations

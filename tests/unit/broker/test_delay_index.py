@@ -12,7 +12,7 @@ from peers import Peer
 from magnetar.broker.delays import runs
 from magnetar.broker.delays.index import PROPERTY, DelayIndex
 from magnetar.broker.explaining.subscriptions import explain_subscription
-from magnetar.broker.subscriptions.seeking import reset
+from magnetar.broker.subscriptions.persistent import reset
 from magnetar.ledger.interface import StoreFull
 from magnetar.managed_ledger.settings import ManagedLedgerSettings
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand

@@ -21,7 +21,7 @@ from delaying import (
 
 from magnetar.broker.policies.values import DelayedDelivery, DispatchRate
 from magnetar.broker.stats.taken import of_subscription
-from magnetar.broker.subscriptions.seeking import reset
+from magnetar.broker.subscriptions.persistent import reset
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, ServerError
 
 

@@ -11,7 +11,7 @@ from peers import TOPIC, Brokers, send_frame
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.schemas.data import SchemaData, SchemaType
 from magnetar.broker.subscriptions.base import SubscriptionType
-from magnetar.broker.subscriptions.seeking import begin_seek, end_seek
+from magnetar.broker.subscriptions.persistent import begin_seek, end_seek
 from magnetar.errors import NamespaceNotFound, ServiceNotReady
 from magnetar.io.slices import let_others
 from magnetar.ledger.interface import LedgerError

@@ -16,7 +16,7 @@ from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
 from magnetar.broker.policies.effective import EffectivePolicies
 from magnetar.broker.policies.values import Retention
 from magnetar.broker.subscriptions.base import SubscriptionType
-from magnetar.broker.subscriptions.seeking import reset
+from magnetar.broker.subscriptions.persistent import reset
 from magnetar.broker.topics.entries import published_at
 from magnetar.broker.upkeep.expiry import expire, last_published_before
 from magnetar.io.waiting import sleep

@@ -24,7 +24,7 @@ from magnetar.broker.explaining.subscriptions import _STORED, explain_subscripti
 from magnetar.broker.explaining.topic import Replicated, explain_topic
 from magnetar.broker.policies.values import BacklogQuota, DispatchRate, GroupRates, PublishRate
 from magnetar.broker.publishing.hindrances import Hindrance
-from magnetar.broker.subscriptions.seeking import begin_seek, end_seek
+from magnetar.broker.subscriptions.persistent import begin_seek, end_seek
 from magnetar.errors import SubscriptionNotFound, TopicNotFound
 from magnetar.managed_ledger.cursor_storage import CursorStorage
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand

@@ -17,7 +17,7 @@ from magnetar.broker.replication.subscriptions.markers import (
     encode_update,
 )
 from magnetar.broker.subscriptions.base import SubscriptionType
-from magnetar.broker.subscriptions.seeking import seek_to
+from magnetar.broker.subscriptions.persistent import seek_to
 from magnetar.managed_ledger.position import LATEST
 
 KINDS = list(SubscriptionType)

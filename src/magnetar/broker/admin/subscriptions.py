@@ -10,8 +10,7 @@ from magnetar.broker.admin.partitions import PartitionAdmin, marked
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
-from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.subscriptions.seeking import seek_to
+from magnetar.broker.subscriptions.persistent import Subscription, seek_to
 from magnetar.broker.topics.any_topic import AnyTopic, still_open
 from magnetar.broker.topics.entries import first_published_at
 from magnetar.broker.topics.persistent import Topic

@@ -14,8 +14,7 @@ from magnetar.broker.dispatch.key_shared.consumer import KeyedConsumer
 from magnetar.broker.schemas.data import SchemaType, from_wire
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType
 from magnetar.broker.subscriptions.cursor_kinds import COMPACTION
-from magnetar.broker.subscriptions.persistent import Subscription
-from magnetar.broker.subscriptions.seeking import seek_to
+from magnetar.broker.subscriptions.persistent import Subscription, seek_to
 from magnetar.broker.topics.any_topic import AnyTopic, for_consumer
 from magnetar.broker.topics.entries import first_published_at, iso_time, last_message
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
