@@ -1,8 +1,8 @@
 """Measures transactions of 100 messages and 100 acknowledgements: CPU of the broker, latency of the commit.
 
 ``python -m bench.transactions`` starts a broker (``--server pulsar``: that of Apache Pulsar). It speaks the
-protocol frame by frame over one connection, so that no client library counts, and prints figures as JSON. A run
-is void unless a consumer gets each message of the committed transactions afterwards.
+protocol frame by frame over one connection, so that no client library counts, and prints figures as JSON. A
+run is void unless a consumer gets each message of the committed transactions afterwards.
 ``docs/measurements/transactions.md`` has results.
 """
 
