@@ -92,7 +92,12 @@ INTERNAL: Mapping[type, frozenset[str]] = {
     client.BatchReceivePolicy: frozenset({"check", "is_enough"}),
     client.DeadLetterPolicy: frozenset({"check"}),
     client.ClusterFailover: frozenset({"check"}),
-    MessageOptions: frozenset({"dispatch_key", "fill", "fill_keys", "must_be_alone", "single"}),
+    MessageOptions: frozenset(
+        {"dispatch_key", "fill", "fill_keys", "fill_transaction", "must_be_alone", "single"}
+    ),
+    client.Transaction: frozenset({"begun"}),
+    aio.Transaction: frozenset({"begun"}),
+    client.TransactionId: frozenset({"count", "index"}),
     TlsFiles: frozenset({"paths", "showing"}),
     aio.ProducerOptions: frozenset({"check"}),
     aio.ConsumerOptions: frozenset({"check", "is_shared", "named", "with_queue"}),
@@ -102,6 +107,7 @@ MADE_BY_CLIENT = frozenset(
     {
         *(blocking.Producer, blocking.Consumer, blocking.Reader, blocking.TableView),
         *(AsyncProducer, AsyncConsumer, aio.Reader, AsyncTableView),
+        *(client.Transaction, aio.Transaction, client.TransactionId),
         *(client.Message, client.RawEntry, TopicSchema, client.Authentication),
         *(client.ProducerInterceptor, client.ConsumerInterceptor, client.ReaderInterceptor),
     }
@@ -130,7 +136,15 @@ BLOCKING = (
     Section(
         "Client and what it creates",
         "`from magnetar.client import ...`. All methods may be called from any thread.",
-        (blocking.Client, blocking.Producer, blocking.Consumer, blocking.Reader, blocking.TableView),
+        (
+            blocking.Client,
+            blocking.Producer,
+            blocking.Consumer,
+            blocking.Reader,
+            blocking.TableView,
+            client.Transaction,
+            client.TransactionId,
+        ),
     ),
     Section(
         "Messages",
@@ -194,7 +208,7 @@ ASYNCIO = (
     Section(
         "Client and what it creates",
         "`from magnetar.client.aio import ...`. All methods must be called in the client's loop.",
-        (aio.Client, AsyncProducer, AsyncConsumer, aio.Reader, AsyncTableView),
+        (aio.Client, AsyncProducer, AsyncConsumer, aio.Reader, AsyncTableView, aio.Transaction),
     ),
     Section(
         "Options",
@@ -457,7 +471,7 @@ def _enumeration_lines() -> Iterator[str]:
         yield from _wrapped(markdown(inspect.cleandoc(kind.__doc__ or "")))
         meanings = meanings_of(kind)
         rows = [
-            [f"`{name}`", str(int(member)), meanings.get(name, "")]
+            [f"`{name}`", repr(member.value), meanings.get(name, "")]
             for name, member in kind.__members__.items()
         ]
         yield from _table(("member", "number", "meaning"), rows)

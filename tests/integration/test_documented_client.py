@@ -1,5 +1,5 @@
 """The programs on the pages of the client library print what the pages show, each page against a broker of
-its own with default settings."""
+its own, with default settings unless it says which it requires."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from server import Server
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "client.md", *sorted((DOCS / "client").glob("*.md"))]
+SETTINGS = {
+    "transactions": {
+        "transactionCoordinatorEnabled": "true",
+        "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    }
+}
+"""Those that a page requires, by its name."""
 WITH_PROGRAMS = [page for page in PAGES if blocks_of(page)]
 
 
@@ -31,7 +38,10 @@ def test_programs_print_what_the_page_shows(
     pair = authority.server()
     shutil.move(authority.trust, tmp_path / "ca.pem")
     server = start_server(
-        brokerServicePortTls=0, tlsCertificateFilePath=pair.certificate, tlsKeyFilePath=pair.key
+        brokerServicePortTls=0,
+        tlsCertificateFilePath=pair.certificate,
+        tlsKeyFilePath=pair.key,
+        **SETTINGS.get(page.stem, {}),
     )
     addresses = {
         "localhost:6650": server.url.partition("://")[2],

@@ -23,13 +23,16 @@ from magnetar.client.enums import (
     ProducerAccessMode,
     ProxyProtocol,
     RegexSubscriptionMode,
+    TransactionState,
 )
 from magnetar.client.exceptions import *  # noqa: F403
 
 if TYPE_CHECKING:
     from magnetar.client.batch_receiving import BatchReceivePolicy
     from magnetar.client.blocking import Client, Consumer, Producer, Reader, TableView
+    from magnetar.client.blocking_transactions import Transaction
     from magnetar.client.controlled_failover import ControlledClusterFailover
+    from magnetar.client.coordinators import TransactionId
     from magnetar.client.dead_letters import DeadLetterPolicy
     from magnetar.client.encryption.key_readers import CryptoKeyReader
     from magnetar.client.failover import ClusterAddress, ClusterFailover
@@ -73,6 +76,8 @@ _MESSAGES = {
     "RawEntry": "message",
     "ReaderInterceptor": "interceptors",
     "ClusterAddress": "failover",
+    "Transaction": "blocking_transactions",
+    "TransactionId": "coordinators",
     "key_value_schema": "schema",
 }
 
@@ -97,6 +102,9 @@ __all__ = [
     "ReaderInterceptor",
     "ClusterAddress",
     "TableView",
+    "Transaction",
+    "TransactionId",
+    "TransactionState",
     "ClusterFailover",
     "ControlledClusterFailover",
     "BatchReceivePolicy",

@@ -110,6 +110,27 @@ class Acknowledgements:
         bits = sum((word % _U64) << (64 * index) for index, word in enumerate(ack_set))
         self._remaining[position] = bits & ((1 << size) - 1)
 
+    def remaining(self, position: tuple[int, int], size: int) -> int:
+        """Returns a bit for each message of a batch that was not acknowledged outside of transactions.
+
+        :param size: of the batch
+        """
+        return self._remaining.get(position, (1 << size) - 1)
+
+    def done_elsewhere(self, position: tuple[int, int], done: int, size: int) -> None:
+        """Notes that the broker has messages of a batch as acknowledged, because of a transaction.
+
+        :param done: a bit for each of them
+        :param size: of the batch
+        """
+        remaining = self.remaining(position, size) & ~done
+        if remaining:
+            self._remaining[position] = remaining
+        elif self._remaining.pop(position, None) is not None:
+            # The broker may not know of those that were acknowledged here before.
+            self._partial.pop(position, None)
+            self._entry_done(position)
+
     def _entry_done(self, position: tuple[int, int]) -> Future[None] | None:
         if self._taken is not None:
             self._taken.settled(position)
@@ -138,7 +159,7 @@ class Acknowledgements:
         if message_id.batch_index() >= 0 and not last:
             if self._batch_index:
                 size = message_id.batch_size()
-                data.ack_set.extend(_words(((1 << size) - 1) & (-1 << (message_id.batch_index() + 1))))
+                data.ack_set.extend(words(((1 << size) - 1) & (-1 << (message_id.batch_index() + 1))))
             else:
                 # Without batch indexes only the entries before this one are completely acknowledged.
                 data.entryId = (entry_id - 1) % _U64
@@ -181,7 +202,7 @@ class Acknowledgements:
             )
         if partial:
             ids = [
-                MessageIdData(ledgerId=ledger % _U64, entryId=entry % _U64, ack_set=_words(bits))
+                MessageIdData(ledgerId=ledger % _U64, entryId=entry % _U64, ack_set=words(bits))
                 for (ledger, entry), bits in partial.items()
             ]
             answer = self._send_command(_INDIVIDUAL, ids)
@@ -244,7 +265,7 @@ class Acknowledgements:
                 fail(future, error)
 
 
-def _words(bits: int) -> list[int]:
+def words(bits: int) -> list[int]:
     """Returns a bit set as signed 64-bit words."""
     words = []
     while bits:

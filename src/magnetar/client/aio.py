@@ -14,6 +14,7 @@ from magnetar.client.enums import (
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
+    TransactionState,
 )
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException, Result
 from magnetar.client.message import Message, RawEntry
@@ -21,6 +22,7 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
+from magnetar.client.transactions import Transaction
 from magnetar.io.interfaces import ClientIo
 from magnetar.io.real import is_running, running_client_io
 
@@ -42,6 +44,8 @@ __all__ = [
     "RawEntry",
     "Reader",
     "Result",
+    "Transaction",
+    "TransactionState",
 ]
 
 

@@ -32,6 +32,7 @@ from magnetar.io.waiting import nobody_waits, sleep
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 if TYPE_CHECKING:
+    from magnetar.client.coordinators import TransactionCoordinators
     from magnetar.client.listening import ListenerCalls
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Services:
         "_delays",
         "_next_id",
         "attachments",
+        "coordinators",
         "io",
         "listenings",
         "lookup",
@@ -94,6 +96,8 @@ class Services:
         """In seconds."""
         self.attachments: dict[int, Attached] = {}
         """Open producers and consumers, by id."""
+        self.coordinators: TransactionCoordinators | None = None
+        """Those of transactions; None: the client has used none in this cluster."""
         self.listenings: dict[ListenerCalls, None] = {}
         """What passes messages to listeners."""
         self.partitions_seconds = partitions_seconds

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from magnetar.client.outgoing_message import Done, MessageOptions, compressed
 from magnetar.protocol.hot_client_encode import BatchBuffer
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+
+if TYPE_CHECKING:
+    from magnetar.client.transactions import OpenTransaction
 
 
 class Batch:
@@ -29,6 +33,11 @@ class Batch:
         self.buffer.add(options.single() if options is not None else b"", sequence_id, content)
         self.done.append(done)
 
+    @property
+    def transaction(self) -> OpenTransaction | None:
+        """The transaction of all its messages; None: none."""
+        return self._options.transaction if self._options is not None else None
+
     def take(self, codec: int, *, numbered_by_last: bool) -> tuple[bytes, bytes]:
         """Returns the metadata after sequence id and publish time, and the payload; empties the batch.
 
@@ -40,6 +49,7 @@ class Batch:
         if self._options is not None:
             # Brokers dispatch a batch by the keys in its metadata; they are those of the first message.
             self._options.fill_keys(metadata)
+            self._options.fill_transaction(metadata)
         if len(done) > 1 and not numbered_by_last:
             metadata.highest_sequence_id = self.last_sequence_id
         payload = compressed(metadata, self.buffer.take(), codec)
@@ -49,7 +59,7 @@ class Batch:
 class Batches:
     """The batches that a producer fills: one for all messages, or one for each key."""
 
-    __slots__ = ("_by_key", "_spare", "born", "count", "size")
+    __slots__ = ("_by_key", "_spare", "born", "count", "size", "transaction")
 
     def __init__(self) -> None:
         self._by_key: dict[str | None, Batch] = {}
@@ -60,6 +70,8 @@ class Batches:
         """Number of messages."""
         self.size = 0
         """Uncompressed size of all batches in bytes."""
+        self.transaction: OpenTransaction | None = None
+        """The transaction of all messages; None: none."""
 
     def has_other_key_than(self, key: str | None) -> bool:
         """Whether any message has another key; no key differs from each key."""
@@ -77,6 +89,7 @@ class Batches:
         """:param key: messages with the same key go into the same batch"""
         if not self.count:
             self.born = now
+            self.transaction = options.transaction if options is not None else None
         batch = self._by_key.get(key)
         if batch is None:
             batch = self._by_key[key] = self._spare or Batch()

@@ -24,10 +24,12 @@ from magnetar.client.statements import ClosedByWith
 from magnetar.client.stats import ProducerStats
 from magnetar.client.table_view import Listener
 from magnetar.client.table_view import TableView as AsyncTableView
+from magnetar.client.transactional_sends import note_failure
 from magnetar.io.real.loop_thread import ByteSlots, LoopThread, Outcome, Slots
 from magnetar.io.waiting import report
 
 if TYPE_CHECKING:
+    from magnetar.client.blocking_transactions import Transaction
     from magnetar.client.controlled_failover import ControlledClusterFailover
     from magnetar.client.opening import (
         ClientArguments,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         TopicsArguments,
         TopicsReaderArguments,
     )
+    from magnetar.client.transactions import Transaction as AsyncTransaction
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "TableView"]
 T = TypeVar("T")
@@ -169,6 +172,23 @@ class Client(BlockingOpening):
 
     def _create_table_view(self, topic: str, **options: Unpack[TableViewArguments]) -> TableView:
         return TableView(self._run(self._core.create_table_view(topic, **options)), self._thread)
+
+    def transaction(self, timeout: float = core.TRANSACTION_SECONDS) -> Transaction:
+        """Returns a transaction, which begins with the block of ``with``, or with its ``begin()``.
+
+        Leaving the block commits it, and leaving the block by an exception aborts it. The brokers need
+        ``transactionCoordinatorEnabled=true``.
+
+        :param timeout: time after which an open transaction is aborted, in seconds; at least 0.001
+        :raises InvalidConfiguration: the time-out is out of range
+        """
+        # Imported late: most clients use no transactions.
+        from magnetar.client.blocking_transactions import Transaction
+
+        return Transaction(self._run(self._transaction(timeout)), self._thread)
+
+    async def _transaction(self, seconds: float) -> AsyncTransaction:
+        return self._core.transaction(seconds)
 
     def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """Returns a schema of a topic.
@@ -330,9 +350,13 @@ class Producer(ClosedByWith):
         options: Mapping[str, object],
     ) -> None:
         producer = self._producer
+        said = None
         try:
-            producer.enqueue(content, told, sequence_id, producer.message_options(options))
+            said = producer.message_options(options)
+            producer.enqueue(content, told, sequence_id, said)
         except Exception as error:  # noqa: BLE001 - raised in the waiting thread
+            if isinstance(error, PulsarException):
+                note_failure(said, error)
             told(None, error)
         else:
             producer.send_batches()
@@ -393,13 +417,16 @@ class Producer(ClosedByWith):
                 report(loop, callback, failure)
 
         producer = self._producer
+        said = None
         try:
             if options:
                 sequence_id = options.pop("sequence_id", None)
-                producer.enqueue_or_wait(content, done, sequence_id, producer.message_options(options))
+                said = producer.message_options(options)
+                producer.enqueue_or_wait(content, done, sequence_id, said)
             else:
                 producer.enqueue_or_wait(content, done, None, None)
         except PulsarException as error:
+            note_failure(said, error)
             done(None, error)
 
     def flush(self) -> None:

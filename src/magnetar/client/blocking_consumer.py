@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
 from magnetar.client.consumer import Consumer as AsyncConsumer
@@ -20,6 +21,9 @@ from magnetar.client.statements import Messages
 from magnetar.client.stats import ConsumerStats
 from magnetar.io.real.loop_thread import CallThread, LoopThread, Together
 from magnetar.io.waiting import report
+
+if TYPE_CHECKING:
+    from magnetar.client.transactions import AnyTransaction
 
 _AHEAD = 500
 """Messages after which no further ones are fetched; those of one batch are fetched together."""
@@ -204,27 +208,34 @@ class Consumer(Messages):
         """
         return self._thread.run(self._consumer.receive_entry(timeout_millis))
 
-    def acknowledge(self, message: Acknowledged) -> None:
-        """Acknowledges one message; with ``ack_receipt_enabled`` waits for the broker's answer.
+    def acknowledge(self, message: Acknowledged, *, transaction: AnyTransaction | None = None) -> None:
+        """Acknowledges one message; with ``ack_receipt_enabled``, and in a transaction, waits for the
+        broker's answer.
 
         :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :param transaction: the acknowledgement takes effect when the transaction is committed; when it is
+            aborted, the message is delivered again
+        :raises TransactionConflict: the message is acknowledged, or pending in a transaction
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         consumer = self._consumer
-        if consumer.has_receipts:
-            self._thread.run(consumer.acknowledge(message))
+        if transaction is not None or consumer.has_receipts:
+            self._thread.run(consumer.acknowledge(message, transaction=transaction))
         else:
             consumer.check_open()
             self._fetched.acknowledge(message)
 
-    def acknowledge_cumulative(self, message: Acknowledged) -> None:
+    def acknowledge_cumulative(
+        self, message: Acknowledged, *, transaction: AnyTransaction | None = None
+    ) -> None:
         """Acknowledges all messages of a topic up to and including one; waits as :meth:`acknowledge`.
 
         :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :param transaction: as for :meth:`acknowledge`
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
         :raises PulsarException: the broker refused, or the consumer is closed
         """
-        self._thread.run(self._consumer.acknowledge_cumulative(message))
+        self._thread.run(self._consumer.acknowledge_cumulative(message, transaction=transaction))
 
     def reconsume_later(
         self, message: Message, delay_ms: float, properties: Mapping[str, str] | None = None

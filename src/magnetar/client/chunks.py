@@ -16,9 +16,8 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import Done
 from magnetar.client.timing import Expiring
 from magnetar.io.interfaces import Loop
-from magnetar.protocol.frames import encode_with_payload
-from magnetar.protocol.metadata import Entry, build_entry
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from magnetar.protocol.metadata import Entry
+from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 MAX_BYTES = 256 << 20
 """The largest chunked message, in bytes after compression and before encryption: larger ones are neither sent
@@ -112,15 +111,6 @@ class SharedOutcome:
         if self._done is not None and (error is not None or self._left == 0):
             done, self._done = self._done, None
             done(message_id, error)
-
-
-def chunk_frame(producer_id: int, metadata: MessageMetadata, payload: bytes) -> bytes:
-    """Returns a SEND with one chunk."""
-    command = BaseCommand(type=BaseCommand.SEND)
-    command.send.producer_id = producer_id
-    command.send.sequence_id = metadata.sequence_id
-    command.send.is_chunk = True
-    return encode_with_payload(command, build_entry(metadata, payload))
 
 
 def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tuple[bytes, bytes]]:

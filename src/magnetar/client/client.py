@@ -16,6 +16,7 @@ from magnetar.client.enums import ProxyProtocol
 from magnetar.client.exceptions import (
     AlreadyClosed,
     AuthenticationError,
+    ConnectError,
     InvalidConfiguration,
     InvalidTopicName,
     PulsarException,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         TopicsArguments,
         TopicsReaderArguments,
     )
+    from magnetar.client.transactions import Transaction
 
 log = logging.getLogger(__name__)
 STATS_SECONDS = 60.0
@@ -70,6 +72,8 @@ STATS_SECONDS = 60.0
 IDLE_SECONDS = 60.0
 """Until an unused connection is closed, like ``connectionMaxIdleSeconds`` of Java clients."""
 MIN_IDLE_SECONDS = 15
+TRANSACTION_SECONDS = 60.0
+"""Until an open transaction is aborted, like ``withTransactionTimeout`` of Java clients."""
 
 _ROUTING = (
     "message_routing_mode",
@@ -292,6 +296,9 @@ class Client(Opening):
         network, get_auth_data = self._access_to(service)
         self._service = service
         self.services.lookup.change(addresses, secured=is_secured(service.service_url))
+        if self.services.coordinators is not None:
+            left, self.services.coordinators = self.services.coordinators, None
+            left.leave(ConnectError("the client uses another cluster now; begin a new transaction"))
         for each in self.services.attachments.values():
             each.cluster_changed()
         self.services.pool.change(network, get_auth_data)
@@ -494,6 +501,25 @@ class Client(Opening):
         """
         name = self._name_of(topic)
         return await self.services.retrying(lambda: self.services.lookup.partitions(name, makes_topic=create))
+
+    def transaction(self, timeout: float = TRANSACTION_SECONDS) -> Transaction:
+        """Returns a transaction, which begins with the block of ``async with``, or with its ``begin()``.
+
+        Leaving the block commits it, and leaving the block by an exception aborts it. The brokers need
+        ``transactionCoordinatorEnabled=true``.
+
+        :param timeout: time after which an open transaction is aborted, in seconds; at least 0.001
+        :raises InvalidConfiguration: the time-out is out of range
+        """
+        # Imported late: most clients use no transactions.
+        from magnetar.client.coordinators import TransactionCoordinators
+        from magnetar.client.transactions import Transaction
+
+        self._check_open()
+        services = self.services
+        if services.coordinators is None:
+            services.coordinators = TransactionCoordinators(services)
+        return Transaction(self._io.loop, services.coordinators, timeout)
 
     async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """Returns a schema of a topic.

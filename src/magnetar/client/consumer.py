@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.attachment import Attached, Attachment, Services
@@ -30,6 +31,10 @@ from magnetar.io.interfaces import Future
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_client_decode import MessageRun
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage
+
+if TYPE_CHECKING:
+    from magnetar.client.transactional_acks import TransactionalAcknowledgements
+    from magnetar.client.transactions import AnyTransaction
 
 
 class Consumer(Attached, Listened, AsyncMessages):
@@ -65,6 +70,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             before_reattach=lambda: self._positions.until_sought(),
         )
         super().__init__(services, attachment)
+        self._consumes = attachment
         options.check()
         loop = services.io.loop
         self._loop = loop
@@ -125,6 +131,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             loop, attachment, options, commands, queue=queue, acks=acks, redelivery=redelivery
         )
 
+        self._transactional: TransactionalAcknowledgements | None = None
         self._receive_failed = self._refused = self._late = 0
         self.intervals = Intervals(loop, self._totals, ReceivedTotals())
 
@@ -272,16 +279,40 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     # Acknowledging
 
-    async def acknowledge(self, message: Acknowledged) -> None:
-        """Acknowledges one message; with ``ack_receipt_enabled`` waits for the broker's answer.
+    async def acknowledge(self, message: Acknowledged, *, transaction: AnyTransaction | None = None) -> None:
+        """Acknowledges one message; with ``ack_receipt_enabled``, and in a transaction, waits for the
+        broker's answer.
 
         :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :param transaction: the acknowledgement takes effect when the transaction is committed; when it is
+            aborted, the message is delivered again
+        :raises TransactionConflict: the message is acknowledged, or pending in a transaction
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         self._attachment.check_open()
-        answer = self._individual(meant_by(message))
+        message_id = meant_by(message)
+        if transaction is not None:
+            others = self._queue.chunks.acknowledged(message_id.position)
+            await self._of_transactions().individual(transaction.begun(), message_id, others)
+            return
+        answer = self._individual(message_id)
         if answer is not None:
             await answer
+
+    def _of_transactions(self) -> TransactionalAcknowledgements:
+        if self._transactional is None:
+            # Imported late: most consumers use no transactions.
+            from magnetar.client.transactional_acks import TransactionalAcknowledgements
+
+            self._transactional = TransactionalAcknowledgements(
+                self._loop,
+                self._consumes,
+                self._subscription,
+                acks=self._acks,
+                taken=self._taken,
+                redeliver=self._redelivery.request_all,
+            )
+        return self._transactional
 
     def _individual(self, message_id: MessageId) -> Future[None] | None:
         if self._queue.chunks.are_delivered:
@@ -315,10 +346,13 @@ class Consumer(Attached, Listened, AsyncMessages):
         """Whether acknowledging waits for the broker's answer."""
         return self._options.ack_receipt_enabled
 
-    async def acknowledge_cumulative(self, message: Acknowledged) -> None:
+    async def acknowledge_cumulative(
+        self, message: Acknowledged, *, transaction: AnyTransaction | None = None
+    ) -> None:
         """Acknowledges all messages of a topic up to and including one; waits as :meth:`acknowledge`.
 
         :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :param transaction: as for :meth:`acknowledge`
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
         :raises PulsarException: the broker refused, or the consumer is closed
         """
@@ -327,6 +361,10 @@ class Consumer(Attached, Listened, AsyncMessages):
             raise InvalidConfiguration("cumulative acknowledgement is not possible on a shared subscription")
         message_id = meant_by(message)
         self._queue.chunks.acknowledged_until(message_id.position)
+        if transaction is not None:
+            self._acks.flush()
+            await self._of_transactions().cumulative(transaction.begun(), message_id)
+            return
         answer = self._acks.cumulative(message_id)
         if answer is not None:
             await answer

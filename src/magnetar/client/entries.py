@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from magnetar.client.attachment import Services
-from magnetar.client.chunks import MARGIN_BYTES, ChunkMissing, Chunks, Position, chunk_frame, is_chunk, split
+from magnetar.client.chunks import MARGIN_BYTES, ChunkMissing, Chunks, Position, is_chunk, split
 from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.exceptions import CryptoError, InvalidMessage, MessageTooBig
 from magnetar.client.message import Message, RawEntry
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.io.interfaces import ClientIo
+from magnetar.protocol.frames import encode_with_payload
 from magnetar.protocol.hot_client_encode import encode_send
-from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
+from magnetar.protocol.metadata import build_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.payloads import Opener, Sealer
+    from magnetar.client.transactions import OpenTransaction
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +67,19 @@ class Closing:
         return list(split(payload, tail, f"{self._name}-{sequence_id}", room))
 
     def frame(
-        self, ids: tuple[int, int, int], tail: bytes, payload: bytes, limit: int, *, is_chunk: bool
+        self,
+        ids: tuple[int, int, int],
+        tail: bytes,
+        payload: bytes,
+        limit: int,
+        *,
+        is_chunk: bool,
+        transaction: OpenTransaction | None,
     ) -> bytes | bytearray:
         """Returns a SEND with an entry.
 
         :param ids: sequence ids of its first and its last message (-1: only one), and the number of messages
+        :param transaction: the transaction of the messages, whose id is also in ``tail``; None: none
         :raises CryptoError: the key is no longer available
         :raises MessageTooBig: the entry is larger than ``limit``
         """
@@ -79,11 +90,22 @@ class Closing:
             raise MessageTooBig(f"the content has {len(payload)} bytes; at most {limit} are accepted")
         sequence_id, highest, count = ids
         now_ms = self._clock.wall_ms()
-        if not is_chunk:
+        if not is_chunk and transaction is None:
             return encode_send(self._id, sequence_id, highest, count, self._head, now_ms, tail, payload)
         metadata = MessageMetadata(sequence_id=sequence_id, publish_time=now_ms)
         metadata.MergeFromString(metadata.SerializePartialToString() + self._head + tail)
-        return chunk_frame(self._id, metadata, payload)
+        command = BaseCommand(type=BaseCommand.SEND)
+        send = command.send
+        send.producer_id, send.sequence_id = self._id, sequence_id
+        if count != 1:
+            send.num_messages = count
+        if highest >= 0:
+            send.highest_sequence_id = highest
+        if is_chunk:
+            send.is_chunk = True
+        if transaction is not None:
+            send.txnid_most_bits, send.txnid_least_bits = transaction.id
+        return encode_with_payload(command, build_entry(metadata, payload))
 
 
 def _sealer(services: Services, options: ProducerOptions) -> Sealer | None:

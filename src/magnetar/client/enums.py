@@ -1,8 +1,8 @@
-"""Enumerations with the names and numbers of the official Python client."""
+"""Enumerations; with the names and numbers of the official Python client where it has them."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 
 class OfficialEnum(IntEnum):
@@ -124,3 +124,24 @@ class CryptoFailureAction(OfficialEnum):
     """The message is acknowledged and not delivered."""
     CONSUME = 2
     """The message is delivered encrypted; a batch as one message."""
+
+
+class TransactionState(Enum):
+    """The states of a transaction, named as in Java's client, but for NEW."""
+
+    NEW = "NEW"
+    """It has not begun."""
+    OPEN = "OPEN"
+    """Messages and acknowledgements can be added."""
+    COMMITTING = "COMMITTING"
+    """The coordinator has not answered yet that it is committed, or the outcome is unknown."""
+    ABORTING = "ABORTING"
+    """The coordinator has not answered yet that it is aborted."""
+    COMMITTED = "COMMITTED"
+    """All its messages and acknowledgements take effect."""
+    ABORTED = "ABORTED"
+    """None of its messages and acknowledgements takes effect."""
+    ERROR = "ERROR"
+    """The coordinator refused to end it, or the client has left the cluster; it is not committed."""
+    TIME_OUT = "TIME_OUT"
+    """It was open for longer than its time-out, and the coordinator aborts it."""

@@ -50,7 +50,9 @@ __all__ = [
     "TopicTerminated",
     "TransactionConflict",
     "TransactionCoordinatorNotFoundError",
+    "TransactionHasOperationFailed",
     "TransactionNotFound",
+    "TransactionOutcomeUnknown",
     "UnknownError",
     "UnsupportedVersionError",
 ]
@@ -340,7 +342,7 @@ class CumulativeAcknowledgementNotAllowedError(PulsarException):
 
 
 class TransactionCoordinatorNotFoundError(PulsarException):
-    """The broker has no coordinator of transactions."""
+    """The cluster has no coordinator of transactions, or the broker is not that of the transaction."""
 
     result = Result.TransactionCoordinatorNotFoundError
 
@@ -358,13 +360,13 @@ class NotAllowedError(PulsarException):
 
 
 class TransactionConflict(PulsarException):
-    """Another transaction has acknowledged the message."""
+    """The message is acknowledged already, or a transaction that is open has acknowledged it."""
 
     result = Result.TransactionConflict
 
 
 class TransactionNotFound(PulsarException):
-    """The transaction does not exist."""
+    """The transaction does not exist, or has ended."""
 
     result = Result.TransactionNotFound
 
@@ -382,13 +384,21 @@ class MemoryBufferIsFull(PulsarException):
 
 
 class Interrupted(PulsarException):
-    """In the official client: the call was interrupted. Not raised here."""
+    """A message of a transaction was not sent, because its sender was cancelled."""
 
     result = Result.Interrupted
 
 
 class TlsFailed(ConnectError):
     """The TLS handshake failed, because of a certificate, a name or a version. Retrying does not help."""
+
+
+class TransactionHasOperationFailed(InvalidTxnStatusError):
+    """A message or an acknowledgement of the transaction failed; it was aborted instead of committed."""
+
+
+class TransactionOutcomeUnknown(UnknownError):
+    """A commit was sent, but its answer did not arrive: the transaction may be committed or not."""
 
 
 _KINDS: dict[Result, type[PulsarException]] = {kind.result: kind for kind in PulsarException.__subclasses__()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.client.attachment import Services, close_all
 from magnetar.client.batch_receiving import BatchReceivePolicy, receive_batch
@@ -29,6 +29,9 @@ from magnetar.client.topic_watch import TopicWatch
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.io.tasks import TaskScope
 from magnetar.naming.topic_name import PARTITION_SUFFIX
+
+if TYPE_CHECKING:
+    from magnetar.client.transactions import AnyTransaction
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -156,9 +159,9 @@ class GatheredConsumer(Listened, AsyncMessages):
         """
         raise NotImplementedError
 
-    async def acknowledge(self, message: Acknowledged) -> None:
+    async def acknowledge(self, message: Acknowledged, *, transaction: AnyTransaction | None = None) -> None:
         """As :meth:`Consumer.acknowledge`."""
-        await self._of(message).acknowledge(message)
+        await self._of(message).acknowledge(message, transaction=transaction)
 
     def acknowledge_soon(self, message: Acknowledged) -> None:
         """As :meth:`Consumer.acknowledge_soon`."""
@@ -169,9 +172,11 @@ class GatheredConsumer(Listened, AsyncMessages):
         while messages:
             self.acknowledge_soon(messages.popleft())
 
-    async def acknowledge_cumulative(self, message: Acknowledged) -> None:
+    async def acknowledge_cumulative(
+        self, message: Acknowledged, *, transaction: AnyTransaction | None = None
+    ) -> None:
         """As :meth:`Consumer.acknowledge_cumulative`, for the topic of the message."""
-        await self._of(message).acknowledge_cumulative(message)
+        await self._of(message).acknowledge_cumulative(message, transaction=transaction)
 
     async def reconsume_later(
         self, message: Message, delay_ms: float, properties: Mapping[str, str] | None = None

@@ -6,11 +6,15 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from magnetar.client.exceptions import InvalidMessage, PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.protocol.compression import compress
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
+
+if TYPE_CHECKING:
+    from magnetar.client.transactions import AnyTransaction, OpenTransaction
 
 Done = Callable[[MessageId | None, PulsarException | None], object]
 """Called once per message, with its id or the error."""
@@ -35,7 +39,7 @@ class PreparedEntry:
 class Pending:
     """A SEND without a receipt."""
 
-    __slots__ = ("batched", "born", "done", "frame", "highest", "sequence_id")
+    __slots__ = ("batched", "born", "done", "frame", "highest", "sequence_id", "transaction")
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Pending:
         done: list[Done],
         batched: bool,
         born: float,
+        transaction: OpenTransaction | None = None,
     ) -> None:
         self.sequence_id = sequence_id
         self.highest = highest
@@ -52,6 +57,7 @@ class Pending:
         self.done = done
         self.batched = batched
         self.born = born
+        self.transaction = transaction
 
     def succeed(self, partition: int, ledger_id: int, entry_id: int) -> None:
         done = self.done
@@ -92,6 +98,7 @@ class MessageOptions:
         "partition_key",
         "properties",
         "replication_clusters",
+        "transaction",
     )
 
     def __init__(
@@ -107,6 +114,7 @@ class MessageOptions:
         partition_key_bytes: bytes | None = None,
         null_partition_key: bool = False,
         null_value: bool = False,
+        transaction: AnyTransaction | None = None,
         now_ms: int = 0,
     ) -> None:
         """:param properties: texts by name
@@ -124,8 +132,11 @@ class MessageOptions:
         :param deliver_at: a time in milliseconds since 1970, before which Shared and KeyShared subscriptions
             do not deliver the message
         :param deliver_after: the same, relative to ``now_ms``
+        :param transaction: the transaction that the message belongs to: consumers get it when the transaction
+            is committed
         :param now_ms: the present time in milliseconds since 1970, which the client sets
         :raises InvalidMessage: two options exclude each other, or a time does not fit into 64 bits
+        :raises InvalidTxnStatusError: the transaction is not open
         """
         if partition_key_bytes is not None:
             if partition_key is not None:
@@ -153,6 +164,10 @@ class MessageOptions:
         self.disable_replication = disable_replication
         self.event_timestamp = event_timestamp
         self.deliver_at = deliver_at
+        self.transaction: OpenTransaction | None = None
+        if transaction is not None:
+            self.transaction = transaction.begun()
+            self.transaction.check_open()
 
     @property
     def must_be_alone(self) -> bool:
@@ -175,6 +190,12 @@ class MessageOptions:
             metadata.replicate_to.append("__local__")
         elif self.replication_clusters:
             metadata.replicate_to.extend(self.replication_clusters)
+        self.fill_transaction(metadata)
+
+    def fill_transaction(self, metadata: MessageMetadata) -> None:
+        """Writes only the id of the transaction, which all messages of an entry have in common."""
+        if self.transaction is not None:
+            metadata.txnid_most_bits, metadata.txnid_least_bits = self.transaction.id
 
     def single(self) -> bytes:
         """Returns the options of a message inside a batch, serialized without required fields."""

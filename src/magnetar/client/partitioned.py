@@ -13,7 +13,6 @@ from magnetar.client.exceptions import (
     InvalidConfiguration,
     ProducerQueueIsFull,
     PulsarException,
-    Result,
 )
 from magnetar.client.gathered import GatheredConsumer
 from magnetar.client.interceptors import consumer_chain, producer_chain
@@ -21,11 +20,11 @@ from magnetar.client.message import Acknowledged, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
-from magnetar.client.producer import Producer, SendCallback
-from magnetar.client.schema import content_of
-from magnetar.client.statements import ClosedByAsyncWith
+from magnetar.client.producer import Producer
+from magnetar.client.sending import AcceptsMessages
 from magnetar.client.stats import ProducerStats, producer_stats
 from magnetar.client.timing import Looking
+from magnetar.client.transactional_sends import tracked
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.client.watched_producer import new_producer
 from magnetar.io.tasks import KeyedTasks, TaskScope
@@ -37,7 +36,7 @@ Router = Callable[[bytes, MessageOptions | None, int], int]
 """Returns the partition of a message, from content, options and number of partitions."""
 
 
-class PartitionedProducer(ClosedByAsyncWith):
+class PartitionedProducer(AcceptsMessages):
     """A producer of a partitioned topic; used like a :class:`Producer`.
 
     Messages with a key go to the same partition as with official Java clients; others to one partition for
@@ -77,6 +76,7 @@ class PartitionedProducer(ClosedByAsyncWith):
         if message_routing_mode == PartitionsRoutingMode.CustomPartition and message_router is None:
             raise InvalidConfiguration("CustomPartition requires a message_router")
         self._services = services
+        self._loop = services.io.loop
         self._topic = topic
         self._options = options
         self._mode = message_routing_mode
@@ -203,29 +203,17 @@ class PartitionedProducer(ClosedByAsyncWith):
         """As :meth:`Producer.message_options`."""
         return self._parts[0].message_options(options)
 
-    async def send(self, content: object, *, sequence_id: int | None = None, **options: object) -> MessageId:
-        """As :meth:`Producer.send`."""
-        data, said = content_of(content, self._options.schema), self.message_options(options)
-        index = self._index(data, said)
+    async def send_content(
+        self, content: bytes, sequence_id: int | None, options: MessageOptions | None
+    ) -> MessageId:
+        index = self._index(content, options)
         if index not in self._opened:
             await self._open_soon(index)
-        return await self._parts[index].send_content(data, sequence_id, said)
+        return await self._parts[index].send_content(content, sequence_id, options)
 
     def _open_soon(self, index: int) -> Awaitable[None]:
         task = self._opening.answer(index, lambda: self._open_part(index))
         return outcome(self._services.io.loop, task)
-
-    def send_async(
-        self, content: object, callback: SendCallback, *, sequence_id: int | None = None, **options: object
-    ) -> None:
-        """As :meth:`Producer.send_async`."""
-
-        def done(message_id: MessageId | None, error: PulsarException | None) -> None:
-            result = Result.Ok if error is None else error.result
-            self._services.io.loop.call_soon(callback, result, message_id)
-
-        data = content_of(content, self._options.schema)
-        self.enqueue(data, done, sequence_id, self.message_options(options))
 
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
@@ -252,7 +240,9 @@ class PartitionedProducer(ClosedByAsyncWith):
         if self.pending_messages >= self._max_pending:
             raise ProducerQueueIsFull(f"{self._topic}: {self.pending_messages} messages are pending")
         self._parts[index].check_open()
-        self._waiting.setdefault(index, deque()).append(message)
+        content, done, sequence_id, options = message
+        told = tracked(done, options)
+        self._waiting.setdefault(index, deque()).append((content, told, sequence_id, options))
         # Its failure is reported to the messages that wait.
         self._opening.answer(index, lambda: self._open_part(index)).add_done_callback(nobody_waits)
 

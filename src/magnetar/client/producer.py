@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import Context, copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magnetar.client.attachment import Attached, Attachment, Services
 from magnetar.client.batches import Batch, Batches
@@ -23,7 +23,6 @@ from magnetar.client.exceptions import (
     NotAllowedError,
     ProducerQueueIsFull,
     PulsarException,
-    Result,
     Timeout,
 )
 from magnetar.client.message_id import MessageId
@@ -35,27 +34,36 @@ from magnetar.client.outgoing_message import (
     PreparedEntry,
     compressed,
 )
-from magnetar.client.schema import content_of
-from magnetar.client.statements import ClosedByAsyncWith
+from magnetar.client.producer_commands import announcement
+from magnetar.client.sending import AcceptsMessages
 from magnetar.client.stats import Intervals, ProducerStats, SentTotals, log_sent, producer_stats
 from magnetar.client.timing import within
+from magnetar.client.transactional_sends import (
+    Gate,
+    is_of,
+    out_of_turn,
+    over,
+    taken_back,
+    tracked,
+)
 from magnetar.client.wire import ProducerEnd, Wire
 from magnetar.io.interfaces import Cancellable, Future
 from magnetar.io.waiting import settle
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.errors import CompressionError, FrameError
+from magnetar.protocol.errors import CompressionError
 from magnetar.protocol.frames import DEFAULT_MAX_MESSAGE_SIZE, signed
 from magnetar.protocol.hot_client_decode import ReceiptRun
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+
+if TYPE_CHECKING:
+    from magnetar.client.transactions import OpenTransaction
 
 log = logging.getLogger(__name__)
 
 _SEQUENCE_IDS = 2**63 - 1
 
-SendCallback = Callable[[Result, MessageId | None], object]
 
-
-class Producer(Attached, ClosedByAsyncWith):
+class Producer(Attached, AcceptsMessages):
     """A producer; see ``Client.create_producer``."""
 
     def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
@@ -94,6 +102,7 @@ class Producer(Attached, ClosedByAsyncWith):
         self._send_timer: Cancellable | None = None
         self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None, Context]] = deque()
         """Messages that wait for room, and the contexts of their senders."""
+        self._gate = Gate(self._loop, topic, self._place, self._refuse_one, self.send_batches)
         self._drained: list[Future[None]] = []
         self._sent = SentTotals()
         """Without what is derived from the pending messages."""
@@ -138,27 +147,9 @@ class Producer(Attached, ClosedByAsyncWith):
 
     # Sending
 
-    async def send(self, content: object, *, sequence_id: int | None = None, **options: Any) -> MessageId:
-        """Publishes one message and waits for the receipt. If it is cancelled, the message is still
-        published.
-
-        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a value
-        :param sequence_id: the number of the message, which deduplication compares; None: the next one
-        :param options: those of :class:`MessageOptions`
-        :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
-        :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
-        :raises MessageTooBig: the message is larger than the broker accepts
-        :raises InvalidMessage: an option is out of range, or contradicts others
-        :raises Timeout: no receipt within the send time-out; the message may still have been published
-        :raises PulsarException: the producer is closed, or has failed for good
-        """
-        data = content_of(content, self._options.schema)
-        return await self.send_content(data, sequence_id, self.message_options(options))
-
     async def send_content(
         self, content: bytes, sequence_id: int | None, options: MessageOptions | None
     ) -> MessageId:
-        """As :meth:`send`, for a content in its encoded form."""
         future = self._loop.create_future()
 
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
@@ -180,8 +171,9 @@ class Producer(Attached, ClosedByAsyncWith):
     def _take_back(self, done: Done) -> None:
         """Does not send a message that still waits for room."""
         for index, waiting in enumerate(self._queued):
-            if waiting[1] is done:
+            if is_of(waiting[1], done):
                 del self._queued[index]
+                taken_back(waiting[1], self._attachment.topic)
                 return
 
     def enqueue_or_wait(
@@ -190,29 +182,9 @@ class Producer(Attached, ClosedByAsyncWith):
         """As :meth:`enqueue`; with ``block_if_queue_full`` the message waits for room instead of an error."""
         if self._options.block_if_queue_full and (self._queued or self._is_full):
             self._attachment.check_open()
-            self._queued.append((content, done, sequence_id, options, copy_context()))
+            self._queued.append((content, tracked(done, options), sequence_id, options, copy_context()))
         else:
             self.enqueue(content, done, sequence_id, options)
-
-    def send_async(
-        self, content: object, callback: SendCallback, *, sequence_id: int | None = None, **options: object
-    ) -> None:
-        """Publishes one message without waiting for the receipt.
-
-        :param content: as for :meth:`send`
-        :param callback: called in the loop with the result and the id of the message, None after an error
-        :param sequence_id: as for :meth:`send`
-        :param options: as for :meth:`send`
-        :raises ProducerQueueIsFull: too many are pending
-        :raises PulsarException: as :meth:`send`, for errors that are known immediately
-        """
-
-        def done(message_id: MessageId | None, error: PulsarException | None) -> None:
-            result = Result.Ok if error is None else error.result
-            self._loop.call_soon(callback, result, message_id)
-
-        data = content_of(content, self._options.schema)
-        self.enqueue(data, done, sequence_id, self.message_options(options))
 
     def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
         """Returns the options of a message; None: there are none.
@@ -254,8 +226,18 @@ class Producer(Attached, ClosedByAsyncWith):
             if sequence_id >= (self._next_sequence_id or 0):
                 self._next_sequence_id = sequence_id + 1
         self._pending_messages += 1
+        if self._gate.holds or (options is not None and options.transaction is not None):
+            self._gate.add(sequence_id, content, options, tracked(done, options))
+        else:
+            self._place(sequence_id, content, options, done)
+
+    def _place(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
+        """Sends a message that is counted as pending, or adds it to a batch.
+
+        :raises PulsarException: the message cannot be sent, and is not pending
+        """
         try:
-            if settings.batching_enabled and (options is None or not options.must_be_alone):
+            if self._options.batching_enabled and (options is None or not options.must_be_alone):
                 self._add_to_batch(sequence_id, content, options, done)
             else:
                 self.send_batches()
@@ -301,6 +283,7 @@ class Producer(Attached, ClosedByAsyncWith):
         self._sent.bytes += len(content)
         tail = b""
         payload = content
+        transaction = options.transaction if options is not None else None
         codec = self._options.compression_type
         try:
             if options is not None or codec != CompressionType.NONE:
@@ -320,13 +303,14 @@ class Producer(Attached, ClosedByAsyncWith):
                 self._pending_messages -= 1
                 raise
         if not chunks:
-            self._send(sequence_id, -1, tail, payload, [done], False)
+            self._send(sequence_id, -1, tail, payload, [done], False, transaction=transaction)
             return
         # Each chunk waits for a receipt, and counts as pending.
         self._pending_messages += len(chunks) - 1
         outcome = SharedOutcome(done, len(chunks))
         for said, part in chunks:
-            self._send(sequence_id, -1, said, part, [outcome.one], False, is_chunk=True)
+            one: list[Done] = [outcome.one]
+            self._send(sequence_id, -1, said, part, one, False, is_chunk=True, transaction=transaction)
 
     def _add_to_batch(
         self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done
@@ -339,6 +323,7 @@ class Producer(Attached, ClosedByAsyncWith):
         if batches.count and (
             batches.size + len(content) > bound
             or (self._numbered and kind is None and batches.has_other_key_than(key))
+            or batches.transaction is not (options.transaction if options is not None else None)
         ):
             self.send_batches()
         batches.add(key, sequence_id, content, options, done, self._loop.time())
@@ -377,10 +362,10 @@ class Producer(Attached, ClosedByAsyncWith):
         except CompressionError as error:
             self._refuse(done, InvalidConfiguration(str(error)))
             return
+        first, highest = batch.first_sequence_id, batch.last_sequence_id
         if numbered_by_last or len(done) == 1:
-            self._send(batch.last_sequence_id, -1, tail, payload, done, True)
-        else:
-            self._send(batch.first_sequence_id, batch.last_sequence_id, tail, payload, done, True)
+            first, highest = highest, -1
+        self._send(first, highest, tail, payload, done, True, transaction=batch.transaction)
 
     def _send(
         self,
@@ -393,17 +378,21 @@ class Producer(Attached, ClosedByAsyncWith):
         count: int = 0,
         *,
         is_chunk: bool = False,
+        transaction: OpenTransaction | None = None,
     ) -> None:
         """:param count: messages in the entry; 0: the number of callbacks"""
         now = self._loop.time()
         ids = (sequence_id, highest, count or len(done))
         try:
-            frame = self._closing.frame(ids, tail, payload, self.max_message_size, is_chunk=is_chunk)
+            frame = self._closing.frame(
+                ids, tail, payload, self.max_message_size, is_chunk=is_chunk, transaction=transaction
+            )
         except (CryptoError, MessageTooBig) as error:
             self._refuse(done, error)
             return
         self._sent.messages += len(done)
-        self._pending.append(Pending(sequence_id, max(highest, sequence_id), frame, done, batched, now))
+        last = max(highest, sequence_id)
+        self._pending.append(Pending(sequence_id, last, frame, done, batched, now, transaction))
         if self._attachment.connection is not None:
             self._attachment.connection.send(frame)
         if self._send_timer is None and self._options.send_timeout_millis > 0:
@@ -416,6 +405,10 @@ class Producer(Attached, ClosedByAsyncWith):
         self._sent.failed += len(done)
         for each in done:
             each(None, error)
+
+    def _refuse_one(self, done: Done, error: PulsarException) -> None:
+        self._refuse([done], error)
+        self._moved_on()
 
     def _send_due(self) -> None:
         """Fails all pending messages when the oldest has timed out, because their order is kept."""
@@ -453,10 +446,12 @@ class Producer(Attached, ClosedByAsyncWith):
                 continue
             head = pending[0]
             if sequence_id > head.sequence_id:
-                raise FrameError(
-                    f"the receipt for {sequence_id} arrived before the one for {head.sequence_id}"
-                )
-            pending.popleft()
+                found = out_of_turn(pending, sequence_id)
+                if found is None:
+                    continue
+                head = found
+            else:
+                pending.popleft()
             self._pending_messages -= len(head.done)
             self._last_sequence_id = max(self._last_sequence_id, head.highest)
             head.succeed(self._partition, ledger_ids[index], entry_ids[index])
@@ -465,19 +460,32 @@ class Producer(Attached, ClosedByAsyncWith):
     def send_failed(self, sequence_id: int, error: PulsarException) -> None:
         if isinstance(error, NotAllowedError):
             # Brokers send this error immediately, while earlier messages may still wait to be stored.
-            for index, refused in enumerate(self._pending):
+            for refused in self._pending:
                 if refused.sequence_id == sequence_id:
-                    del self._pending[index]
-                    self._pending_messages -= len(refused.done)
-                    self._gave_up(len(refused.done))
-                    refused.fail(error)
-                    self._moved_on()
+                    self._fail_one(refused, error)
                     break
             return
         connection = self._attachment.connection
         if connection is not None:
             # Pending messages are sent again, in order, on a new connection.
             connection.abort(error)
+
+    def _fail_one(self, refused: Pending, error: PulsarException) -> None:
+        self._pending.remove(refused)
+        self._pending_messages -= len(refused.done)
+        self._gave_up(len(refused.done))
+        refused.fail(error)
+        self._moved_on()
+
+    def _fail_ended(self) -> None:
+        """Fails the messages whose transactions have ended, because no broker may get them now."""
+        for each in tuple(self._pending):
+            if each.transaction is not None and each.transaction.is_over:
+                self._fail_one(each, over(each.transaction))
+
+    def cluster_changed(self) -> None:
+        super().cluster_changed()
+        self._fail_ended()
 
     def _gave_up(self, messages: int) -> None:
         self._given_up += messages
@@ -503,15 +511,18 @@ class Producer(Attached, ClosedByAsyncWith):
     def _fail_pending(self, error: PulsarException) -> None:
         pending = list(self._pending)
         waiting = self._batches.take()
+        held = self._gate.take()
         self._pending.clear()
         self._pending_messages = 0
         self._gave_up(sum(len(each.done) for each in pending))
-        self._sent.failed += sum(len(batch.done) for batch in waiting)
+        self._sent.failed += sum(len(batch.done) for batch in waiting) + len(held)
         for each in pending:
             each.fail(error)
         for batch in waiting:
             for done in batch.done:
                 done(None, error)
+        for message in held:
+            message.done(None, error)
         self._moved_on()
 
     # Life
@@ -531,27 +542,18 @@ class Producer(Attached, ClosedByAsyncWith):
             self._topic_epoch = success.topic_epoch
 
     def _open_command(self, request_id: int) -> BaseCommand:
-        command = BaseCommand(type=BaseCommand.PRODUCER)
-        producer = command.producer
-        producer.topic = self._attachment.topic
-        producer.producer_id = self._attachment.id
-        producer.request_id = request_id
-        producer.epoch = self._epoch
-        self._epoch += 1
-        if self._name:
-            producer.producer_name = self._name
-        producer.encrypted = self._closing.encrypts
-        producer.user_provided_producer_name = bool(self._options.producer_name)
-        for key, value in self._options.properties.items():
-            producer.metadata.add(key=key, value=value)
-        producer.producer_access_mode = int(self._options.access_mode)  # type: ignore[assignment]
-        if self._options.initial_subscription_name:
-            producer.initial_subscription_name = self._options.initial_subscription_name
-        if self._options.schema is not None:
-            self._options.schema.fill(producer.schema)
-        if self._topic_epoch is not None:
-            producer.topic_epoch = self._topic_epoch
-        return command
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return announcement(
+            self._attachment.topic,
+            self._attachment.id,
+            self._name,
+            self._options,
+            request_id=request_id,
+            epoch=epoch,
+            topic_epoch=self._topic_epoch,
+            encrypts=self._closing.encrypts,
+            in_transactions=self._services.coordinators is not None,
+        )
 
     def _close_command(self, request_id: int) -> BaseCommand:
         command = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
@@ -560,6 +562,7 @@ class Producer(Attached, ClosedByAsyncWith):
         return command
 
     def _send_again(self, connection: Connection) -> None:
+        self._fail_ended()
         for each in self._pending:
             connection.send(each.frame)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
@@ -13,6 +14,9 @@ from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.client.receiving import Position
 from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.client.transactions import AnyTransaction
 
 
 def new_consumer(
@@ -54,10 +58,10 @@ class InterceptedConsumer(Consumer):
             message = self._with_value(message)
         return self._chain.before_consume(self, message)
 
-    async def acknowledge(self, message: Acknowledged) -> None:
+    async def acknowledge(self, message: Acknowledged, *, transaction: AnyTransaction | None = None) -> None:
         failure: PulsarException | None = None
         try:
-            await super().acknowledge(message)
+            await super().acknowledge(message, transaction=transaction)
         except PulsarException as error:
             failure = error
             raise
@@ -76,10 +80,12 @@ class InterceptedConsumer(Consumer):
         message_id = meant_by(message)
         self._chain.each("on_acknowledge", lambda one: one.on_acknowledge(self, message_id, error))
 
-    async def acknowledge_cumulative(self, message: Acknowledged) -> None:
+    async def acknowledge_cumulative(
+        self, message: Acknowledged, *, transaction: AnyTransaction | None = None
+    ) -> None:
         failure: PulsarException | None = None
         try:
-            await super().acknowledge_cumulative(message)
+            await super().acknowledge_cumulative(message, transaction=transaction)
         except PulsarException as error:
             failure = error
             raise

@@ -123,6 +123,9 @@ class InterceptedProducer(Producer):
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
         message, interceptors = self._chain.intercepted(self, OutgoingMessage(content, options))
+        if options is not None:
+            # Another message of an interceptor is the same message to the transaction.
+            message.options.transaction = options.transaction
 
         def tell(message_id: MessageId | None, error: PulsarException | None) -> None:
             for interceptor in interceptors:

@@ -1,0 +1,95 @@
+"""How programs send messages: what producers of a topic, and of a partitioned topic, have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from magnetar.client.exceptions import PulsarException, Result
+from magnetar.client.message_id import MessageId
+from magnetar.client.options import ProducerOptions
+from magnetar.client.outgoing_message import Done, MessageOptions
+from magnetar.client.schema import content_of
+from magnetar.client.statements import ClosedByAsyncWith
+from magnetar.client.transactional_sends import Operation, note_failure
+from magnetar.io.interfaces import Loop
+
+SendCallback = Callable[[Result, MessageId | None], object]
+
+
+class AcceptsMessages(ClosedByAsyncWith):
+    """A producer, as programs see it. In a transaction, a message that is refused keeps it from being
+    committed."""
+
+    _loop: Loop
+    _options: ProducerOptions
+
+    async def send(self, content: object, *, sequence_id: int | None = None, **options: Any) -> MessageId:
+        """Publishes one message and waits for the receipt. If it is cancelled, the message is still
+        published.
+
+        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a value
+        :param sequence_id: the number of the message, which deduplication compares; None: the next one
+        :param options: those of :class:`MessageOptions`
+        :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
+        :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
+        :raises MessageTooBig: the message is larger than the broker accepts
+        :raises InvalidMessage: an option is out of range, or contradicts others
+        :raises Timeout: no receipt within the send time-out; the message may still have been published
+        :raises PulsarException: the producer is closed, or has failed for good
+        """
+        data = content_of(content, self._options.schema)
+        said = self.message_options(options)
+        if said is None or said.transaction is None:
+            return await self.send_content(data, sequence_id, said)
+        with Operation(said.transaction):
+            return await self.send_content(data, sequence_id, said)
+
+    def send_async(
+        self, content: object, callback: SendCallback, *, sequence_id: int | None = None, **options: object
+    ) -> None:
+        """Publishes one message without waiting for the receipt.
+
+        :param content: as for :meth:`send`
+        :param callback: called in the loop with the result and the id of the message, None after an error
+        :param sequence_id: as for :meth:`send`
+        :param options: as for :meth:`send`
+        :raises ProducerQueueIsFull: too many are pending
+        :raises PulsarException: as :meth:`send`, for errors that are known immediately
+        """
+
+        def done(message_id: MessageId | None, error: PulsarException | None) -> None:
+            result = Result.Ok if error is None else error.result
+            self._loop.call_soon(callback, result, message_id)
+
+        data = content_of(content, self._options.schema)
+        said = self.message_options(options)
+        try:
+            self.enqueue(data, done, sequence_id, said)
+        except PulsarException as error:
+            note_failure(said, error)
+            raise
+
+    @abstractmethod
+    async def send_content(
+        self, content: bytes, sequence_id: int | None, options: MessageOptions | None
+    ) -> MessageId:
+        """As :meth:`send`, for a content in its encoded form."""
+
+    @abstractmethod
+    def message_options(self, options: Mapping[str, object]) -> MessageOptions | None:
+        """Returns the options of a message; None: there are none.
+
+        :raises InvalidMessage: options contradict each other
+        """
+
+    @abstractmethod
+    def enqueue(
+        self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
+    ) -> None:
+        """Publishes one message; ``done`` is called once, in the order of receipts.
+
+        :raises PulsarException: as :meth:`send`, for errors that are known immediately; then ``done`` is not
+            called
+        """

@@ -1,0 +1,190 @@
+"""Messages of transactions on their way out: an outcome that the transaction learns, and the wait until the
+coordinator knows the topic."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from magnetar.client.exceptions import Interrupted, InvalidTxnStatusError, PulsarException
+from magnetar.client.message_id import MessageId
+from magnetar.io.interfaces import Loop
+from magnetar.io.tasks import TaskScope, owner_goes_on
+from magnetar.protocol.errors import FrameError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from magnetar.client.outgoing_message import Done, MessageOptions, Pending
+    from magnetar.client.transactions import OpenTransaction
+
+
+class Tracked:
+    """The outcome of a message, of which its transaction learns before the sender."""
+
+    __slots__ = ("_transaction", "done")
+
+    def __init__(self, done: Done, transaction: OpenTransaction) -> None:
+        self.done = done
+        self._transaction: OpenTransaction | None = transaction
+        transaction.begin_operation()
+
+    def __call__(self, message_id: MessageId | None, error: PulsarException | None) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.end_operation(error)
+            self.done(message_id, error)
+
+
+def tracked(done: Done, options: MessageOptions | None) -> Done:
+    """Returns ``done``, or what tells the transaction of the message first; the transaction waits for it."""
+    if options is None or options.transaction is None:
+        return done
+    return Tracked(done, options.transaction)
+
+
+def is_of(told: Done, done: Done) -> bool:
+    """Whether ``told`` passes the outcome on to ``done``."""
+    return told is done or (isinstance(told, Tracked) and is_of(told.done, done))
+
+
+def taken_back(told: Done, topic: str) -> None:
+    """Notes that a message was not sent, because its sender was cancelled."""
+    if isinstance(told, Tracked):
+        told(None, Interrupted(f"{topic}: the sender of a message was cancelled before it was sent"))
+
+
+class Operation:
+    """An operation of a transaction, while its block runs."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: OpenTransaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> None:
+        self._transaction.begin_operation()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A message whose sender is cancelled may be underway, and then is an operation of its own.
+        self._transaction.end_operation(error if isinstance(error, PulsarException) else None)
+
+
+def note_failure(options: MessageOptions | None, error: PulsarException) -> None:
+    """Tells the transaction of a message, if it has one, that the message was refused."""
+    if options is not None and options.transaction is not None:
+        options.transaction.fail(error)
+
+
+class HeldMessage(NamedTuple):
+    """A message that waits."""
+
+    sequence_id: int
+    content: bytes
+    options: MessageOptions | None
+    done: Done
+
+    @property
+    def transaction(self) -> OpenTransaction | None:
+        return self.options.transaction if self.options is not None else None
+
+
+class Gate:
+    """Holds back the messages of one producer, in order, while the coordinator of a transaction learns that
+    the transaction publishes to the topic."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        topic: str,
+        place: Callable[[int, bytes, MessageOptions | None, Done], object],
+        refuse: Callable[[Done, PulsarException], object],
+        passed: Callable[[], object],
+    ) -> None:
+        """:param place: sends a message, or adds it to a batch; if it raises, the message is not pending
+
+        :param refuse: fails a message that is pending
+        :param passed: called when no message is held back any more
+        """
+        self._topic = topic
+        self._place = place
+        self._refuse = refuse
+        self._passed = passed
+        self._tasks = TaskScope(loop, topic, owner_goes_on)
+        self._held: deque[HeldMessage] = deque()
+
+    @property
+    def holds(self) -> bool:
+        """Whether messages are held back, so that all others have to wait behind them."""
+        return bool(self._held)
+
+    def add(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
+        """Sends a message as soon as it may be sent."""
+        held = HeldMessage(sequence_id, content, options, done)
+        if self._held:
+            self._held.append(held)
+        elif held.transaction is None or held.transaction.knows(self._topic):
+            self._let_through(held)
+        else:
+            self._held.append(held)
+            self._tasks.start(self._open(), "telling a coordinator of the topic")
+
+    def _let_through(self, held: HeldMessage) -> None:
+        try:
+            self._place(*held)
+        except PulsarException as error:
+            held.done(None, error)
+
+    async def _open(self) -> None:
+        while self._held:
+            transaction = self._held[0].transaction
+            if transaction is not None and not transaction.knows(self._topic):
+                try:
+                    await transaction.add_topic(self._topic)
+                except PulsarException as error:
+                    self._give_up(transaction, error)
+                    continue
+            if self._held:
+                self._let_through(self._held.popleft())
+        self._passed()
+
+    def _give_up(self, transaction: OpenTransaction, error: PulsarException) -> None:
+        failed = [held for held in self._held if held.transaction is transaction]
+        for held in failed:
+            self._held.remove(held)
+            self._refuse(held.done, error)
+
+    def take(self) -> list[HeldMessage]:
+        """Returns the messages that are held back, and forgets them."""
+        held, self._held = list(self._held), deque()
+        return held
+
+
+def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
+    """Removes and returns a message whose receipt arrived before the one of the first message.
+
+    Brokers store messages of transactions and others of the same producer side by side.
+
+    :param pending: messages without receipts, in the order in which they were sent
+    :returns: None: the receipt is a second one, because the message was sent twice
+    :raises FrameError: none of the messages before it belongs to a transaction
+    """
+    before = [each for each in pending if each.sequence_id <= sequence_id]
+    if sequence_id > pending[-1].sequence_id or all(each.transaction is None for each in before):
+        first = pending[0].sequence_id
+        raise FrameError(f"the receipt for {sequence_id} arrived before the one for {first}")
+    found = next((each for each in before if each.sequence_id == sequence_id), None)
+    if found is not None:
+        pending.remove(found)
+    return found
+
+
+def over(transaction: OpenTransaction) -> PulsarException:
+    """Returns the error of a message whose transaction ended before it could be sent again."""
+    return InvalidTxnStatusError(
+        f"transaction {transaction.id} has ended, or its time is over, before a message had its receipt; its "
+        f"state is {transaction.state.name}"
+    )
