@@ -13,6 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from magnetar.broker.admin.messages import Stored
 from magnetar.http.engine.message import JSON_TYPE, Abandoned, Response, error_response
 from magnetar.io.interfaces import Io, Loop, Worker
 from magnetar.io.locks import Held, Mutex, NoRoom, Room
@@ -21,7 +22,7 @@ from magnetar.io.waiting import run_job
 if TYPE_CHECKING:
     from magnetar.http.shapes.stored_message import StoredMessage
 
-Read = Callable[[], Awaitable[tuple[tuple[int, int], bytes]]]
+Read = Callable[[], Awaitable[Stored]]
 
 ROOM_BYTES = 128 << 20
 """For the large payloads of all requests; a payload may exist twice while it is uncompressed."""
@@ -54,7 +55,7 @@ class LargeMessages:
             # One after another, so that a waiting request holds no entry.
             if self._parse is None:
                 self._parse = await run_job(self._io.loop, self._its_worker(), _load)
-            message = self._parse(*await read())
+            message = self._parse(await read())
         size = message.size
         if size <= SMALL_BYTES:
             return Response(HTTPStatus.OK, message.payload(SMALL_BYTES), JSON_TYPE, message.headers())

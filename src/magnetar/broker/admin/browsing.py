@@ -19,6 +19,7 @@ from magnetar.ledger.interface import EntryRun
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.errors import ProtocolError
+from magnetar.protocol.hot_codec import transaction_of
 from magnetar.protocol.pulsar_api_pb2 import CompressionType
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class BrowsingAdmin:
         key: str | None = None,
     ) -> Mapping[str, object]:
         """Returns messages in the order of the topic, and the position ``next`` after them; None at the end.
+
+        Messages that consumers do not get because of a transaction say so in ``hidden``.
 
         Without a position and a time, these are the messages of the last entries; with a key, those of all.
 
@@ -143,13 +146,30 @@ class _Browsed:
         return start
 
     async def _take(self, run: EntryRun, index: int) -> None:
+        hidden = self._hidden(run, index)
         for message, unopened in self._messages(run, index):
             if self._key is not None and not (
                 message.has_partition_key() and message.partition_key() == self._key
             ):
                 continue
             decoded = None if unopened else await self._decoded(message)
-            self.messages.append({**self._shown(message, decoded), **unopened})
+            self.messages.append({**self._shown(message, decoded), **unopened, **hidden})
+
+    def _hidden(self, run: EntryRun, index: int) -> Mapping[str, object]:
+        """Returns the transaction of an entry, and why consumers do not get it; nothing if they do."""
+        txn = transaction_of(run.buffer, run.starts[index], run.ends[index])
+        known, position = self._topic.transactions, (run.ledger_id, run.first_entry_id + index)
+        found: dict[str, object] = {} if txn is None else {"transaction": "({},{})".format(*txn)}
+        if txn is not None and known is not None and txn in known.aborted:
+            found["hidden"] = "its transaction was aborted"
+        elif position > self._topic.managed_ledger.max_read_position:
+            hides = (
+                "its transaction is open"
+                if known is not None and txn in known.open
+                else "behind an open transaction"
+            )
+            found["hidden"] = hides
+        return found
 
     def _messages(self, run: EntryRun, index: int) -> Iterator[tuple[Message, Mapping[str, object]]]:
         """Yields the messages of an entry; an encrypted or very large one as a whole, a marker not at all.

@@ -18,6 +18,7 @@ from magnetar.errors import (
     SubscriptionNotFound,
     TooManyRequests,
 )
+from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import NoSuchReadPlan, PlannedRange, TooManyReadPlans
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -29,10 +30,20 @@ if TYPE_CHECKING:
     from magnetar.ledger.embedded.ledger_reader import EmbeddedReadPlans
 
 
-Stored = tuple[Position, bytes]
-"""The position of an entry, and the entry."""
 Json = Mapping[str, object]
 _DEFAULT_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An entry, and what transactions mean for consumers that come to it."""
+
+    position: Position
+    entry: bytes
+    uncommitted: bool = False
+    """Whether an open transaction hides it: its own, or one that began before it."""
+    aborted: bool = False
+    """Whether it belongs to an aborted transaction."""
 
 
 class MessageAdmin:
@@ -61,7 +72,7 @@ class MessageAdmin:
             raise SubscriptionNotFound(f"Subscription {subscription} not found for topic {topic}")
         if not 0 < number <= cursor.cursor.backlog():
             raise NotFound("Message not found")
-        return await _read(found.managed_ledger, cursor.cursor.nth_unconsumed(number))
+        return await _read(found, cursor.cursor.nth_unconsumed(number))
 
     async def by_id(self, topic: str, position: Position) -> Stored:
         """Returns the entry at a position of a topic.
@@ -70,10 +81,11 @@ class MessageAdmin:
 
         :raises NotAllowed: the topic is partitioned
         """
-        ledger = (await self._topic(topic, "Get message by id")).managed_ledger
+        found = await self._topic(topic, "Get message by id")
+        ledger = found.managed_ledger
         if not ledger.ledgers.exists(position) or position > ledger.last_confirmed:
             raise NotFound("Message id not found")
-        return await _read(ledger, position)
+        return await _read(found, position)
 
     async def examine(self, topic: str, number: int, *, earliest: bool) -> Stored:
         """Returns the ``number``-th entry (1, 2, …) from the first one on, or backwards from the last one.
@@ -82,7 +94,8 @@ class MessageAdmin:
         :raises InvalidRequest: there are fewer
         :raises NotAllowed: the topic is partitioned
         """
-        ledger = (await self._topic(topic, "Examine messages")).managed_ledger
+        found = await self._topic(topic, "Examine messages")
+        ledger = found.managed_ledger
         before = (ledger.ledgers.first_id(), -1)
         count = ledger.ledgers.entries_after(before)
         if not count:
@@ -90,7 +103,7 @@ class MessageAdmin:
         if not 0 < number <= count:
             raise InvalidRequest(f"Message {number} does not exist: use a number from 1 to {count}")
         return await _read(
-            ledger, ledger.ledgers.nth_after(before, number if earliest else count - number + 1)
+            found, ledger.ledgers.nth_after(before, number if earliest else count - number + 1)
         )
 
     async def stored(self, topic: str) -> Json:
@@ -140,9 +153,11 @@ class MessageAdmin:
         }
 
 
-async def _read(ledger: ManagedLedger, position: Position) -> Stored:
-    run = await ledger.reader.read_one(position)
-    return position, run.entry(0)
+async def _read(topic: Topic, position: Position) -> Stored:
+    ledger, known = topic.managed_ledger, topic.transactions
+    entry = (await ledger.reader.read_one(position)).entry(0)
+    aborted = known is not None and known.hides(entry)
+    return Stored(position, entry, position > ledger.max_read_position, aborted)
 
 
 def _position(position: Position) -> Json:

@@ -7,12 +7,15 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count, islice
 
 from magnetar.admin_client.errors import NotFound
 from magnetar.cli.admin.arguments import UsageError
 from magnetar.cli.admin.call import Action, Call
 from magnetar.cli.admin.rendering import Rows
 
+_ABORTED, _UNCOMMITTED = "X-Pulsar-txn-aborted", "X-Pulsar-txn-uncommitted"
+"""Headers of messages of transactions, which are shown as properties."""
 _RULE = "-" * 73
 _DUMP_RULE = "+--------+-------------------------------------------------+----------------+"
 _DUMP_HEAD = (
@@ -95,9 +98,10 @@ class _Message:
 def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
     """Yields each message of an entry."""
     where = headers["x-pulsar-message-id"]
-    properties = json.loads(headers.get("x-pulsar-property", "{}"))
-    count = headers.get("x-pulsar-num-batch-message")
-    if count is None or headers.get("x-pulsar-is-encrypted") == "true":
+    ends = {name: "true" for name in (_ABORTED, _UNCOMMITTED) if headers.get(name.lower()) == "true"}
+    properties = {**json.loads(headers.get("x-pulsar-property", "{}")), **ends}
+    size = headers.get("x-pulsar-num-batch-message")
+    if size is None or headers.get("x-pulsar-is-encrypted") == "true":
         # An encrypted batch cannot be split without the key: print it as a whole, as Pulsar does.
         yield _Message(where, False, headers, properties, data)
         return
@@ -106,23 +110,34 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
 
     shared = {
         "X-Pulsar-batch-size": headers.get("x-pulsar-batch-size", ""),
-        "X-Pulsar-num-batch-message": count,
+        "X-Pulsar-num-batch-message": size,
+        **ends,
     }
-    for index, message in enumerate(split_batch(data, int(count))):
+    for index, message in enumerate(split_batch(data, int(size))):
         own = {pair.key: pair.value for pair in message.metadata.properties}
         yield _Message(f"{where}:{index}", True, headers, {**shared, **own}, message.payload)
 
 
 def _peek(call: Call) -> object:
+    """Prints messages of the backlog; those that are left out do not count, markers that are shown do."""
     found: list[_Message] = []
-    for number in range(1, call["count"] + 1):
+    committed = call["transaction-isolation-level"] == "READ_COMMITTED"
+    for number in count(1):
+        if len(found) >= call["count"]:
+            break
         try:
             headers, data = call.fetch(f"{call.subscription}/position/{number}")
         except NotFound as error:
             if "Message not found" in str(error):
                 break
             raise
-        found.extend(_messages(headers, data))
+        if committed and headers.get(_UNCOMMITTED.lower()) == "true":
+            break
+        if committed and headers.get(_ABORTED.lower()) == "true":
+            continue
+        if "x-pulsar-marker-type" in headers and not call["show-server-marker"]:
+            continue
+        found += islice(_messages(headers, data), call["count"] - len(found))
     texts = [each.text(redelivered=False) for each in found]
     return Rows([f"{_RULE}\n\n".join(texts)], [each.value() for each in found])
 

@@ -7,7 +7,9 @@ from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from magnetar.broker.admin.messages import Stored
 from magnetar.errors import PersistenceFailure
+from magnetar.managed_ledger.position import format_position
 from magnetar.protocol.compression import decompress_in_pieces
 from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.metadata import Entry, parse_entry
@@ -17,12 +19,13 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 class StoredMessage:
     """An entry that is examined."""
 
-    def __init__(self, position: tuple[int, int], stored: bytes) -> None:
+    def __init__(self, stored: Stored) -> None:
         """:raises PersistenceFailure: the entry cannot be parsed"""
-        self.name = f"{position[0]}:{position[1]}"
+        self._stored = stored
+        self.name = format_position(stored.position)
         """The position, ``ledger:entry``."""
         try:
-            self._entry = parse_entry(stored)
+            self._entry = parse_entry(stored.entry)
         except ProtocolError as error:
             raise self._unreadable(error) from error
 
@@ -63,7 +66,7 @@ class StoredMessage:
 
     def headers(self) -> list[tuple[str, str]]:
         """Returns everything except the payload."""
-        found = [("X-Pulsar-Message-ID", self.name), *_headers(self._entry)]
+        found = [("X-Pulsar-Message-ID", self.name), *_headers(self._entry, self._stored)]
         return [(name, _printable(value)) for name, value in found]
 
     def _unreadable(self, error: ProtocolError) -> PersistenceFailure:
@@ -75,7 +78,7 @@ def _printable(value: str) -> str:
     return "".join(c if " " <= c < "\x7f" or "\xa0" <= c <= "\xff" else "?" for c in value)
 
 
-def _headers(entry: Entry) -> Iterator[tuple[str, str]]:
+def _headers(entry: Entry, stored: Stored) -> Iterator[tuple[str, str]]:
     metadata = entry.metadata
     if entry.broker_metadata is not None:
         if entry.broker_metadata.HasField("broker_timestamp"):
@@ -105,6 +108,11 @@ def _headers(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "X-Pulsar-Base64-encryption-keys", b64encode(key.SerializeToString()).decode()
     for cluster in metadata.replicate_to:
         yield "X-Pulsar-replicated-to", cluster
+    if metadata.HasField("txnid_least_bits") and metadata.HasField("txnid_most_bits"):
+        yield "X-Pulsar-txnid-least-bits", str(metadata.txnid_least_bits)
+        yield "X-Pulsar-txnid-most-bits", str(metadata.txnid_most_bits)
+        yield "X-Pulsar-txn-aborted", str(stored.aborted).lower()
+    yield "X-Pulsar-txn-uncommitted", str(stored.uncommitted).lower()
 
 
 _LAST_MS = 253_402_300_799_999

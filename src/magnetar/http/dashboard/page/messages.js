@@ -87,6 +87,8 @@ function facts(message) {
   add("Sequence ID", message.sequenceId === undefined ? undefined : String(message.sequenceId));
   add("Size", message.bytes === undefined ? undefined : bytes(message.bytes));
   add("From cluster", message.replicatedFrom);
+  add("Transaction", message.transaction && h("code", null, message.transaction));
+  add("Not delivered", message.hidden);
   for (const [name, value] of Object.entries(message.properties || {})) found.push([`Property ${name}`, h("code", null, value)]);
   return pairs(found);
 }
@@ -97,7 +99,7 @@ function line(message) {
   return h(
     "details",
     { class: "message", "data-key": message.id },
-    h("summary", { "data-row": true }, h("code", null, message.id), message.publishTime ? h("small", null, at(message.publishTime)) : null, message.key === undefined ? null : h("span", { class: "chip calm" }, String(message.key)), h("span", { class: "preview" }, words)),
+    h("summary", { "data-row": true }, h("code", null, message.id), message.publishTime ? h("small", null, at(message.publishTime)) : null, message.key === undefined ? null : h("span", { class: "chip calm" }, String(message.key)), message.hidden === undefined ? null : h("span", { class: "chip slow" }, message.hidden), h("span", { class: "preview" }, words)),
     facts(message),
     content(message),
   );
