@@ -73,6 +73,11 @@ class Cursor:
         """Whether there is an entry to read now."""
         return self._normalised() <= self._end()
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether an open transaction hides the next entry."""
+        return not self.has_more() and self.read_position <= self._owner.last_confirmed
+
     def _end(self) -> Position:
         owner = self._owner
         return owner.last_confirmed if self.reads_hidden else owner.max_read_position

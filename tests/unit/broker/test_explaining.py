@@ -22,6 +22,7 @@ from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.dispatch.waiting import KEYS_WAIT, NOBODY_READY, Reason
 from magnetar.broker.explaining.subscriptions import _STORED, explain_subscription
 from magnetar.broker.explaining.topic import Replicated, explain_topic
+from magnetar.broker.explaining.transactions import _described
 from magnetar.broker.policies.values import BacklogQuota, DispatchRate, GroupRates, PublishRate
 from magnetar.broker.publishing.hindrances import Hindrance
 from magnetar.broker.subscriptions.persistent import begin_seek, end_seek
@@ -535,3 +536,29 @@ def test_nobody_listens_where_nothing_is_stored() -> None:
     found = explained(brokers, topic=name)["subscriptions"]["s"]
     assert found["reason"] == "no_consumer"
     assert found["sentence"] == "No consumer is connected: published messages are dropped."
+
+
+def test_a_transaction_that_cannot_end_names_whom_it_cannot_tell() -> None:
+    told = {
+        "status": "COMMITTING",
+        "openTimestamp": 0,
+        "timeoutAt": 60_000,
+        "owner": "billing",
+        "unreached": {"persistent://public/default/t": "no broker serves it"},
+    }
+    sentence, figures, attempt = _described((0, 7), told)
+    assert sentence == (
+        "It is open since 1970-01-01T00:00:00.000Z, was opened by billing, and times out at "
+        "1970-01-01T00:01:00.000Z. It is COMMITTING: topics and subscriptions are being told. These could "
+        "not be reached yet, and are told again: persistent://public/default/t (no broker serves it)."
+    )
+    assert (figures["status"], figures["timesOut"], figures["owner"]) == ("COMMITTING", 60_000, "billing")
+    assert not attempt, "what was decided cannot be aborted"
+
+
+def test_a_transaction_may_never_time_out() -> None:
+    sentence, _figures, attempt = _described(
+        (0, 7), {"status": "OPEN", "openTimestamp": 0, "timeoutAt": 2**62}
+    )
+    assert sentence.endswith("and never times out.")
+    assert attempt == "pulsar-admin transactions abort-transaction -m 0 -l 7"

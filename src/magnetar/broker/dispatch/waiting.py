@@ -52,6 +52,8 @@ class Reason(Enum):
     """The loop budget of this turn is used up; dispatching goes on in one of the next turns."""
     MOVING = "moving"
     """The subscription is being moved or deleted, or its topic closed."""
+    OPEN_TRANSACTION = "open_transaction"
+    """Everything before the first message of an open transaction was delivered."""
     AT_END = "at_end"
     """Everything was delivered."""
     NOBODY_READY = "nobody_ready"
@@ -78,6 +80,7 @@ FILTER = Reason.FILTER
 READING = Reason.READING
 READ_FAILED = Reason.READ_FAILED
 TURN = Reason.TURN
+OPEN_TRANSACTION = Reason.OPEN_TRANSACTION
 AT_END = Reason.AT_END
 NOBODY_READY = Reason.NOBODY_READY
 KEYS_WAIT = Reason.KEYS_WAIT

@@ -17,6 +17,8 @@ from magnetar.broker.explaining.answer import MOST_NAMED, Explanation, command, 
 from magnetar.broker.subscriptions.base import BaseSubscription
 from magnetar.broker.subscriptions.non_persistent import NonPersistentSubscription
 from magnetar.broker.subscriptions.persistent import Subscription
+from magnetar.broker.transactions import txn_text
+from magnetar.managed_ledger.position import format_position
 
 _MOST_IN_SENTENCE = 3
 
@@ -341,13 +343,48 @@ def _moving(subscription: Subscription) -> Parts:
     return "The subscription is being moved, unloaded or ended; its consumers reconnect.", {}, "", ""
 
 
+def _open_transaction(subscription: Subscription) -> Parts:
+    ledger, known = subscription.topic.managed_ledger, subscription.topic.transactions
+    hidden = ledger.ledgers.entries_after(ledger.max_read_position)
+    figures: dict[str, object] = {"hidden": hidden}
+    which = "an open transaction"
+    if known is not None and known.open:
+        txn, first = next(iter(known.open.items()))
+        which = f"transaction {txn_text(txn)}, whose first message is at {format_position(first)}"
+        figures |= {"transaction": txn_text(txn), "first": format_position(first)}
+        figures["openTransactions"] = len(known.open)
+    wait = "waits" if hidden == 1 else "wait"
+    sentence = f"{counted(hidden, 'entry', 'entries')} {wait} for the end of {which}."
+    look = command("pulsar-admin", "transactions", "transaction-buffer-stats", "-t", _topic(subscription))
+    return sentence, figures, "", look
+
+
+def _pending(subscription: Subscription) -> tuple[str, dict[str, object]]:
+    """Says which transactions have acknowledged messages that are not delivered again meanwhile."""
+    pending = subscription.pending
+    if pending is None or not pending.any:
+        return "", {}
+    names = [txn_text(txn) for txn in pending.open()[:MOST_NAMED]]
+    upto = pending.cumulative
+    what = f"everything up to {format_position(upto[1].position)}" if upto is not None else ""
+    if pending.bits:
+        messages = counted(len(pending.bits), "entry", "entries")
+        what = f"{what} and {messages}" if what else messages
+    sentence = (
+        f" Open transactions have acknowledged {what} ({', '.join(names)}): these are delivered again only "
+        "if their transaction is aborted."
+    )
+    return sentence, {"pendingTransactions": len(pending.open()), "pendingEntries": len(pending.bits)}
+
+
 def _at_end(subscription: Subscription) -> Parts:
     backlog = subscription.backlog()
     if not backlog:
         return "All messages were delivered and acknowledged.", {}, "", ""
     verb = "is" if backlog == 1 else "are"
     sentence = f"All messages were delivered; {backlog:,} of them {verb} not acknowledged."
-    return sentence, {}, "", _stats(subscription)
+    pending, figures = _pending(subscription)
+    return sentence + pending, figures, "", _stats(subscription)
 
 
 _STORED: Mapping[Reason, Callable[[Subscription], Parts]] = {
@@ -369,6 +406,7 @@ _STORED: Mapping[Reason, Callable[[Subscription], Parts]] = {
     Reason.READ_FAILED: _read_failed,
     Reason.TURN: _turn,
     Reason.MOVING: _moving,
+    Reason.OPEN_TRANSACTION: _open_transaction,
     Reason.AT_END: _at_end,
 }
 

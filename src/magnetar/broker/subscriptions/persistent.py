@@ -15,6 +15,7 @@ from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single import FailoverDispatcher, SingleConsumerDispatcher
+from magnetar.broker.dispatch.waiting import AT_END, OPEN_TRANSACTION, Reason
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.flow.rates import Rate
 from magnetar.broker.subscriptions.base import BaseSubscription, BatchAck, SubscriptionType, redirect
@@ -430,6 +431,11 @@ class Subscription(BaseSubscription):
 
     def backlog(self) -> int:
         return self.cursor.backlog()
+
+    def why_not(self) -> Reason:
+        """Returns why nothing is sent to its consumers now."""
+        found = super().why_not()
+        return OPEN_TRANSACTION if found is AT_END and self.cursor.is_held_back else found
 
     def close(self) -> None:
         self.fence()

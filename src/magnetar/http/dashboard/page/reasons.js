@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 /** What needs somebody, what passes when others move, and what is as it should be. */
 const CALM = new Set(["at_end", "nothing", "reading", "turn", "takeover", "moving", "delayed"]);
-const SLOW = new Set(["no_permits", "rate_limit", "publish_rate", "connection_full", "filter", "look_ahead", "in_flight"]);
+const SLOW = new Set(["no_permits", "rate_limit", "publish_rate", "connection_full", "filter", "look_ahead", "in_flight", "open_transaction"]);
 
 export function isCalm(reason) {
   return CALM.has(reason);

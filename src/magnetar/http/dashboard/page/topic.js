@@ -93,6 +93,7 @@ export function topic(main, full, parameters, handlers) {
         figure("Out", rate(latest.rateOut), `msg/s · ${bytes(stats.bytesOutCounter)} in total`),
         !stored ? null : figure("Stored", bytes(stats.storageSize), `${bytes(stats.backlogSize)} backlog`),
         stats.oldestBacklogMessageAgeSeconds > 0 ? figure("Oldest waits", duration(stats.oldestBacklogMessageAgeSeconds), stats.oldestBacklogMessageSubscriptionName || "") : null,
+        stats.ongoingTxnCount > 0 ? figure("Open transactions", count(stats.ongoingTxnCount), "hide messages") : null,
         latest.replication.map((each) => figure(`To ${each.cluster}`, duration(each.lagSeconds), lag(each))),
       ),
       h("div", { class: "panels", "data-key": "charts" }, ["in", "out"].map((kind) => ofKind(kind)), stored ? latency(seen.latency.or(latest.history.latency, latest.history.seconds)) : null),
