@@ -13,7 +13,7 @@ from typing import Any
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.connections.connection import Connection
 from magnetar.broker.coordination.coordinator import Coordinator
-from magnetar.broker.coordination.transaction import Transaction
+from magnetar.broker.coordination.transaction import CoordinatedTransaction
 from magnetar.broker.delays.index import DelayIndex
 from magnetar.broker.delays.tracker import DelayTracker
 from magnetar.broker.dispatch.many import ManyConsumersDispatcher
@@ -333,7 +333,7 @@ def marker_before_decision() -> AbstractContextManager[None]:
     """Topics and subscriptions are told of a commit before the decision is durable."""
     decide = Coordinator._decide
 
-    async def too_early(self: Coordinator, transaction: Transaction) -> None:
+    async def too_early(self: Coordinator, transaction: CoordinatedTransaction) -> None:
         await self._tell_each(transaction, transaction.participants())
         await decide(self, transaction)
 

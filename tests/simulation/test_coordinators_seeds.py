@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.broker.coordination.coordinator import Coordinator
 from magnetar.broker.coordination.participants import Participants
-from magnetar.broker.coordination.transaction import Participant, Transaction
+from magnetar.broker.coordination.transaction import CoordinatedTransaction, Participant
 from magnetar.broker.transactions import TxnId
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
 from magnetar.invariants import BrokenInvariant
@@ -42,7 +42,7 @@ def test_transactions_have_one_outcome_whatever_fails(group: int) -> None:
     assert ended > begun / 2
 
 
-async def _told_too_early(self: Coordinator, transaction: Transaction) -> None:
+async def _told_too_early(self: Coordinator, transaction: CoordinatedTransaction) -> None:
     participants = transaction.participants()
     if participants:
         await self._tell_each(transaction, participants)
@@ -60,7 +60,7 @@ def _reuses_ids(_self: Coordinator, _entry: TransactionMetadataEntry) -> None:
     """Only the property of the log says which ids were given."""
 
 
-def _lets_go_at_once(self: Coordinator, transaction: Transaction) -> None:
+def _lets_go_at_once(self: Coordinator, transaction: CoordinatedTransaction) -> None:
     """A repeated END_TXN is not found."""
     self.log.acknowledge(transaction.positions)
 

@@ -29,7 +29,7 @@ from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from magnetar.broker.coordination.transaction import Transaction
+    from magnetar.broker.coordination.transaction import CoordinatedTransaction
     from magnetar.broker.transactions.pending_acks import Acked, PendingAcks
 
 Json = dict[str, object]
@@ -174,7 +174,7 @@ class TopicTransactionAdmin:
 
     # Where they are
 
-    async def ends(self, transaction: Transaction) -> Json:
+    async def ends(self, transaction: CoordinatedTransaction) -> Json:
         """Returns ``TransactionMetadata``, with what its topics and subscriptions know of it.
 
         Those that no longer exist say nothing. One that does not answer has the reason, as ``error``: an

@@ -21,8 +21,8 @@ from magnetar.broker.coordination.transaction import (
     COMMITTED,
     COMMITTING,
     OPEN,
+    CoordinatedTransaction,
     Participant,
-    Transaction,
     coordinator_not_found,
     new_record,
     not_found,
@@ -125,7 +125,7 @@ class Coordinator:
         self._tell = tell
         self._most_active = most_active
         self._tasks = TaskScope(io.loop, f"transaction coordinator {number}", failed)
-        self.transactions: dict[int, Transaction] = {}
+        self.transactions: dict[int, CoordinatedTransaction] = {}
         """Those that have not ended, by number; one that is just beginning has no record yet."""
         self.ended: dict[int, Ended] = {}
         """Transactions that ended a short time ago, in the order of their ends."""
@@ -185,7 +185,7 @@ class Coordinator:
         if entry.metadata_op == TransactionMetadataEntry.NEW:
             owner = entry.owner if entry.HasField("owner") else None
             timeout_ms = signed(entry.timeout_ms)
-            found = Transaction((self.number, least), entry.start_time, timeout_ms, owner)
+            found = CoordinatedTransaction((self.number, least), entry.start_time, timeout_ms, owner)
             self.transactions[least] = found
         else:
             known = self.transactions.get(least)
@@ -227,13 +227,12 @@ class Coordinator:
         if not wanted():
             raise NotAllowed("The client has left")
         self.last_id += 1
-        least = self.last_id
-        transaction = Transaction((self.number, least), self._io.clock.wall_ms(), timeout_ms, owner)
-        self.transactions[least] = transaction
+        txn, now_ms = (self.number, self.last_id), self._io.clock.wall_ms()
+        transaction = self.transactions[txn[1]] = CoordinatedTransaction(txn, now_ms, timeout_ms, owner)
         await self._append(transaction, new_record(transaction), self._begun)
         return transaction.id
 
-    def _begun(self, transaction: Transaction, stored: bool) -> None:
+    def _begun(self, transaction: CoordinatedTransaction, stored: bool) -> None:
         if not stored:
             del self.transactions[transaction.id[1]]
             self._let_in()
@@ -298,7 +297,7 @@ class Coordinator:
         ended = self.ended.get(least)
         return self.transaction(least).owner if ended is None else ended.owner
 
-    def transaction(self, least: int) -> Transaction:
+    def transaction(self, least: int) -> CoordinatedTransaction:
         """Returns a transaction that has not ended.
 
         :raises TransactionNotFound: it does not exist, or has ended
@@ -315,12 +314,12 @@ class Coordinator:
             self._oldest += 1
         return self._oldest - 1
 
-    def _open(self, least: int) -> Transaction:
+    def _open(self, least: int) -> CoordinatedTransaction:
         transaction = self.transaction(least)
         transaction.check(OPEN)
         return transaction
 
-    def _check_room_for(self, transaction: Transaction, count: int) -> None:
+    def _check_room_for(self, transaction: CoordinatedTransaction, count: int) -> None:
         if len(transaction.partitions) + len(transaction.subscriptions) + count > _MOST_PARTICIPANTS:
             raise NotAllowed(
                 f"Transaction {txn_text(transaction.id)} cannot have more than {_MOST_PARTICIPANTS} topics "
@@ -371,18 +370,18 @@ class Coordinator:
 
     # Time-outs
 
-    def _set_deadline(self, transaction: Transaction) -> None:
+    def _set_deadline(self, transaction: CoordinatedTransaction) -> None:
         # The clock may have jumped, or be another broker's: never longer than the whole time.
         passed = max(self._io.clock.wall_ms() - transaction.started_ms, 0)
         transaction.deadline = self._io.loop.time() + max(transaction.timeout_ms - passed, 0) / 1000
         self._start_timer(transaction)
 
-    def _start_timer(self, transaction: Transaction, at_least: float = 0.0) -> None:
+    def _start_timer(self, transaction: CoordinatedTransaction, at_least: float = 0.0) -> None:
         """:param at_least: seconds; not earlier, although it is due"""
         left = max(transaction.deadline - self._io.loop.time(), at_least)
         transaction.timer = self._wheel.schedule(min(left, _LONGEST_TIMER), self._due, transaction)
 
-    def _due(self, transaction: Transaction) -> None:
+    def _due(self, transaction: CoordinatedTransaction) -> None:
         transaction.timer = None
         if self._io.loop.time() < transaction.deadline:
             # Its time is longer than timers.
@@ -394,7 +393,7 @@ class Coordinator:
 
     # Ends
 
-    def _begin_end(self, transaction: Transaction, *, commit: bool) -> Future[None]:
+    def _begin_end(self, transaction: CoordinatedTransaction, *, commit: bool) -> Future[None]:
         transaction.status = COMMITTING if commit else ABORTING
         if transaction.timer is not None:
             transaction.timer.cancel()
@@ -404,7 +403,7 @@ class Coordinator:
         self._tasks.start(self._decide(transaction), f"ending {txn_text(transaction.id)}")
         return ended
 
-    async def _decide(self, transaction: Transaction) -> None:
+    async def _decide(self, transaction: CoordinatedTransaction) -> None:
         """Makes the decision durable, and carries it out."""
         record = update_record(transaction, OPEN, transaction.status, self._io.clock.wall_ms())
         try:
@@ -419,7 +418,7 @@ class Coordinator:
             return
         await self._finish(transaction)
 
-    async def _finish(self, transaction: Transaction) -> None:
+    async def _finish(self, transaction: CoordinatedTransaction) -> None:
         """Tells all participants until each has answered, then makes the end durable."""
         left = transaction.participants()
         pause = _FIRST_PAUSE
@@ -445,7 +444,7 @@ class Coordinator:
         self._over(transaction)
 
     async def _tell_each(
-        self, transaction: Transaction, participants: Sequence[Participant]
+        self, transaction: CoordinatedTransaction, participants: Sequence[Participant]
     ) -> list[Participant]:
         """Tells participants at the same time; returns those that are to be told again."""
         commit = transaction.status == COMMITTING
@@ -482,7 +481,7 @@ class Coordinator:
             return str(error) or type(error).__name__
         return None
 
-    def _over(self, transaction: Transaction) -> None:
+    def _over(self, transaction: CoordinatedTransaction) -> None:
         least = transaction.id[1]
         del self.transactions[least]
         if transaction.status == COMMITTED:
@@ -496,7 +495,7 @@ class Coordinator:
             settle(transaction.ended)
         self._let_in()
 
-    def _remember(self, transaction: Transaction) -> None:
+    def _remember(self, transaction: CoordinatedTransaction) -> None:
         until = self._io.loop.time() + _REMEMBERED_SECONDS
         known = Ended(transaction.status == COMMITTED, transaction.owner, transaction.positions, until)
         self.ended[transaction.id[1]] = known
@@ -522,9 +521,9 @@ class Coordinator:
 
     async def _append(
         self,
-        transaction: Transaction,
+        transaction: CoordinatedTransaction,
         record: TransactionMetadataEntry,
-        told: Callable[[Transaction, bool], None] | None = None,
+        told: Callable[[CoordinatedTransaction, bool], None] | None = None,
     ) -> None:
         """Writes a record; it is durable when this returns. A cancellation does not take it back.
 

@@ -136,7 +136,7 @@ class Coordinators:
 
     async def described(self, txn: TxnId) -> Mapping[str, object] | None:
         """Returns what the coordinator of a transaction knows of it, also from another broker; see
-        :meth:`magnetar.broker.coordination.transaction.Transaction.described`.
+        :meth:`magnetar.broker.coordination.transaction.CoordinatedTransaction.described`.
 
         :returns: None: the coordinator is not loaded, or the transaction has ended
         :raises ServiceNotReady: the coordinator cannot be found or asked now

@@ -46,7 +46,7 @@ class Participant(NamedTuple):
         return self.topic if self.subscription is None else f"{self.topic}, subscription {self.subscription}"
 
 
-class Transaction:
+class CoordinatedTransaction:
     """A transaction that has not ended."""
 
     __slots__ = (
@@ -129,7 +129,7 @@ class Transaction:
             )
 
 
-def new_record(transaction: Transaction) -> TransactionMetadataEntry:
+def new_record(transaction: CoordinatedTransaction) -> TransactionMetadataEntry:
     """Returns the record of its beginning."""
     entry = _record(transaction, TransactionMetadataEntry.NEW, transaction.started_ms)
     entry.timeout_ms = transaction.timeout_ms % 2**64
@@ -140,7 +140,7 @@ def new_record(transaction: Transaction) -> TransactionMetadataEntry:
 
 
 def partitions_record(
-    transaction: Transaction, topics: Iterable[str], now_ms: int
+    transaction: CoordinatedTransaction, topics: Iterable[str], now_ms: int
 ) -> TransactionMetadataEntry:
     entry = _record(transaction, TransactionMetadataEntry.ADD_PARTITION, now_ms)
     entry.partitions.extend(topics)
@@ -148,7 +148,7 @@ def partitions_record(
 
 
 def subscriptions_record(
-    transaction: Transaction, subscriptions: Iterable[tuple[str, str]], now_ms: int
+    transaction: CoordinatedTransaction, subscriptions: Iterable[tuple[str, str]], now_ms: int
 ) -> TransactionMetadataEntry:
     entry = _record(transaction, TransactionMetadataEntry.ADD_SUBSCRIPTION, now_ms)
     for topic, name in subscriptions:
@@ -157,7 +157,7 @@ def subscriptions_record(
 
 
 def update_record(
-    transaction: Transaction, expected: TransactionStatus, new: TransactionStatus, now_ms: int
+    transaction: CoordinatedTransaction, expected: TransactionStatus, new: TransactionStatus, now_ms: int
 ) -> TransactionMetadataEntry:
     """Returns the record of a change of its status."""
     entry = _record(transaction, TransactionMetadataEntry.UPDATE, now_ms)
@@ -167,7 +167,7 @@ def update_record(
 
 
 def _record(
-    transaction: Transaction, operation: TransactionMetadataEntry.Operation, now_ms: int
+    transaction: CoordinatedTransaction, operation: TransactionMetadataEntry.Operation, now_ms: int
 ) -> TransactionMetadataEntry:
     most, least = transaction.id
     return TransactionMetadataEntry(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from magnetar.broker.explaining.answer import Explanation, command, counted
 from magnetar.broker.explaining.producers import explain_producers, refusals_of
 from magnetar.broker.explaining.subscriptions import explain_subscription
-from magnetar.broker.explaining.transactions import OpenTransaction
+from magnetar.broker.explaining.transactions import HidingTransaction
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
 from magnetar.broker.topics.any_topic import AnyTopic
@@ -61,7 +61,7 @@ async def explain_topic(
     dropped = {}
     if subscription is None and isinstance(topic, Topic):
         dropped = {name: told(each) for name, each in explain_dropped(topic).items()}
-    transaction = OpenTransaction(broker, topic)
+    transaction = HidingTransaction(broker, topic)
     subscriptions = {
         name: told(await transaction.explain(explain_subscription(each))) for name, each in chosen.items()
     }

@@ -19,7 +19,7 @@ Parts = tuple[str, Mapping[str, object], str]
 """A sentence, figures, and a command that ends the transaction."""
 
 
-class OpenTransaction:
+class HidingTransaction:
     """The oldest open transaction of a topic; its coordinator is asked once, and only if somebody waits."""
 
     def __init__(self, broker: BrokerService, topic: AnyTopic) -> None:

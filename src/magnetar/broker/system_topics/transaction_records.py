@@ -11,7 +11,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
 from magnetar.broker.transactions import TxnId
-from magnetar.broker.transactions.buffer import Snapshot
+from magnetar.broker.transactions.buffer import BufferSnapshot
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger.position import Position
 from magnetar.protocol.compression import decompress
@@ -153,7 +153,7 @@ class SnapshotIndex:
     """Aborted transactions behind the last segment."""
 
 
-def encode_snapshot(topic: str, snapshot: Snapshot) -> bytes:
+def encode_snapshot(topic: str, snapshot: BufferSnapshot) -> bytes:
     """Returns the payload of a record of :data:`SNAPSHOTS`."""
     aborts = [
         {"entryId": at[1], "ledgerId": at[0], "txnIdLeastBits": txn[1], "txnIdMostBits": txn[0]}
@@ -171,10 +171,10 @@ def encode_snapshot(topic: str, snapshot: Snapshot) -> bytes:
     )
 
 
-def decode_snapshot(payload: bytes) -> Snapshot:
+def decode_snapshot(payload: bytes) -> BufferSnapshot:
     """:raises EntryError: the payload is not such a record"""
     found = _read(SNAPSHOTS, payload)
-    return Snapshot(
+    return BufferSnapshot(
         (found["maxReadPositionLedgerId"], found["maxReadPositionEntryId"]),
         {
             (each["txnIdMostBits"], each["txnIdLeastBits"]): (each["ledgerId"], each["entryId"])

@@ -25,7 +25,7 @@ from magnetar.broker.system_topics.transaction_records import (
 from magnetar.broker.topics.any_topic import persistent
 from magnetar.broker.topics.within import TopicWriter, read_on
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
-from magnetar.broker.transactions.buffer import Json, Snapshot, SnapshotStore
+from magnetar.broker.transactions.buffer import BufferSnapshot, Json, SnapshotStore
 from magnetar.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.io.locks import Mutex
 from magnetar.io.waiting import settle
@@ -242,7 +242,7 @@ class _OfNamespace:
 
     def __init__(
         self,
-        snapshots: _Records[Snapshot],
+        snapshots: _Records[BufferSnapshot],
         indexes: _Records[SnapshotIndex],
         segments: _Records[SnapshotSegment],
         capacity: Callable[[str], int],
@@ -258,10 +258,10 @@ class _OfNamespace:
         self._sealed_ms: dict[str, int] = {}
         """When the last segment of a topic was stored since it was loaded."""
 
-    async def load_whole(self, topic: str) -> Snapshot | None:
+    async def load_whole(self, topic: str) -> BufferSnapshot | None:
         return (await self.snapshots.read()).get(topic)
 
-    async def load_segmented(self, topic: str) -> Snapshot | None:
+    async def load_segmented(self, topic: str) -> BufferSnapshot | None:
         index = (await self.indexes.read()).get(topic)
         if index is None:
             return None
@@ -277,9 +277,9 @@ class _OfNamespace:
             aborted |= dict.fromkeys(segment.ids, segment.last_marker)
         # The markers of the others are not known, but at the latest there.
         aborted |= dict.fromkeys(index.ids, index.max_read)
-        return Snapshot(index.max_read, aborted)
+        return BufferSnapshot(index.max_read, aborted)
 
-    async def store_segmented(self, topic: str, snapshot: Snapshot) -> None:
+    async def store_segmented(self, topic: str, snapshot: BufferSnapshot) -> None:
         """Stores full segments that are new, then the index; deletes segments that are needed no more."""
         sealed = self._sealed.setdefault(topic, [])
         gone = [each for each in sealed if not any(txn in snapshot.aborted for txn in each.ids)]
@@ -362,13 +362,13 @@ class TransactionSnapshots(SnapshotStore):
             except PulsarException as error:
                 log.warning("cannot close the readers of snapshots", extra={"error": str(error)})
 
-    async def load(self, topic: TopicName) -> Snapshot | None:
+    async def load(self, topic: TopicName) -> BufferSnapshot | None:
         """Returns a topic's latest snapshot; None: it has never had transactions.
 
         :raises BrokerError: the snapshots of the namespace cannot be read now
         :raises LedgerError: likewise
         """
-        found: list[Snapshot | None] = []
+        found: list[BufferSnapshot | None] = []
         if await self._exists(topic.namespace_name, SNAPSHOTS):
             found.append(await self._of(topic).load_whole(str(topic)))
         if await self._exists(topic.namespace_name, INDEXES):
@@ -407,7 +407,7 @@ class TransactionSnapshots(SnapshotStore):
             self._client = make()
         return self._client
 
-    async def store(self, topic: TopicName, snapshot: Snapshot) -> None:
+    async def store(self, topic: TopicName, snapshot: BufferSnapshot) -> None:
         """Stores the snapshot of a topic.
 
         :raises NotAllowed: it is larger than a message may be

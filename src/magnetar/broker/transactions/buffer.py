@@ -46,7 +46,7 @@ _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class BufferSnapshot:
     """The state of a topic's transactions up to a position."""
 
     max_read: Position
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 Json = dict[str, object]
-Store = Callable[[Snapshot], Awaitable[None]]
+Store = Callable[[BufferSnapshot], Awaitable[None]]
 """Stores the snapshot of a topic.
 
 :raises BrokerError: it cannot be stored now
@@ -73,7 +73,7 @@ class SnapshotStore(ABC):
     """Where the snapshots of topics are kept."""
 
     @abstractmethod
-    async def load(self, topic: TopicName) -> Snapshot | None:
+    async def load(self, topic: TopicName) -> BufferSnapshot | None:
         """Returns a topic's latest snapshot; None: it has never had transactions.
 
         :raises BrokerError: the snapshots of the namespace cannot be read now
@@ -81,7 +81,7 @@ class SnapshotStore(ABC):
         """
 
     @abstractmethod
-    async def store(self, topic: TopicName, snapshot: Snapshot) -> None:
+    async def store(self, topic: TopicName, snapshot: BufferSnapshot) -> None:
         """:raises BrokerError: the snapshot cannot be stored now"""
 
     @abstractmethod
@@ -354,7 +354,7 @@ class TransactionBuffer:
             )
         last = self._ledger.last_confirmed
         aborted = {each: last for each in self.open if not self._decided[each]}
-        await self._store_snapshot(Snapshot(last, {**self._live_aborts(), **aborted}))
+        await self._store_snapshot(BufferSnapshot(last, {**self._live_aborts(), **aborted}))
         for each in list(self.open):
             self.ended(each, last, commit=self._decided.pop(each))
         self._visible()
@@ -372,7 +372,9 @@ class TransactionBuffer:
         async with self._saving:
             self._changes, self._dirty = 0, False
             try:
-                await self._store_snapshot(Snapshot(self._ledger.max_read_position, self._live_aborts()))
+                await self._store_snapshot(
+                    BufferSnapshot(self._ledger.max_read_position, self._live_aborts())
+                )
             except BrokerError:
                 self._dirty = True
                 raise
@@ -396,7 +398,7 @@ class TransactionBuffer:
             )
             self.advanced()
 
-    async def recover(self, snapshot: Snapshot) -> None:
+    async def recover(self, snapshot: BufferSnapshot) -> None:
         """Takes over a snapshot, and what was stored behind it.
 
         :raises LedgerError: an entry cannot be read
