@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.broker.admin.messages import Stored
+from magnetar.broker.admin.messages import PeekedEntry
 from magnetar.errors import PersistenceFailure
 from magnetar.http.engine.message import Abandoned, Response
 from magnetar.http.large_messages import LargeMessages
@@ -45,8 +45,8 @@ def run(room_bytes: int, test: Callable[[LargeMessages], Awaitable[None]]) -> No
 
 
 def answered(messages: LargeMessages, stored: bytes) -> Awaitable[Response]:
-    async def read() -> Stored:
-        return Stored((3, 4), stored)
+    async def read() -> PeekedEntry:
+        return PeekedEntry((3, 4), stored)
 
     return messages.answer(read)
 

@@ -35,7 +35,7 @@ _DEFAULT_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEntry:
+class PeekedEntry:
     """An entry, and what transactions mean for consumers that come to it."""
 
     position: Position
@@ -59,7 +59,7 @@ class MessageAdmin:
             raise NotAllowed(f"{what} on a partitioned topic is not allowed")
         return await self._topics.persistent(topic)
 
-    async def peek(self, topic: str, subscription: str, number: int) -> StoredEntry:
+    async def peek(self, topic: str, subscription: str, number: int) -> PeekedEntry:
         """Returns the ``number``-th entry (1, 2, …) that a subscription has not acknowledged.
 
         :raises SubscriptionNotFound: no such subscription
@@ -74,7 +74,7 @@ class MessageAdmin:
             raise NotFound("Message not found")
         return await _read(found, cursor.cursor.nth_unconsumed(number))
 
-    async def by_id(self, topic: str, position: Position) -> StoredEntry:
+    async def by_id(self, topic: str, position: Position) -> PeekedEntry:
         """Returns the entry at a position of a topic.
 
         :raises NotFound: no entry is stored at the position
@@ -87,7 +87,7 @@ class MessageAdmin:
             raise NotFound("Message id not found")
         return await _read(found, position)
 
-    async def examine(self, topic: str, number: int, *, earliest: bool) -> StoredEntry:
+    async def examine(self, topic: str, number: int, *, earliest: bool) -> PeekedEntry:
         """Returns the ``number``-th entry (1, 2, …) from the first one on, or backwards from the last one.
 
         :raises PreconditionFailed: the topic is empty
@@ -153,11 +153,11 @@ class MessageAdmin:
         }
 
 
-async def _read(topic: Topic, position: Position) -> StoredEntry:
+async def _read(topic: Topic, position: Position) -> PeekedEntry:
     ledger, known = topic.managed_ledger, topic.transactions
     entry = (await ledger.reader.read_one(position)).entry(0)
     aborted = known is not None and known.hides(entry)
-    return StoredEntry(position, entry, position > ledger.max_read_position, aborted)
+    return PeekedEntry(position, entry, position > ledger.max_read_position, aborted)
 
 
 def _position(position: Position) -> Json:
