@@ -12,7 +12,7 @@ from magnetar.client.options import ProducerOptions
 from magnetar.client.outgoing_message import Done, MessageOptions
 from magnetar.client.schema import content_of
 from magnetar.client.statements import ClosedByAsyncWith
-from magnetar.client.transactional_sends import Operation, note_failure
+from magnetar.client.transactional_sends import SendingMessage, note_failure
 from magnetar.io.interfaces import Loop
 
 SendCallback = Callable[[Result, MessageId | None], object]
@@ -43,7 +43,7 @@ class AcceptsMessages(ClosedByAsyncWith):
         said = self.message_options(options)
         if said is None or said.transaction is None:
             return await self.send_content(data, sequence_id, said)
-        with Operation(said.transaction):
+        with SendingMessage(said.transaction):
             return await self.send_content(data, sequence_id, said)
 
     def send_async(

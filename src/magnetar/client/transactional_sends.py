@@ -55,7 +55,7 @@ def taken_back(told: Done, topic: str) -> None:
         told(None, Interrupted(f"{topic}: the sender of a message was cancelled before it was sent"))
 
 
-class Operation:
+class SendingMessage:
     """An operation of a transaction, while its block runs."""
 
     __slots__ = ("_transaction",)

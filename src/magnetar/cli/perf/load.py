@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from magnetar.cli.perf.ends import PerfSender, Receiver, Shared
-from magnetar.cli.perf.measure import Snapshot
+from magnetar.cli.perf.measure import Counters
 from magnetar.cli.perf.pacing import Alarm
 
 _SECOND = 1_000_000_000
@@ -177,8 +177,8 @@ class Load:
         self._copies = copies
         self._report = report
         self._report_seconds = report_seconds
-        self.first: Snapshot | None = None
-        self.last: Snapshot | None = None
+        self.first: Counters | None = None
+        self.last: Counters | None = None
         self.interrupted = False
 
     @property
@@ -248,8 +248,8 @@ class Load:
         self.last = self._snapshot()
         self.shared.window.last = self.shared.clock.now()
 
-    def _snapshot(self) -> Snapshot:
-        return Snapshot.take(self.published, self.received, self.size, self.plan.server_pids)
+    def _snapshot(self) -> Counters:
+        return Counters.take(self.published, self.received, self.size, self.plan.server_pids)
 
     async def _until(self, end: float) -> None:
         """Waits until a time, or until nothing is left to do."""

@@ -100,7 +100,7 @@ def resident_megabytes(pids: Sequence[int]) -> float:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Counters:
     """Counters at one time."""
 
     moment: float
@@ -112,5 +112,5 @@ class Snapshot:
     server_cpu: float
 
     @classmethod
-    def take(cls, published: int, received: int, size: int, server_pids: Sequence[int]) -> Snapshot:
+    def take(cls, published: int, received: int, size: int, server_pids: Sequence[int]) -> Counters:
         return cls(time.monotonic(), published, received, size, time.process_time(), cpu_seconds(server_pids))
