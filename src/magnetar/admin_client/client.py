@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from magnetar.admin_client.errors import BadRequest, PreconditionFailed
+from magnetar.admin_client.errors import AdminError, BadRequest, PreconditionFailed
 from magnetar.admin_client.http import AdminHttp
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import TopicName, subscription_piece
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from magnetar.io.tls import ClientTls
 
 _READ_PLANS = "/admin/v2/magnetar/read-plans"
+_TRANSACTIONS = "/admin/v3/transactions"
+_TRANSACTIONS_OFF = "transactionCoordinatorEnabled"
 _SNAPSHOTS = "/admin/v2/magnetar/snapshots"
 
 
@@ -181,6 +184,22 @@ class AdminClient:
             for each in found["ledgers"]
             if each.get("isOffloaded") and each.get("offloadedContextUuid")
         }
+
+    def aborted_transactions(self, topic: str) -> set[tuple[int, int]] | None:
+        """Returns the aborted transactions of a topic; None: there are some, and this broker does not name
+        them, as only Magnetar's do. A broker without transactions knows none."""
+        path = topic_path(topic).removeprefix("/admin/v2/persistent/")
+        try:
+            found = self._http.ask(
+                "GET", f"{_TRANSACTIONS}/transactionBufferStats/{path}", {"abortedTransactions": "true"}
+            )
+        except AdminError as error:
+            if error.status != HTTPStatus.SERVICE_UNAVAILABLE or _TRANSACTIONS_OFF not in str(error):
+                raise
+            return set()
+        if "abortedTransactions" not in found:
+            return None if found["totalAbortedTransactions"] else set()
+        return {(most, least) for most, least in found["abortedTransactions"]}
 
     def message_ttl(self, topic: str) -> int:
         """Returns the effective time to live of a topic in seconds; 0: messages never expire."""

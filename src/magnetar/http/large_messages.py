@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from magnetar.broker.admin.messages import PeekedEntry
+from magnetar.broker.admin.messages import ExaminedEntry
 from magnetar.http.engine.message import JSON_TYPE, Abandoned, Response, error_response
 from magnetar.io.interfaces import Io, Loop, Worker
 from magnetar.io.locks import Held, Mutex, NoRoom, Room
@@ -22,7 +22,7 @@ from magnetar.io.waiting import run_job
 if TYPE_CHECKING:
     from magnetar.http.shapes.stored_message import StoredMessage
 
-Read = Callable[[], Awaitable[PeekedEntry]]
+Read = Callable[[], Awaitable[ExaminedEntry]]
 
 ROOM_BYTES = 128 << 20
 """For the large payloads of all requests; a payload may exist twice while it is uncompressed."""

@@ -54,7 +54,7 @@ class Layout:
 
     @property
     def end(self) -> Place:
-        """The position after the last message."""
+        """The position after the last message that consumers may see."""
         for ledger, entries in reversed(self.ledgers):
             if entries:
                 return Place(ledger, entries)
@@ -79,12 +79,13 @@ class Layout:
 
 
 def layout_of(admin: AdminClient, topic: str) -> Layout:
-    """Returns the ledgers of a topic, as the broker reports them.
+    """Returns the ledgers of a topic, as the broker reports them, up to its first open transaction.
 
     :raises NotFound: the topic does not exist
     """
     stats = admin.topic_internal_stats(topic)
-    last_ledger, last_entry = _position(stats["lastConfirmedEntry"])
+    # Only brokers of Magnetar tell what an open transaction hides.
+    last_ledger, last_entry = _position(stats.get("maxReadPosition") or stats["lastConfirmedEntry"])
     ledgers = []
     for each in stats["ledgers"]:
         ledger, entries = int(each["ledgerId"]), int(each["entries"])

@@ -1,4 +1,4 @@
-"""Stored messages as answers, whatever producers say of their size and however clients read."""
+"""ExaminedEntry messages as answers, whatever producers say of their size and however clients read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.broker.admin.messages import PeekedEntry
+from magnetar.broker.admin.messages import ExaminedEntry
 from magnetar.errors import PersistenceFailure
 from magnetar.http.engine.message import Abandoned, Response
 from magnetar.http.large_messages import LargeMessages
@@ -45,8 +45,8 @@ def run(room_bytes: int, test: Callable[[LargeMessages], Awaitable[None]]) -> No
 
 
 def answered(messages: LargeMessages, stored: bytes) -> Awaitable[Response]:
-    async def read() -> PeekedEntry:
-        return PeekedEntry((3, 4), stored)
+    async def read() -> ExaminedEntry:
+        return ExaminedEntry((3, 4), stored)
 
     return messages.answer(read)
 

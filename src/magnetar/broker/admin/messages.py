@@ -35,7 +35,7 @@ _DEFAULT_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class PeekedEntry:
+class ExaminedEntry:
     """An entry, and what transactions mean for consumers that come to it."""
 
     position: Position
@@ -59,7 +59,7 @@ class MessageAdmin:
             raise NotAllowed(f"{what} on a partitioned topic is not allowed")
         return await self._topics.persistent(topic)
 
-    async def peek(self, topic: str, subscription: str, number: int) -> PeekedEntry:
+    async def peek(self, topic: str, subscription: str, number: int) -> ExaminedEntry:
         """Returns the ``number``-th entry (1, 2, …) that a subscription has not acknowledged.
 
         :raises SubscriptionNotFound: no such subscription
@@ -74,7 +74,7 @@ class MessageAdmin:
             raise NotFound("Message not found")
         return await _read(found, cursor.cursor.nth_unconsumed(number))
 
-    async def by_id(self, topic: str, position: Position) -> PeekedEntry:
+    async def by_id(self, topic: str, position: Position) -> ExaminedEntry:
         """Returns the entry at a position of a topic.
 
         :raises NotFound: no entry is stored at the position
@@ -87,7 +87,7 @@ class MessageAdmin:
             raise NotFound("Message id not found")
         return await _read(found, position)
 
-    async def examine(self, topic: str, number: int, *, earliest: bool) -> PeekedEntry:
+    async def examine(self, topic: str, number: int, *, earliest: bool) -> ExaminedEntry:
         """Returns the ``number``-th entry (1, 2, …) from the first one on, or backwards from the last one.
 
         :raises PreconditionFailed: the topic is empty
@@ -153,11 +153,11 @@ class MessageAdmin:
         }
 
 
-async def _read(topic: Topic, position: Position) -> PeekedEntry:
+async def _read(topic: Topic, position: Position) -> ExaminedEntry:
     ledger, known = topic.managed_ledger, topic.transactions
     entry = (await ledger.reader.read_one(position)).entry(0)
     aborted = known is not None and known.hides(entry)
-    return PeekedEntry(position, entry, position > ledger.max_read_position, aborted)
+    return ExaminedEntry(position, entry, position > ledger.max_read_position, aborted)
 
 
 def _position(position: Position) -> Json:
@@ -186,7 +186,7 @@ class ReadPlanAdmin:
 
     async def make(self, topic: str, start: Position, end: Position | None, seconds: int | None) -> Json:
         """Returns the files with the entries from ``start`` up to but not including ``end`` (None: all
-        readable).
+        readable). ``abortedTransactions``, if there are any, have entries in them that readers leave out.
 
         :raises TopicNotFound: no such topic
         :raises NotAllowed: the topic is partitioned; its partitions are topics
@@ -197,12 +197,17 @@ class ReadPlanAdmin:
         plans, held = self._plans(), self._seconds(seconds)
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed("Read plans need a topic without partitions, or one partition")
-        ledger = (await self._topics.persistent(topic)).managed_ledger
+        found = await self._topics.persistent(topic)
+        ledger, known = found.managed_ledger, found.transactions
         try:
             plan = plans.make(_ranges(ledger, start, end), held)
         except TooManyReadPlans as error:
             raise TooManyRequests(str(error)) from error
-        return {"id": plan.plan_id, "seconds": held, "ranges": [_range(part) for part in plan.ranges]}
+        told: dict[str, object] = {"id": plan.plan_id, "seconds": held}
+        told["ranges"] = [_range(part) for part in plan.ranges]
+        if known is not None and known.aborted:
+            told["abortedTransactions"] = list(known.aborted)
+        return told
 
     def prolong(self, plan_id: str, seconds: int | None) -> Json:
         """Keeps the plan's files for ``seconds`` from now on.

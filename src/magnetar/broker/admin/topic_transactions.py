@@ -46,11 +46,12 @@ class TopicTransactionAdmin:
 
     # Messages
 
-    async def buffer(self, topic: str, *, low_water: bool, segments: bool) -> Json:
+    async def buffer(self, topic: str, *, low_water: bool, segments: bool, aborted: bool) -> Json:
         """Returns ``TransactionBufferStats`` of a topic.
 
         :param low_water: adds for each coordinator the number up to which all transactions have ended
         :param segments: adds the segments of a segmented snapshot
+        :param aborted: adds both parts of the id of each aborted transaction: an addition of Magnetar
         :raises TopicNotFound: no such topic
         """
         found, snapshots = await self._topic(topic), self._broker.topics.snapshots
@@ -64,10 +65,12 @@ class TopicTransactionAdmin:
         stats["ongoingTxnSize"] = 0 if known is None else len(known.open)
         stats |= _NEVER if known is None else _recovery(known.recovery_ms)
         stats["totalAbortedTransactions"] = 0 if known is None else len(known.aborted)
+        if aborted:
+            stats["abortedTransactions"] = [] if known is None else list(known.aborted)
         of_segments = None
         if snapshots is not None:
-            aborted = () if known is None else known.aborted
-            of_segments = snapshots.segments(found.name, aborted, each=segments)
+            ids = () if known is None else known.aborted
+            of_segments = snapshots.segments(found.name, ids, each=segments)
         stats["snapshotType"] = "Single" if of_segments is None else "Segment"
         if of_segments is not None:
             stats["segmentsStats"] = of_segments

@@ -385,6 +385,12 @@ def ledger_stats(
         "waitingCursorsCount": sum(cursor["waitingReadOp"] for cursor in cursors.values()),
         "pendingAddEntriesCount": len(ledger.appends),
         "lastConfirmedEntry": format_position(ledger.last_confirmed),
+        # An addition: readers that plan with these ledgers must not go further.
+        **(
+            {}
+            if ledger.max_read_position == ledger.last_confirmed
+            else {"maxReadPosition": format_position(ledger.max_read_position)}
+        ),
         "state": ledger.state.value,
         "ledgers": ledgers,
         "cursors": cursors,

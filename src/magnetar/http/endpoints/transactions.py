@@ -134,10 +134,15 @@ TRANSACTIONS: Sequence[Endpoint] = (
             answer=as_json,
             low_water=flag("lowWaterMarks"),
             segments=flag("segmentStats"),
+            aborted=flag("abortedTransactions"),
         ),
         "which messages of a topic transactions hide",
         T.GET_STATS,
-        parameters=(_LOW_WATER, Parameter("segmentStats", "truth", "false")),
+        parameters=(
+            _LOW_WATER,
+            Parameter("segmentStats", "truth", "false"),
+            Parameter("abortedTransactions", "truth", "false"),
+        ),
         refusals=_NO_TOPIC,
     ),
     Endpoint(

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from magnetar.broker.admin.messages import PeekedEntry
+from magnetar.broker.admin.messages import ExaminedEntry
 from magnetar.errors import PersistenceFailure
 from magnetar.managed_ledger.position import format_position
 from magnetar.protocol.compression import decompress_in_pieces
@@ -19,7 +19,7 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 class StoredMessage:
     """An entry that is examined."""
 
-    def __init__(self, stored: PeekedEntry) -> None:
+    def __init__(self, stored: ExaminedEntry) -> None:
         """:raises PersistenceFailure: the entry cannot be parsed"""
         self._stored = stored
         self.name = format_position(stored.position)
@@ -78,7 +78,7 @@ def _printable(value: str) -> str:
     return "".join(c if " " <= c < "\x7f" or "\xa0" <= c <= "\xff" else "?" for c in value)
 
 
-def _headers(entry: Entry, stored: PeekedEntry) -> Iterator[tuple[str, str]]:
+def _headers(entry: Entry, stored: ExaminedEntry) -> Iterator[tuple[str, str]]:
     metadata = entry.metadata
     if entry.broker_metadata is not None:
         if entry.broker_metadata.HasField("broker_timestamp"):

@@ -1,7 +1,8 @@
 """Reads offloaded ledgers of a topic directly from tiered storage, with credentials of the query.
 
 The options ``offload.*`` say where they are. The broker says which ledgers are there, and by which names.
-Each ledger that the store does not have, and everything that is not offloaded, is read as without them.
+Each ledger that the store does not have, and everything that is not offloaded, is read as without them. So
+are topics with aborted transactions that the broker does not name, as Apache Pulsar's does not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from magnetar.spark.codec.rows import EntryPart
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import InvalidOption, SparkSourceError
 from magnetar.spark.ledgers import Range
-from magnetar.spark.reading.segments import part_of
+from magnetar.spark.reading.segments import is_aborted, part_of
 
 __all__ = ["EntriesOf", "entries_of"]
 
@@ -51,6 +52,10 @@ def entries_of(
     :raises AdminError: the broker does not say which ledgers are offloaded
     """
     uuids = connection.admin.offloaded_ledgers(topic)
+    aborted = connection.admin.aborted_transactions(topic) if uuids else set()
+    if aborted is None:
+        log.warning("reading %s without tiered storage: it has aborted transactions", topic)
+        uuids, aborted = {}, set()
     try:
         with closing(_driver(connection)) as driver:
             waiting: list[Range] = []
@@ -62,7 +67,7 @@ def entries_of(
                 yield from _all(rest, connection, topic, waiting)
                 waiting = []
                 with closing(reader):
-                    left = yield from _direct(reader, each)
+                    left = yield from _direct(reader, each, aborted)
                 if left is not None:
                     yield from _all(rest, connection, topic, [left])
             yield from _all(rest, connection, topic, waiting)
@@ -93,7 +98,9 @@ def _opened(driver: OffloadDriver, topic: str, uuid: str | None, wanted: Range) 
     return None
 
 
-def _direct(reader: OffloadedReader, wanted: Range) -> Generator[EntryPart, None, Range | None]:
+def _direct(
+    reader: OffloadedReader, wanted: Range, aborted: set[tuple[int, int]]
+) -> Generator[EntryPart, None, Range | None]:
     """Yields the entries of a range; returns the rest of it if the ledger was deleted meanwhile."""
     at, end = wanted.first, wanted.first + wanted.entries
     while at < end:
@@ -104,7 +111,9 @@ def _direct(reader: OffloadedReader, wanted: Range) -> Generator[EntryPart, None
             return wanted.from_entry(at)
         for run in runs:
             for index in range(run.count):
-                yield part_of(wanted, at, run.entry(index))
+                entry = run.entry(index)
+                if not is_aborted(entry, aborted):
+                    yield part_of(wanted, at, entry)
                 at += 1
     return None
 

@@ -1,6 +1,7 @@
 """Reads entries of a topic directly from the files of an embedded store: ``read.mode=segments``.
 
-The broker makes a read plan, which lists the files of the entries and retains them until its release. Entries
+The broker makes a read plan, which lists the files of the entries and retains them until its release, and the
+aborted transactions whose entries readers leave out. Entries
 that are not in a file yet (the open end of the log) come through the broker, in the same order: a range has
 each entry exactly once, wherever it is.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -18,12 +19,13 @@ from typing import Any
 
 from magnetar.admin_client import AdminError
 from magnetar.ledger.embedded.reader import SegmentReader, entries_of_part
+from magnetar.protocol.hot_codec import transaction_of
 from magnetar.spark.codec.rows import EntryPart
 from magnetar.spark.connection import Connection
 from magnetar.spark.ledgers import Range
 from magnetar.spark.reading import entries as through_broker
 
-__all__ = ["entries_of", "part_of"]
+__all__ = ["entries_of", "is_aborted", "part_of"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> G
     try:
         for wanted in ranges:
             for part in plan.parts_of(wanted):
-                yield from plan.keep(_part(connection, topic, wanted, part))
+                yield from plan.keep(_part(connection, topic, wanted, part, plan.aborted))
     finally:
         plan.release()
 
@@ -61,6 +63,8 @@ class _Plan:
             topic, (first.ledger, first.first), (last.ledger, last.first + last.entries), _HELD_SECONDS
         )
         self._id = str(made["id"])
+        self.aborted = frozenset((most, least) for most, least in made.get("abortedTransactions", ()))
+        """Transactions whose entries are left out."""
         self._ranges: list[dict[str, Any]] = sorted(
             made["ranges"], key=lambda each: (each["ledgerId"], each["firstEntryId"])
         )
@@ -99,7 +103,11 @@ class _Plan:
 
 
 def _part(
-    connection: Connection, topic: str, wanted: Range, part: tuple[int, int, dict[str, object] | None]
+    connection: Connection,
+    topic: str,
+    wanted: Range,
+    part: tuple[int, int, dict[str, object] | None],
+    aborted: Set[tuple[int, int]],
 ) -> Iterator[EntryPart]:
     first, end, file = part
     if file is not None:
@@ -107,7 +115,8 @@ def _part(
             found = entries_of_part(segment, index, wanted.ledger, first, end - 1)
             if found is not None:
                 for entry, data in found:
-                    yield part_of(wanted, entry, data)
+                    if not is_aborted(data, aborted):
+                        yield part_of(wanted, entry, data)
                 return
         log.warning("cannot read the index of %s; reading from the broker", file["segmentFile"])
     whole = min(end, wanted.end)
@@ -119,6 +128,11 @@ def _part(
         wanted.end_index if end > wanted.end else 0,
     )
     yield from through_broker.entries_of(connection, topic, [piece])
+
+
+def is_aborted(data: bytes, aborted: Set[tuple[int, int]]) -> bool:
+    """Whether a stored entry belongs to one of the aborted transactions of its topic."""
+    return bool(aborted) and transaction_of(data, 0, len(data)) in aborted
 
 
 def part_of(wanted: Range, entry: int, data: bytes) -> EntryPart:
