@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.flow.connection import KeepAliveSettings
@@ -33,6 +34,7 @@ from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.serving.unloading import HandingOver
 from magnetar.broker.settings import BrokerSettings
 from magnetar.broker.system_topics.topic_policies import SystemTopicPolicies
+from magnetar.broker.system_topics.transactions_off import TransactionsOff
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.upkeep.housekeeping import Upkeep
 from magnetar.broker.upkeep.revocation import Revocation
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from magnetar.broker.replication.clusters import Reach
     from magnetar.broker.system_topics.topic_policies_of_cluster import ClusterTopicPolicies
     from magnetar.broker.system_topics.transaction_snapshots import TransactionSnapshots
+    from magnetar.broker.transactions import TransactionSettings
 
 _INSTANCES = "/counters/producer-name/-"
 """Numbers the starts of brokers, as clients reconnect with names that an earlier broker generated."""
@@ -244,10 +247,18 @@ class BrokerService:
         self.resource_groups = ResourceGroupRecords(io, metadata, self.topics.shared_limits.groups.define)
         self.started_ms = io.clock.wall_ms()
         self._listings = NameListings(io.loop, self._list_names)
-        self._snapshots = self._transaction_snapshots(beside)
-        self.topics.snapshots = self._snapshots
-        self.coordinators = self._transaction_coordinators(beside)
+        self._snapshots: TransactionSnapshots | None = None
+        self.coordinators: Coordinators | None = None
         """None: transactions are disabled."""
+        self.transactions_off: TransactionsOff | None = None
+        """None: they are enabled."""
+        if settings.topic.transactions is None:
+            reading = partial(self._transaction_snapshots, beside, None)
+            self.transactions_off = TransactionsOff(self.topics, metadata, reading)
+            self.topics.without_transactions = self.transactions_off.look
+        else:
+            self.topics.snapshots = self._transaction_snapshots(beside, settings.topic.transactions)
+            self.coordinators = self._transaction_coordinators(beside)
 
     def _transaction_coordinators(self, beside: Beside | None) -> Coordinators | None:
         settings = self.settings.topic.transactions
@@ -257,20 +268,23 @@ class BrokerService:
 
         return Coordinators(self.topics, self.metadata, settings, beside)
 
-    def _transaction_snapshots(self, beside: Beside | None) -> TransactionSnapshots | None:
-        settings = self.settings
-        if settings.topic.transactions is None:
-            return None
+    def _transaction_snapshots(
+        self, beside: Beside | None, enabled: TransactionSettings | None
+    ) -> TransactionSnapshots:
+        """:param enabled: None: they are only read"""
         from magnetar.broker.system_topics.transaction_snapshots import TransactionSnapshots
+        from magnetar.broker.transactions import TransactionSettings
 
-        return TransactionSnapshots(
+        settings = self.settings
+        self._snapshots = TransactionSnapshots(
             self.topics,
             self.metadata,
-            settings.topic.transactions,
+            enabled or TransactionSettings(),
             self.producer_names.next,
             None if beside is None else lambda: beside.client(self.settings.addresses),
             settings.max_message_size,
         )
+        return self._snapshots
 
     def _topic_policies(self, beside: Beside | None) -> SystemTopicPolicies | ClusterTopicPolicies:
         cluster, tell = self.settings.cluster, self.policies.tell

@@ -95,6 +95,8 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
     lines += ["", *_side("producers", found["producers"], paint)]
     for name, each in found["subscriptions"].items():
         lines += ["", *_side(f"subscription {name}", each, paint)]
+    if "transactions" in found:
+        lines += ["", *_side("transactions", found["transactions"], paint)]
     for name, each in found.get("replication", {}).items():
         lines += ["", *_side(f"replication to {name}", each, paint)]
     for name, each in found.get("replicatedFrom", {}).items():

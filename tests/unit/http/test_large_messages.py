@@ -1,4 +1,4 @@
-"""ExaminedEntry messages as answers, whatever producers say of their size and however clients read."""
+"""Stored messages as answers, whatever producers say of their size and however clients read."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from magnetar.broker.explaining.answer import Explanation, command, counted
+from magnetar.broker.explaining.answer import MOST_NAMED, Explanation, command, counted
 from magnetar.broker.explaining.producers import explain_producers, refusals_of
 from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.broker.explaining.transactions import HidingTransaction
@@ -70,9 +70,33 @@ async def explain_topic(
         "servedBy": broker.settings.service_url,
         "producers": {**told(producers), "refused": refusals_of(topic)},
         "subscriptions": subscriptions,
+        **({} if subscription is not None else _left_by_transactions(broker, topic, told)),
         **({"replication": dict(sorted(replication.items()))} if replication else {}),
         **({"replicatedFrom": dict(sorted(dropped.items()))} if dropped else {}),
     }
+
+
+def _left_by_transactions(
+    broker: BrokerService, topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]
+) -> Mapping[str, object]:
+    """Returns the section of a topic that has had transactions, if they are disabled."""
+    off = broker.transactions_off
+    left = off.found.get(topic) if off is not None and isinstance(topic, Topic) else None
+    if left is None:
+        return {}
+    sentence = "Transactions are disabled at this broker, and the topic has had some."
+    figures: dict[str, object] = {}
+    if left.aborted is not None:
+        figures["aborted"] = left.aborted
+        sentence += " Consumers get messages of aborted and of open transactions like others."
+    if left.subscriptions:
+        figures["subscriptions"] = ", ".join(left.subscriptions)
+        sentence += (
+            f" Messages that open transactions have acknowledged are delivered again "
+            f"({', '.join(left.subscriptions[:MOST_NAMED])})."
+        )
+    sentence += " Set transactionCoordinatorEnabled=true in the broker's configuration."
+    return {"transactions": told(Explanation("disabled", sentence, None, figures))}
 
 
 class Replicated(Enum):

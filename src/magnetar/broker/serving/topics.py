@@ -135,6 +135,8 @@ class ServedTopics:
         self._failures = Failures(io.loop, io.clock, self)
         self.snapshots: SnapshotStore | None = None
         """Of transactions; None: they are disabled. The service sets it."""
+        self.without_transactions: Callable[[Topic], None] | None = None
+        """Called with each topic that is loaded while they are disabled; likewise."""
         self.stopping = False
         """Whether the broker is stopping; it loads no topics then."""
         self.deletions = 0
@@ -403,6 +405,8 @@ class ServedTopics:
         """
         snapshots, settings = self.snapshots, self.settings.topic.transactions
         if snapshots is None or settings is None or not topic.name.has_transactions:
+            if self.without_transactions is not None and topic.name.has_transactions:
+                self.without_transactions(topic)
             return
         from magnetar.broker.topics.transactions import transaction_buffer
 

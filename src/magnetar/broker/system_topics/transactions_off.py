@@ -1,0 +1,110 @@
+"""Finds topics that have had transactions at a broker where transactions are disabled, and says so.
+
+Such a broker delivers messages of aborted and open transactions, and those that open transactions have
+acknowledged, as Apache Pulsar does. Nobody should find out from the messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.topics.persistent import Topic
+from magnetar.errors import BrokerError
+from magnetar.lazy_dataclass import dataclass
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.records import ROOT
+from magnetar.metadata.following import MetadataCache
+from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.namespace_name import NamespaceName
+
+if TYPE_CHECKING:
+    from magnetar.broker.transactions.buffer import SnapshotStore
+
+log = logging.getLogger(__name__)
+
+_SNAPSHOTS = ("__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes")
+"""System topics of a namespace whose topics have had transactions."""
+_COORDINATOR = "pulsar/system/persistent/__transaction_log_0"
+"""Exists wherever transactions have been used: clients connect to all coordinators."""
+_MAX_KNOWN = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What transactions have left in a topic."""
+
+    aborted: int | None
+    """Aborted transactions in the last snapshot; None: no transaction has published there."""
+    subscriptions: tuple[str, ...]
+    """Subscriptions where transactions have acknowledged messages."""
+
+
+class TransactionsOff:
+    """Looks at each topic once when it is loaded; a look costs nothing where transactions were never used."""
+
+    def __init__(
+        self, topics: ServedTopics, metadata: MetadataStore, snapshots: Callable[[], SnapshotStore]
+    ) -> None:
+        """:param snapshots: makes a reader of snapshots, when the first topic may have one"""
+        self._topics = topics
+        self._make_snapshots = snapshots
+        self._snapshots: SnapshotStore | None = None
+        # Of namespaces, not of topics.
+        self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
+        self.found: WeakKeyDictionary[Topic, Left] = WeakKeyDictionary()
+        """The loaded topics that have had transactions."""
+
+    def look(self, topic: Topic) -> None:
+        """Looks at a topic that is being loaded, without delaying it."""
+        topic.tasks.start(self._look(topic), "looking for transactions")
+
+    async def _look(self, topic: Topic) -> None:
+        try:
+            left = await self._left_in(topic)
+        except (BrokerError, LedgerError, MetadataError) as error:
+            log.warning(
+                "transactions are disabled, and it is not known whether the topic has had any",
+                extra={"topic": topic.full_name, "error": str(error)},
+            )
+            return
+        if left is None:
+            return
+        self.found[topic] = left
+        log.warning(
+            "transactions are disabled, and the topic has had some: messages of aborted and open ones are "
+            "delivered, and what open ones have acknowledged",
+            extra={
+                "topic": topic.full_name,
+                "aborted": left.aborted,
+                "subscriptions": " ".join(left.subscriptions),
+            },
+        )
+
+    async def _left_in(self, topic: Topic) -> Left | None:
+        if not await self._stored.get(f"{ROOT}/{_COORDINATOR}"):
+            return None
+        snapshot = None
+        if await self._has_snapshots(topic.name.namespace_name):
+            if self._snapshots is None:
+                self._snapshots = self._make_snapshots()
+            snapshot = await self._snapshots.load(topic.name)
+        from magnetar.broker.transactions.pending_acks import pending_acks_of
+
+        acked = [
+            name
+            for name, each in list(topic.subscriptions.items())
+            if each.durable and await self._topics.managed_ledgers.exists(pending_acks_of(topic.name, name))
+        ]
+        if snapshot is None and not acked:
+            return None
+        return Left(None if snapshot is None else len(snapshot.aborted), tuple(acked))
+
+    async def _has_snapshots(self, namespace: NamespaceName) -> bool:
+        for kind in _SNAPSHOTS:
+            if await self._stored.get(f"{ROOT}/{namespace}/persistent/{kind}"):
+                return True
+        return False

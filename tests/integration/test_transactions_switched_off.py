@@ -1,0 +1,78 @@
+"""A server that is restarted with transactions off, and has topics that have had some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from explained import asked, shown, until
+from raw_client import Client
+from raw_transactions import Transactions
+from server import Server
+
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+
+ON: dict[str, int | str] = {
+    "transactionCoordinatorEnabled": "true",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+}
+OFF: dict[str, int | str] = {**ON, "transactionCoordinatorEnabled": "false"}
+PUBLISHED = "persistent://public/default/published"
+ACKNOWLEDGED = "persistent://public/default/acknowledged"
+PLAIN = "persistent://public/default/plain"
+WARNING = "transactions are disabled, and the topic has had some"
+
+
+@pytest.mark.parametrize("segmented", ["false", "true"])
+def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server], segmented: str) -> None:
+    more = {"transactionBufferSegmentedSnapshotEnabled": segmented}
+    server = start_server(**ON, **more)
+    talk = Transactions(server)
+    producer, _ = talk.client.produce(PUBLISHED)
+    talk.client.close_consumer(talk.client.subscribe(PUBLISHED, "s"))
+    for number, commit in enumerate((False, None)):
+        least = talk.begin()
+        talk.add(least, PUBLISHED)
+        talk.send(producer, b"aborted" if commit is False else b"open", number, least)
+        if commit is not None:
+            talk.end(least, commit=commit)
+    inputs, _ = talk.client.produce(ACKNOWLEDGED)
+    consumer = talk.client.subscribe(ACKNOWLEDGED, "s", permits=10)
+    talk.send(inputs, b"input", 0, None)
+    got = talk.client.take(BaseCommand.MESSAGE, consumer_id=consumer).message_id
+    least = talk.begin()
+    talk.add(least, ACKNOWLEDGED, "s")
+    talk.acknowledge(consumer, [got], least)
+    talk.client.produce(PLAIN)
+    talk.client.close()
+    assert WARNING not in server.log
+    before = len(server.log)
+    server.stop()
+    server.configure({**OFF, **more})
+    server.start()
+    client = Client(server.port)
+    consumer = client.subscribe(PUBLISHED, "s", permits=10)
+    # As Apache Pulsar does.
+    assert [payload for _message, payload in client.messages(consumer, 2)] == [b"aborted", b"open"]
+    other = client.subscribe(ACKNOWLEDGED, "s", permits=10)
+    assert [payload for _message, payload in client.messages(other, 1)] == [b"input"]
+    client.produce(PLAIN)
+    found = until(lambda: asked(server, PUBLISHED), lambda told: "transactions" in told)["transactions"]
+    assert "messages of aborted and of open transactions" in found["sentence"]
+    assert "aborted" in found["figures"]
+    left = until(lambda: asked(server, ACKNOWLEDGED), lambda told: "transactions" in told)["transactions"]
+    assert left["figures"] == {"subscriptions": "s"}
+    assert "transactions: disabled" in shown(server, ACKNOWLEDGED)
+    assert "transactions" not in asked(server, PLAIN)
+    log = server.log[before:]
+    assert log.count(WARNING) == 2, "once for each of the topics"
+    client.close()
+    server.stop()
+    server.configure({**ON, **more})
+    server.start()
+    client = Client(server.port)
+    fresh = client.subscribe(PUBLISHED, "fresh", permits=10)
+    with pytest.raises(TimeoutError):
+        client.message(fresh, 0.5)
+    assert "transactions" not in asked(server, PUBLISHED)
+    client.close()
