@@ -7,28 +7,20 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from raw_client import Client, Refused, entry_of, id_of, position
+from raw_transactions import Sender, acknowledge, end_on_subscription, end_on_topic, transactional
 from server import VARIANTS, Server
 
 from magnetar.errors import ServerErrorCode
-from magnetar.protocol.metadata import build_entry
-from magnetar.protocol.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandAck,
-    CommandSubscribe,
-    MessageMetadata,
-    Subscription,
-    TxnAction,
-)
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 
 SHARED, KEY_SHARED = CommandSubscribe.Shared, CommandSubscribe.Key_Shared
 Kind = CommandSubscribe.SubType.ValueType
 ALL_KINDS = (CommandSubscribe.Exclusive, CommandSubscribe.Failover, SHARED, KEY_SHARED)
-NO_LOW_WATER = 2**64 - 1
 
 
 @pytest.fixture(scope="module", params=list(VARIANTS))
@@ -41,81 +33,6 @@ def client(broker: Server) -> Iterator[Client]:
     made = Client(broker.port)
     yield made
     made.close()
-
-
-def transactional(payload: bytes, txn: tuple[int, int], sequence_id: int = 0, key: str = "") -> bytes:
-    metadata = MessageMetadata(
-        producer_name="raw",
-        sequence_id=sequence_id,
-        publish_time=1,
-        txnid_most_bits=txn[0],
-        txnid_least_bits=txn[1],
-    )
-    if key:
-        metadata.partition_key = key
-    return build_entry(metadata, payload)
-
-
-class Sender:
-    """A producer that sends messages in transactions, or in none."""
-
-    def __init__(self, client: Client, topic: str) -> None:
-        self.client, self.topic = client, topic
-        self.number = client.produce(topic)[0]
-        self.sequence = 0
-
-    def send(self, payload: bytes, txn: tuple[int, int] | None = None, **how: Any) -> tuple[int, int]:
-        sequence, self.sequence = self.sequence, self.sequence + 1
-        if txn is None:
-            self.client.publish(self.number, sequence, entry_of(payload, sequence))
-        else:
-            entry = how.get("entry") or transactional(payload, txn, sequence, how.get("key", ""))
-            self.client.publish(self.number, sequence, entry, txnid_most_bits=txn[0], txnid_least_bits=txn[1])
-        receipt = self.client.take(BaseCommand.SEND_RECEIPT, producer_id=self.number, sequence_id=sequence)
-        return position(receipt.message_id)
-
-    def end(self, txn: tuple[int, int], *, commit: bool, low_water: int = NO_LOW_WATER) -> Any:
-        return end_on_topic(self.client, self.topic, txn, commit=commit, low_water=low_water)
-
-
-def end_on_topic(
-    client: Client, topic: str, txn: tuple[int, int], *, commit: bool, low_water: int = NO_LOW_WATER
-) -> Any:
-    return client.ask(
-        BaseCommand.END_TXN_ON_PARTITION,
-        BaseCommand.END_TXN_ON_PARTITION_RESPONSE,
-        topic=topic,
-        txnid_most_bits=txn[0],
-        txnid_least_bits=txn[1],
-        txn_action=TxnAction.COMMIT if commit else TxnAction.ABORT,
-        txnid_least_bits_of_low_watermark=low_water,
-    )
-
-
-def end_on_subscription(client: Client, topic: str, txn: tuple[int, int], *, commit: bool) -> Any:
-    return client.ask(
-        BaseCommand.END_TXN_ON_SUBSCRIPTION,
-        BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
-        subscription=Subscription(topic=topic, subscription="s"),
-        txnid_most_bits=txn[0],
-        txnid_least_bits=txn[1],
-        txn_action=TxnAction.COMMIT if commit else TxnAction.ABORT,
-        txnid_least_bits_of_low_watermark=NO_LOW_WATER,
-    )
-
-
-def acknowledge(
-    client: Client, consumer: int, ids: Sequence[Any], txn: tuple[int, int], *, cumulative: bool = False
-) -> Any:
-    return client.ask(
-        BaseCommand.ACK,
-        BaseCommand.ACK_RESPONSE,
-        consumer_id=consumer,
-        ack_type=CommandAck.Cumulative if cumulative else CommandAck.Individual,
-        message_id=list(ids),
-        txnid_most_bits=txn[0],
-        txnid_least_bits=txn[1],
-    )
 
 
 def received(client: Client, consumer: int, count: int) -> list[bytes]:

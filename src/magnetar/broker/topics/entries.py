@@ -84,15 +84,15 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
     return publish_time(run.buffer, run.starts[0], run.ends[0])
 
 
-async def last_before(ledger: ManagedLedger, below: Position, time_ms: int) -> Position:
-    """Finds the last entry behind ``below`` with a publish time before ``time_ms``, by binary search;
+async def last_before(ledger: ManagedLedger, below: Position, last: Position, time_ms: int) -> Position:
+    """Finds the last entry in (below, last] with a publish time before ``time_ms``, by binary search;
     ``below`` if there is none.
 
     Publish times are set by producers. If they do not ascend, the result may be any position that fits.
 
     :raises LedgerError: an entry cannot be read
     """
-    ledgers, last = ledger.ledgers, ledger.last_confirmed
+    ledgers = ledger.ledgers
     # Counted in every step: ledgers may be trimmed while an entry is read.
     while (count := ledgers.entries_after(below) - ledgers.entries_after(last)) > 0:
         position = ledgers.nth_after(below, (count + 1) // 2)
@@ -107,7 +107,7 @@ async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
     """Finds the first position with a publish time at or after ``time_ms``, like :func:`last_before`; the
     position behind the last entry if there is none."""
     start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
-    return ledger.ledgers.after(await last_before(ledger, start, time_ms))
+    return ledger.ledgers.after(await last_before(ledger, start, ledger.last_confirmed, time_ms))
 
 
 @dataclass(frozen=True, slots=True)

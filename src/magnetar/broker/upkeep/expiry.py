@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 
 async def last_published_before(ledger: ManagedLedger, start: Position, time_ms: int) -> Position:
-    """Returns the last position behind ``start`` that was published before a time, or ``start``.
+    """Returns the last visible position behind ``start`` that was published before a time. If there is none,
+    the result is at or below ``start``.
 
     If publish times do not ascend, the result may be any position that is followed by a younger one.
 
@@ -46,8 +47,9 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
             start = max(start, (summary.ledger_id, summary.entries - 1))
     first = ledgers.after(start)
     if first > last or await published_at(ledger, first) >= time_ms:
-        return start
-    return await last_before(ledger, first, time_ms)
+        # A closed ledger may hold messages of open transactions.
+        return min(start, last)
+    return await last_before(ledger, first, last, time_ms)
 
 
 async def has_expired(subscription: Subscription | Replicator, time_ms: int) -> bool:
