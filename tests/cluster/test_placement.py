@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from java_servers import class_path
 
-from magnetar.io.real.clock import SystemRandomness
+from magnetar.io.real import SystemRandomness
 from magnetar.ledger.bookkeeper.placement import NotEnoughBookies
 from magnetar.ledger.bookkeeper.rack_placement import PlacementSettings, RackPlacement
 from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, Stand

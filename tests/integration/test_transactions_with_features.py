@@ -397,7 +397,7 @@ def test_open_messages_do_not_expire(client: Client, broker: Server, topic: str)
 
 
 def test_open_messages_of_closed_ledgers_do_not_expire(start_server: Callable[..., Server]) -> None:
-    """Entries of a ledger that was closed long ago expire whatever their publish time, unless they are hidden."""
+    """Entries of a ledger that was closed long ago expire whatever their publish time, but hidden ones."""
     server = start_server(
         transactionCoordinatorEnabled="true",
         managedLedgerMaxEntriesPerLedger=2,

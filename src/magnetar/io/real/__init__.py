@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import sys
+import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from magnetar.exit_codes import IO_FAILED
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Io, Loop, Service
-from magnetar.io.real.clock import SystemClock, SystemRandomness
 from magnetar.io.real.direct import KernelWrites
 from magnetar.io.real.disk import RealDisk
 from magnetar.io.real.network import TcpNetwork
@@ -27,6 +28,33 @@ if TYPE_CHECKING:
 __all__ = ["is_running", "real_client_io", "real_io", "running_client_io", "stop_process"]
 
 log = logging.getLogger("magnetar.io")
+
+
+class SystemClock:
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def processor(self) -> float:
+        return time.thread_time()
+
+
+class SystemRandomness:
+    """Seeded by the system; :meth:`token` comes from the system and is fit for secrets."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+    def fraction(self) -> float:
+        return self._random.random()
+
+    def token(self, length: int) -> bytes:
+        return os.urandom(length)
 
 
 def stop_process(message: str) -> NoReturn:
