@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from magnetar.broker.policies.records import decode
 from magnetar.broker.schemas.storage import ROOT as SCHEMAS
+from magnetar.broker.system_topics.transaction_records import INDEXES, SNAPSHOTS, records_of
 from magnetar.exporting.stored_topics import OpenStores, Unit, read_record
 from magnetar.exporting.topic_export import PARTITIONED
+from magnetar.exporting.topic_policies import read_records
 from magnetar.lazy_dataclass import dataclass
 from magnetar.managed_ledger import records_pb2 as pb
 from magnetar.managed_ledger.exports import ExportNote, ExportState
@@ -17,7 +20,10 @@ from magnetar.managed_ledger.records import ROOT, LedgerSummary
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.replicators import SHADOW_SOURCE, cluster_of_cursor
 from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
+from magnetar.protocol.errors import ProtocolError
 
+_MOST_BYTES = 64 << 20
+"""Of an uncompressed entry with snapshots."""
 _PENDING_ACKS = "__transaction_pending_ack"
 _BUFFER_SNAPSHOTS = "__transaction_buffer_snapshot"
 
@@ -30,6 +36,8 @@ class Known:
     """Topics of the target, without numbers of partitions."""
     pending_acks: list[str] = field(default_factory=list)
     """Topics of the source with the transaction state of a subscription; local names."""
+    transactional: set[str] = field(default_factory=set)
+    """Topics and partitions of the source that have had transactions; full names."""
 
 
 async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceName) -> Known:
@@ -42,7 +50,24 @@ async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceN
     for piece in await source.metadata.children(f"{ROOT}/{namespace.path}/{Domain.PERSISTENT.value}"):
         if (local := decode_path_piece(piece)).endswith(_PENDING_ACKS):
             known.pending_acks.append(local)
+    for kind in (SNAPSHOTS, INDEXES):
+        found: set[str] = set()
+        await read_records(source, namespace, kind, partial(_note_topics, found))
+        known.transactional |= found
     return known
+
+
+def _note_topics(topics: set[str], entry: bytes) -> None:
+    """Adds the topic that an entry has a snapshot of, or removes one that was deleted."""
+    try:
+        for name, payload in records_of(entry, _MOST_BYTES):
+            if payload:
+                topics.add(name)
+            else:
+                topics.discard(name)
+    except ProtocolError:
+        # Clients with permission to publish to the topic can write anything: ignore other messages.
+        return
 
 
 async def refusals(
@@ -73,7 +98,13 @@ async def refusals(
         found.append(f"{unit.name} is being deleted")
     for name in unit.managed_ledgers:
         found += await _of_managed_ledger(source, name)
-        local = TopicName.from_path(name).local
+        full = TopicName.from_path(name)
+        local = full.local
+        if str(full) in known.transactional:
+            found.append(
+                f"{name} has had transactions: the target would not know which of its messages were aborted, "
+                "so it cannot be exported"
+            )
         found += [
             f"{name} has a subscription that is used in transactions ({other}), which cannot be exported"
             for other in known.pending_acks

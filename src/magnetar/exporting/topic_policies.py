@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from magnetar.broker.policies.store import CHANGE_EVENTS
 from magnetar.broker.system_topics import change_events
 from magnetar.exporting.rewriting import without_id
 from magnetar.exporting.stored_topics import NotExported, OpenStores, compacted_ledger_of, read_record
-from magnetar.ledger.interface import LedgerReader
 from magnetar.naming.namespace_name import NamespaceName
 from magnetar.naming.topic_name import Domain, TopicName
 from magnetar.protocol.errors import ProtocolError
@@ -31,35 +30,40 @@ async def read_policies(side: OpenStores, namespace: NamespaceName) -> Records:
 
     :raises LedgerError: a ledger cannot be read
     """
-    name = TopicName(Domain.PERSISTENT, namespace, CHANGE_EVENTS).path
-    topic = await read_record(side, name)
     found: Records = {}
-    if topic is None:
-        return found
-    compacted = await compacted_ledger_of(side, name)
-    if compacted is not None:
-        await _read(side, compacted, found, compacted=True)
-    for each in topic.record.ledgers:
-        await _read(side, each.ledger_id, found, compacted=False)
+    await read_records(side, namespace, CHANGE_EVENTS, lambda entry: _apply(entry, found))
     return found
 
 
-async def _read(side: OpenStores, ledger_id: int, found: Records, *, compacted: bool) -> None:
+async def read_records(
+    side: OpenStores, namespace: NamespaceName, local: str, take: Callable[[bytes], None]
+) -> None:
+    """Passes the entries of a compacted system topic to ``take``; likewise.
+
+    :raises LedgerError: a ledger cannot be read
+    """
+    name = TopicName(Domain.PERSISTENT, namespace, local).path
+    topic = await read_record(side, name)
+    if topic is None:
+        return
+    compacted = await compacted_ledger_of(side, name)
+    if compacted is not None:
+        await _read(side, compacted, lambda entry: take(without_id(entry)))
+    for each in topic.record.ledgers:
+        await _read(side, each.ledger_id, take)
+
+
+async def _read(side: OpenStores, ledger_id: int, take: Callable[[bytes], None]) -> None:
     reader = await side.ledgers.open(ledger_id, recover=False)
     try:
-        await _apply_all(reader, found, compacted=compacted)
+        at, last = 0, await reader.last_add_confirmed()
+        while at <= last:
+            for run in await reader.read(at, last, _READ_BYTES):
+                for index in range(run.count):
+                    take(run.entry(index))
+                at += run.count
     finally:
         reader.close()
-
-
-async def _apply_all(reader: LedgerReader, found: Records, *, compacted: bool) -> None:
-    at, last = 0, await reader.last_add_confirmed()
-    while at <= last:
-        for run in await reader.read(at, last, _READ_BYTES):
-            for index in range(run.count):
-                entry = run.entry(index)
-                _apply(without_id(entry) if compacted else entry, found)
-            at += run.count
 
 
 def _apply(entry: bytes, found: Records) -> None:

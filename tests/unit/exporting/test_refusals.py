@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from exporting_world import EMPTY, ENDED, KEYED, ORDERS, PLAIN, World, contents, populate, served
+from exporting_world import EMPTY, ENDED, KEYED, ORDERS, PLAIN, World, contents, populate, publish, served
 
+from magnetar.broker.system_topics.transaction_records import INDEXES, SNAPSHOTS, record_entry
 from magnetar.errors import PersistenceFailure, TopicNotFound
 from magnetar.exporting.export import Export, Selection
 from magnetar.exporting.namespaces import WhichPolicies
@@ -145,6 +146,28 @@ def test_transactions(world: World) -> None:
     world.unload()
     refused(world, EMPTY.path, "is used in transactions")
     assert any("pending_ack has transaction state" in each for each in world.plan().left_out)
+
+
+@pytest.mark.parametrize("kind", [SNAPSHOTS, INDEXES])
+def test_topics_that_have_had_transactions(world: World, kind: str) -> None:
+    system = world.topic(world.a, TopicName.parse(f"persistent://public/default/{kind}"))
+    part = ORDERS.partition(1)
+    records = [(str(part), b"a snapshot"), (str(PLAIN), b"a snapshot"), (str(PLAIN), None)]
+    entries = [record_entry(key, payload, "p", at, 1, b"") for at, (key, payload) in enumerate(records)]
+    world.run(publish(system, entries))
+    world.unload()
+    refused(world, part.path, "has had transactions")
+    plan = world.plan()
+    assert not [each for each in plan.refusals if PLAIN.path in each], "its snapshots were deleted"
+    assert any(f"{kind} has transaction state" in each for each in plan.left_out)
+
+
+def test_what_is_no_record_of_transactions(world: World) -> None:
+    """Any client that may publish to the namespace can write there."""
+    system = world.topic(world.a, TopicName.parse(f"persistent://public/default/{SNAPSHOTS}"))
+    world.run(publish(system, [b"\x00\x00\x00\x02\xff\xff"]))
+    world.unload()
+    assert not [each for each in world.plan().refusals if "transactions" in each]
 
 
 def test_more_copies_than_one(world: World) -> None:
