@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from explained import until
-from raw_client import id_of
+from raw_client import Refused, entry_of, id_of
 from raw_transactions import Transactions
 from server import Server
 
 from magnetar.cli.pulsar_admin import main
+from magnetar.errors import ServerErrorCode
 from magnetar.managed_ledger.position import format_position
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -277,3 +278,41 @@ def test_segments(start_server: Callable[..., Server]) -> None:
     apache = recorded("transactionBufferInternalStats/public/default/batched?metadata=true", "batched")
     assert internal.keys() == apache.keys()
     talk.client.close()
+
+
+def test_topics_with_transactions_have_no_shadows(ends: Endpoints) -> None:
+    """A shadow reads the ledgers of its source, and would show messages of aborted transactions."""
+
+    def ask(method: str, topic: str, rest: str, body: Any = None) -> tuple[int, str]:
+        text = None if body is None else json.dumps(body)
+        path = f"/admin/v2/{topic.replace('://', '/')}{rest}"
+        status, answer = ends.server.ask(method, path, text)
+        return status, answer.decode()
+
+    def shadow_of(source: str) -> tuple[int, str]:
+        return ask("PUT", f"{source}-shadow", "", {"PULSAR.SHADOW_SOURCE": source})
+
+    status, answer = shadow_of(TOPIC)
+    assert status == 412
+    assert "has had transactions" in answer
+    later, always = "persistent://public/default/later", "persistent://public/default/always"
+    for source in (later, always):
+        assert ask("PUT", source, "")[0] == 204
+        assert shadow_of(source)[0] == 204
+    assert ask("PUT", always, "/shadowTopics", [f"{always}-shadow"])[0] == 204
+    talk = ends.talk
+    least = talk.begin()
+    for source in (later, always):
+        talk.add(least, source)
+    producer, _ = talk.client.produce(always)
+    ids = {"txnid_most_bits": 0, "txnid_least_bits": least}
+    talk.client.publish(producer, 0, entry_of(b"refused", 0), **ids)
+    refused = talk.client.take(BaseCommand.SEND_ERROR, producer_id=producer)
+    assert "has shadow topics" in refused.message
+    assert refused.error == ServerErrorCode.NOT_ALLOWED
+    talk.send(talk.client.produce(later)[0], b"stored", 0, least)
+    talk.end(least, commit=False)
+    assert ask("PUT", later, "/shadowTopics", [f"{later}-shadow"])[0] == 412
+    assert ask("PUT", f"{later}-shadow", "/unload")[0] == 204
+    with pytest.raises(Refused, match="has had transactions"):
+        talk.client.subscribe(f"{later}-shadow", "s")

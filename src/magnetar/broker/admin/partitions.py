@@ -420,6 +420,20 @@ async def check_source(broker: BrokerService, name: TopicName, text: str, partit
             f"The source {source} has {count} partitions, but its shadow {name} would have {partitions}: "
             "both must have the same number"
         )
+    await _check_no_transactions(broker, source)
+
+
+async def _check_no_transactions(broker: BrokerService, source: TopicName) -> None:
+    """:raises PreconditionFailed: the topic, or a partition of it, has had transactions"""
+    snapshots = broker.topics.snapshots
+    if snapshots is None:
+        return
+    count = await broker.namespaces.partitions(source)
+    for each in [source.partition(index) for index in range(count)] or [source]:
+        if await snapshots.load(each) is not None:
+            raise PreconditionFailed(
+                f"{each} has had transactions, and a shadow topic would show messages of aborted ones"
+            )
 
 
 async def check_shadows(broker: BrokerService, source: TopicName, shadows: Sequence[str]) -> None:
@@ -448,6 +462,7 @@ async def check_shadows(broker: BrokerService, source: TopicName, shadows: Seque
             raise PreconditionFailed(
                 f"{name} is not a shadow topic of {source}: create one with create-shadow-topic -s {source}"
             )
+    await _check_no_transactions(broker, source)
 
 
 async def _properties(broker: BrokerService, name: TopicName) -> Mapping[str, str] | None:

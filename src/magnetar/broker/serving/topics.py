@@ -413,6 +413,9 @@ class ServedTopics:
         own = weakref.proxy(topic)
         store = partial(snapshots.store, topic.name)
         topic.make_transactions = lambda: transaction_buffer(own, store, settings)
+        if isinstance(topic, ShadowTopic):
+            await topic.check_source(snapshots)
+            return
         snapshot = await snapshots.load(topic.name)
         if snapshot is not None:
             topic.transactions = topic.make_transactions()

@@ -234,7 +234,7 @@ class Topic(BaseTopic[Subscription]):
     async def use_transactions(self) -> TransactionBuffer:
         """Returns the transaction buffer, once messages of transactions may be published.
 
-        :raises NotAllowed: transactions are disabled
+        :raises NotAllowed: transactions are disabled, or the topic has shadow topics
         :raises BrokerError: the state of transactions cannot be stored now
         """
         self.check_open()
@@ -242,6 +242,12 @@ class Topic(BaseTopic[Subscription]):
         if found is None:
             if self.make_transactions is None:
                 raise NotAllowed(TRANSACTIONS_DISABLED)
+            if self.policies.shadow_topics:
+                shadows = ", ".join(self.policies.shadow_topics)
+                raise NotAllowed(
+                    f"{self.full_name} has shadow topics ({shadows}), which would show messages of aborted "
+                    "transactions: remove them with remove-shadow-topics"
+                )
             found = self.transactions = self.make_transactions()
         await found.start()
         return found

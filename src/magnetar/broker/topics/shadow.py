@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from typing import TYPE_CHECKING
 
 from magnetar.broker.publishing.producer import Producer, Publish
 from magnetar.broker.publishing.replicated import SHADOW_REFUSES, PlacedPublish, ShadowAdmission
@@ -15,6 +16,9 @@ from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.naming.replicators import source_of_producer
 from magnetar.naming.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.transactions.buffer import SnapshotStore
 
 
 class ShadowTopic(Topic):
@@ -37,6 +41,20 @@ class ShadowTopic(Topic):
     @property
     def schema_path(self) -> str:
         return self.source.schema_path
+
+    async def check_source(self, snapshots: SnapshotStore) -> None:
+        """Checks that no transaction has published to the source: which of its messages were aborted is known
+        there, and not here.
+
+        :raises NotAllowed: one has
+        :raises BrokerError: that cannot be found out now
+        :raises LedgerError: likewise
+        """
+        if await snapshots.load(self.source) is not None:
+            raise NotAllowed(
+                f"{self.full_name} cannot be served: its source {self.source} has had transactions, and a "
+                "shadow topic would show messages of aborted ones"
+            )
 
     def follow_source(self) -> None:
         """Starts to dispatch what the source receives; called once, when the topic is opened."""
