@@ -121,7 +121,8 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
 def _peek(call: Call) -> object:
     """Prints messages of the backlog; those that are left out do not count, markers that are shown do."""
     found: list[_Message] = []
-    committed = call["transaction-isolation-level"] == "READ_COMMITTED"
+    # The older command, persistent peek-messages, has neither of these options.
+    committed = call.get("transaction-isolation-level") != "READ_UNCOMMITTED"
     for number in count(1):
         if len(found) >= call["count"]:
             break
@@ -135,7 +136,7 @@ def _peek(call: Call) -> object:
             break
         if committed and headers.get(_ABORTED.lower()) == "true":
             continue
-        if "x-pulsar-marker-type" in headers and not call["show-server-marker"]:
+        if "x-pulsar-marker-type" in headers and not call.get("show-server-marker"):
             continue
         found += islice(_messages(headers, data), call["count"] - len(found))
     texts = [each.text(redelivered=False) for each in found]
