@@ -160,7 +160,7 @@ def test_a_run_without_the_admin_interface_does_not_begin(broker: Server, topic:
     "flags",
     [
         ("--encryption-key-name", "x"),
-        ("--txn-enable",),
+        ("--format-class", "x"),
     ],
 )
 def test_flags_that_are_not_supported_are_refused_by_name(broker: Server, flags: tuple[str, ...]) -> None:

@@ -342,7 +342,7 @@ def test_root_options_that_change_nothing_are_taken(
     ("program", "arguments"),
     [
         (pulsar_client.main, "generate_documentation"),
-        (pulsar_perf.main, "transaction -n 3"),
+        (pulsar_perf.main, "managed-ledger -n 3"),
         (pulsar_perf.main, "managed-ledger"),
     ],
 )

@@ -15,6 +15,7 @@ from magnetar.client.consumer import Consumer
 from magnetar.client.enums import CompressionType, ConsumerType, InitialPosition, ProducerAccessMode
 from magnetar.client.exceptions import AlreadyClosed, PulsarException
 from magnetar.client.gathered import TopicsConsumer
+from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import MessageOptions
 from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
@@ -187,7 +188,6 @@ class ApiConsumer:
     async def _receive(self, end: Consumer | PartitionedConsumer | TopicsConsumer | Reader) -> None:
         receive = end.read_next if isinstance(end, Reader) else end.receive
         receiver, clock = self._receiver, self._shared.clock
-        cumulative = self._settings.cumulative
         interval = round(1e9 / self._settings.rate) if self._settings.rate > 0 else 0
         turn = clock.now()
         try:
@@ -199,12 +199,17 @@ class ApiConsumer:
                 receiver.take_content(message.data(), message.publish_timestamp(), clock.now())
                 self._shared.received += 1
                 if not isinstance(end, Reader):
-                    await (end.acknowledge_cumulative if cumulative else end.acknowledge)(message)
+                    await self._acknowledge(end, message)
                 self._shared.on_received()
         except AlreadyClosed:
             return
         except PulsarException as error:
             self._shared.failed(f"{self._topic}: {error!r}")
+
+    async def _acknowledge(
+        self, end: Consumer | PartitionedConsumer | TopicsConsumer, message: Message
+    ) -> None:
+        await (end.acknowledge_cumulative if self._settings.cumulative else end.acknowledge)(message)
 
     def flush(self) -> None:
         if self._end is not None and not isinstance(self._end, Reader):

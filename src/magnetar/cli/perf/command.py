@@ -1,4 +1,4 @@
-"""The commands ``produce``, ``consume``, ``read`` and ``run``, also in several processes."""
+"""The commands ``produce``, ``consume``, ``read`` and ``run``, also in several processes; ``transaction``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from magnetar.admin_client import AdminClient, AdminError, Conflict, NotFound
 from magnetar.cli.cluster_access import AccessRefused, error_text
 from magnetar.cli.perf.load import Load
 from magnetar.cli.perf.pacing import SharedClock
-from magnetar.cli.perf.report import Live, added_up, figures, findings, tell, write_histograms
+from magnetar.cli.perf.report import Live, added_up, figures, findings, tell, tell_lines, write_histograms
+from magnetar.cli.perf.transactions import lines_of, transaction_load
 from magnetar.cli.perf.workload import (
     Share,
     check_is_checkable,
@@ -46,6 +47,8 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     for note in getattr(parsed, "notes", None) or []:
         sys.stderr.write(f"pulsar-perf: {note}\n")
     try:
+        if parsed.command == "transaction":
+            return tell_lines(run_until_done(_transaction(parsed)), parsed.json, lines_of)
         if parsed.share is None and parsed.processes > 1:
             found = added_up(spread(given, parsed.processes))
         else:
@@ -121,6 +124,18 @@ async def _produce(parsed: argparse.Namespace, share: Share) -> Found:
         await client.close()
 
 
+async def _transaction(parsed: argparse.Namespace) -> Found:
+    parsed.topics_c = parsed.topics_c or ["test-consume"]
+    parsed.topics_p = parsed.topics_p or ["test-produce"]
+    if parsed.partitions:
+        _create_partitioned(parsed, [*parsed.topics_c, *parsed.topics_p])
+    client = new_client(parsed)
+    try:
+        return await transaction_load(parsed, client)
+    finally:
+        await client.close()
+
+
 def _create_partitioned(parsed: argparse.Namespace, topics: list[str]) -> list[str]:
     admin = new_admin(parsed)
     for topic in topics:
@@ -168,7 +183,10 @@ async def _consume(parsed: argparse.Namespace, share: Share) -> Found:
             numbered=0,
         )
         live, seconds = _live(parsed, share)
-        wanted = plan(parsed, share, rate=0, messages=parsed.num_messages)
+        messages = parsed.num_messages
+        if parsed.txn_enable and parsed.number_txn:
+            messages = parsed.number_txn * parsed.txn_messages
+        wanted = plan(parsed, share, rate=0, messages=messages)
         load = Load(wanted, shared, [], receivers, 0, live, seconds)
         await _finish(load, load.run())
         await load.close()

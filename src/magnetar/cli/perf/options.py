@@ -23,20 +23,11 @@ _REFUSED_BY_PRODUCE = (
     (("--encryption-key-value-file", "-v"), True),
     (("--format-payload", "-fp"), False),
     (("--format-class", "-fc"), True),
-    (("--txn-enable", "-txn"), False),
-    (("--txn-timeout", "-tto"), True),
-    (("--numMessage-perTransaction", "-nmt"), True),
-    (("-abort",), False),
     (("--delay-range", "-dr"), True),
 )
 _REFUSED_BY_CONSUME = (
     (("--auto-scaled-receiver-queue-size", "-aq"), False),
     (("--encryption-key-value-file", "-v"), True),
-    (("--txn-enable", "-txn"), False),
-    (("--txn-timeout", "-tto"), True),
-    (("--numMessage-perTransaction", "-nmt"), True),
-    (("-ntxn",), True),
-    (("-abort",), False),
 )
 # Flags for threads and buffers of the Java client; they have no effect here, and a note says so.
 _WITHOUT_EFFECT = (
@@ -46,7 +37,7 @@ _WITHOUT_EFFECT = (
     (("--max-lookup-request", "-mlr"), True),
     (("--memory-limit", "-ml"), True),
 )
-COMMANDS_OF_LATER = ("transaction", "managed-ledger", "websocket-producer", "monitor-brokers", "gen-doc")
+COMMANDS_OF_LATER = ("managed-ledger", "websocket-producer", "monitor-brokers", "gen-doc")
 
 
 class _Refuse(argparse.Action):
@@ -71,11 +62,15 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     produce = _command(commands, "produce", "send messages", _REFUSED_BY_PRODUCE)
     _produce(produce, rate=100.0)
+    _transactions(produce, "messages of one transaction")
     text = "send messages that exceed the size of an entry in chunks; disables batches"
     produce.add_argument("--chunking", "-ch", action="store_true", help=text)
     _own(produce)
     consume = _command(commands, "consume", "receive messages", _REFUSED_BY_CONSUME)
     _consume(consume)
+    _transactions(consume, "acknowledgements of one transaction")
+    text = "with -txn: end after N transactions; 0: no limit (0)"
+    consume.add_argument("-ntxn", dest="number_txn", type=count, default=0, metavar="N", help=text)
     _own(consume)
     _own_acks(consume)
     read = _command(commands, "read", "read messages", ())
@@ -86,19 +81,29 @@ def parser() -> argparse.ArgumentParser:
     _run(run)
     _own(run)
     _own_acks(run)
+    text = "receive, acknowledge and publish in transactions"
+    _transaction(_command(commands, "transaction", text, (), takes_topics=False))
     for name in COMMANDS_OF_LATER:
         commands.add_parser(name, help="not supported yet", add_help=False)
     return root
 
 
 def _command(
-    commands: Any, name: str, text: str, refused: Sequence[tuple[tuple[str, ...], bool]]
+    commands: Any,
+    name: str,
+    text: str,
+    refused: Sequence[tuple[tuple[str, ...], bool]],
+    *,
+    takes_topics: bool = True,
 ) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-    made.add_argument(
-        "topics", nargs="+", metavar="TOPIC", help="topics; with -t above 1 a single name is a prefix"
-    )
     add = made.add_argument
+    if takes_topics:
+        text = "topics; with -t above 1 a single name is a prefix"
+        add("topics", nargs="+", metavar="TOPIC", help=text)
+        text = "number of topics (1)"
+        add("--num-topic", "--num-topics", "-t", type=positive, default=1, metavar="N", help=text)
+        add("--histogram-file", metavar="FILE", help="write an HdrHistogram log")
     add("--service-url", "-u", metavar="URL", help="address of the brokers (pulsar://localhost:6650)")
     add(
         "--auth-plugin",
@@ -133,15 +138,6 @@ def _command(
     add("--listener-name", metavar="NAME", help="advertised listener to use")
     add_proxy_flags(made)
     add(
-        "--num-topic",
-        "--num-topics",
-        "-t",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="number of topics (1)",
-    )
-    add(
         "--test-duration",
         "-time",
         type=number,
@@ -149,7 +145,6 @@ def _command(
         metavar="S",
         help="duration in seconds; 0: no limit (0)",
     )
-    add("--histogram-file", metavar="FILE", help="write an HdrHistogram log")
     for names, value in (*_REFUSED_BY_ALL, *refused):
         add(*names, action=_Refuse, nargs=None if value else 0, help=argparse.SUPPRESS)
     for names, value in _WITHOUT_EFFECT:
@@ -254,6 +249,83 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
     add("--message-key-generation-mode", "-mk", choices=("autoIncrement", "random"), help="set message keys")
     text = "no effect: threads of the Java client; use --processes"
     add("--num-test-threads", "-threads", action=_Note, help=text)
+
+
+def _transactions(made: argparse.ArgumentParser, messages: str) -> None:
+    add = made.add_argument
+    add("--txn-enable", "-txn", action="store_true", help="use transactions")
+    text = "with -txn: time-out of a transaction in seconds (10)"
+    add("--txn-timeout", "-tto", type=positive, default=10, metavar="S", help=text)
+    text = f"with -txn: {messages} (50)"
+    add(
+        "--numMessage-perTransaction",
+        "-nmt",
+        dest="txn_messages",
+        type=positive,
+        default=50,
+        metavar="N",
+        help=text,
+    )
+    text = "with -txn: abort transactions instead of committing them"
+    add("-abort", dest="abort", action="store_true", help=text)
+
+
+def _transaction(made: argparse.ArgumentParser) -> None:
+    add = made.add_argument
+    text = "topics to receive from; may be repeated (test-consume)"
+    add("--topics-c", action="append", default=None, metavar="TOPIC", help=text)
+    text = "topics to publish to; may be repeated (test-produce)"
+    add("--topics-p", action="append", default=None, metavar="TOPIC", help=text)
+    text = "messages of each subscription that a transaction acknowledges (1)"
+    add(
+        "--numMessage-perTransaction-consume",
+        "-nmc",
+        dest="messages_consumed",
+        type=count,
+        default=1,
+        metavar="N",
+        help=text,
+    )
+    text = "messages that a transaction publishes to each topic (1)"
+    add(
+        "--numMessage-perTransaction-produce",
+        "-nmp",
+        dest="messages_produced",
+        type=count,
+        default=1,
+        metavar="N",
+        help=text,
+    )
+    text = "end after N transactions; 0: no limit (0)"
+    add("--number-txn", "-ntxn", type=count, default=0, metavar="N", help=text)
+    text = "time-out of a transaction in seconds (5)"
+    add("--txn-timeout", "-tto", type=positive, default=5, metavar="S", help=text)
+    text = "transactions to begin per second; 0: no limit (0)"
+    add("-txnRate", dest="txn_rate", type=number, default=0, metavar="R", help=text)
+    add("--txn-disable", action="store_true", help="do the same without transactions")
+    text = "abort transactions instead of committing them"
+    add("-abort", dest="abort", action="store_true", help=text)
+    text = "transactions at the same time (1)"
+    add("--num-test-threads", "-threads", type=positive, default=1, metavar="N", help=text)
+    text = "type of the subscriptions (Shared)"
+    add("--subscription-type", "-st", choices=_TYPES, default="Shared", help=text)
+    text = "where a new subscription begins (Earliest)"
+    choices = ("Latest", "Earliest")
+    add("--subscription-position", "-sp", choices=choices, default="Earliest", help=text)
+    text = "names of the subscriptions, separated by commas (sub)"
+    add("--subscriptions", "-ss", type=_names, default=["sub"], metavar="NAMES", help=text)
+    text = "subscriptions per topic (1)"
+    add("--num-subscriptions", "-ns", type=positive, default=1, metavar="N", help=text)
+    text = "size of the receiver queue in messages (1000)"
+    add("--receiver-queue-size", "-q", type=positive, default=1000, metavar="N", help=text)
+    add("--replicated", "-rs", action="store_true", help="replicate the subscriptions' state")
+    add("--admin-url", "-au", metavar="URL", help="HTTP address of a broker (http://localhost:8080)")
+    add("--partitions", "-np", type=positive, metavar="N", help="create topics with N partitions")
+    own = made.add_argument_group("Magnetar's own").add_argument
+    own("--json", metavar="FILE", help="write the figures to a file; -: standard output")
+    own("--server-pid", type=_pids, default=[], metavar="PID,...", help="also measure these processes")
+    text = "seconds of warm-up, not measured (0)"
+    own("--warmup-time", type=number, default=0.0, metavar="S", help=text)
 
 
 def _receive(made: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,12 +119,22 @@ def tell(result: dict[str, object], json_file: str | None) -> int:
 
     :param json_file: ``-`` for standard output instead of lines
     """
+    return tell_lines(result, json_file, _lines)
+
+
+def tell_lines(
+    result: dict[str, object], json_file: str | None, lines: Callable[[dict[str, object]], list[str]]
+) -> int:
+    """As :func:`tell`.
+
+    :param lines: returns the figures as lines
+    """
     if json_file == "-":
         sys.stdout.write(json.dumps(result) + "\n")
     else:
         if json_file:
             Path(json_file).write_text(json.dumps(result, indent=2) + "\n")
-        sys.stdout.writelines(f"{line}\n" for line in _lines(result))
+        sys.stdout.writelines(f"{line}\n" for line in lines(result))
     if result["void"]:
         sys.stderr.write(f"pulsar-perf: the run is void: {result['void']}\n")
         return VOID

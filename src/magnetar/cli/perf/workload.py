@@ -18,6 +18,11 @@ from magnetar.cli.perf.load import LoadPlan
 from magnetar.cli.perf.options import DEFAULT_OUTSTANDING
 from magnetar.cli.perf.pacing import SharedClock
 from magnetar.cli.perf.raw_ends import RawConsumer, RawProducer
+from magnetar.cli.perf.transactions import (
+    TransactionalConsumer,
+    TransactionalProducer,
+    TransactionSettings,
+)
 from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, ProducerAccessMode
 from magnetar.client.exceptions import InvalidConfiguration
@@ -216,11 +221,17 @@ def producers(
 ) -> list[PerfSender]:
     """Returns the producers on ``topics``, numbered from 0."""
     settings = send_settings(parsed, len(topics) * parsed.num_producers)
+    transactions = TransactionSettings.of(parsed)
     made: list[PerfSender] = []
     for topic in topics:
         for _ in range(parsed.num_producers):
             if parsed.raw:
                 made.append(RawProducer(client.services, topic, len(made), settings, shared))
+            elif transactions is not None:
+                extras, number = _extras(parsed), len(made)
+                made.append(
+                    TransactionalProducer(client, topic, number, settings, shared, extras, transactions)
+                )
             else:
                 made.append(ApiProducer(client, topic, len(made), settings, shared, _extras(parsed)))
     return made
@@ -248,6 +259,7 @@ def consumers(
 
     :param numbered: number of producers whose messages are checked for loss and order; 0: no checks
     """
+    transactions = TransactionSettings.of(parsed)
     made: list[Receiver] = []
     ends = len(topics) * len(subscriptions) * parsed.num_consumers
     orders = {name: OrderCheck(numbered) for name in subscriptions} if numbered else {}
@@ -258,6 +270,8 @@ def consumers(
                 order = orders.get(name)
                 if parsed.raw:
                     made.append(RawConsumer(client.services, topic, settings, shared, order))
+                elif transactions is not None:
+                    made.append(TransactionalConsumer(client, topic, settings, shared, order, transactions))
                 else:
                     made.append(ApiConsumer(client, topic, settings, shared, order))
     return made
