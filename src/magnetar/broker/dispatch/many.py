@@ -442,7 +442,11 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     async def give_back(self, positions: Sequence[Position]) -> None:
         """Delivers again what an aborted transaction had acknowledged."""
+        ledgers = self._subscription.topic.managed_ledger.ledgers
         for position in positions:
+            if not ledgers.exists(position):
+                # A client acknowledged what was never stored, or it was trimmed.
+                continue
             try:
                 hashed = await self._hash_at(position)
             except (LedgerError, ManagedLedgerError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from magnetar.broker import events
@@ -322,14 +323,23 @@ class Subscription(BaseSubscription):
                 "Server don't support transaction ack!"
             )
         if not cumulative:
+            acked = self._known(acked)
             try:
                 await pending.acknowledge(txn, acked, lambda: self._let_go_pending(consumer, acked))
             except PersistenceFailure:
                 self._give_back([each.position for each in acked])
                 raise
         elif len(acked) == 1 and self.type not in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
-            await pending.acknowledge_cumulative(txn, acked[0])
+            last = self.topic.managed_ledger.last_confirmed
+            # What is stored behind it later is not acknowledged, also not when the log is read again.
+            upto = acked[0] if acked[0].position <= last else replace(acked[0], position=last, remaining=None)
+            await pending.acknowledge_cumulative(txn, upto)
             self._acked(consumer, 0)
+
+    def _known(self, acked: Sequence[Acked]) -> Sequence[Acked]:
+        """Returns what of some acknowledgements may count: not those of entries that are not stored yet."""
+        ledgers, consumed = self.topic.managed_ledger.ledgers, self.cursor.is_consumed
+        return [each for each in acked if ledgers.exists(each.position) or consumed(*each.position)]
 
     def _let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> None:
         messages = len(acked)
