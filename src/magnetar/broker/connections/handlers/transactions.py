@@ -14,7 +14,14 @@ from magnetar.broker.connections.connection import Connection
 from magnetar.broker.topics.persistent import TRANSACTIONS_DISABLED, Topic
 from magnetar.broker.transactions import TxnId, txn_text
 from magnetar.broker.translation import to_broker_error
-from magnetar.errors import InternalError, NamespaceNotFound, NotAllowed, TopicNotFound, TransactionNotFound
+from magnetar.errors import (
+    InternalError,
+    InvalidRequest,
+    NamespaceNotFound,
+    NotAllowed,
+    TopicNotFound,
+    TransactionNotFound,
+)
 from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
@@ -119,7 +126,7 @@ async def end(connection: Connection, request: CommandEndTxn) -> None:
 
     with _failing(connection, "endTxn", response):
         coordinator = await _of_owner(connection, coordinators, request)
-        commit = request.txn_action == TxnAction.COMMIT
+        commit = _commits(request)
         ending = coordinator.end(signed(request.txnid_least_bits), commit=commit)
         ending.add_done_callback(ended)
         return
@@ -137,7 +144,7 @@ async def end_on_partition(connection: Connection, request: CommandEndTxnOnParti
     with _failing(connection, "endTxnOnPartition", response):
         topic = await _participant(connection, request.topic, TRANSACTIONS_DISABLED)
         if topic is not None:
-            commit = request.txn_action == TxnAction.COMMIT
+            commit = _commits(request)
             await topic.end_transaction(_txn(request), commit=commit, low_water=_low_water(request))
     connection.send(answer)
 
@@ -151,9 +158,16 @@ async def end_on_subscription(connection: Connection, request: CommandEndTxnOnSu
         topic = await _participant(connection, request.subscription.topic, _NOT_ON_SUBSCRIPTIONS)
         found = None if topic is None else topic.subscriptions.get(request.subscription.subscription)
         if found is not None:
-            commit = request.txn_action == TxnAction.COMMIT
+            commit = _commits(request)
             await found.end_transaction(_txn(request), commit=commit, low_water=_low_water(request))
     connection.send(answer)
+
+
+def _commits(request: CommandEndTxn | CommandEndTxnOnPartition | CommandEndTxnOnSubscription) -> bool:
+    """:raises InvalidRequest: the outcome is missing, or neither COMMIT nor ABORT"""
+    if not request.HasField("txn_action"):
+        raise InvalidRequest("txn_action is neither COMMIT nor ABORT")
+    return request.txn_action == TxnAction.COMMIT
 
 
 def _txn(request: CommandEndTxnOnPartition | CommandEndTxnOnSubscription) -> TxnId:
