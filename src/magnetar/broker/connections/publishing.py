@@ -105,7 +105,16 @@ class Publishing:
         checks = producer.topic.admission
         if checks is not None:
             chunked = sends.chunks > 0
-            parts = checks.judge(producer.name, ids, highest, buffer, starts, ends, chunked=chunked)
+            parts = checks.judge(
+                producer.name,
+                ids,
+                highest,
+                buffer,
+                starts,
+                ends,
+                chunked=chunked,
+                in_transaction=transaction is not None,
+            )
             if parts is not None:
                 self._publish_parts(producer, parts, buffer, sends, now, transaction)
                 return

@@ -11,7 +11,14 @@ from magnetar.broker.publishing.deduplication import DUPLICATE, FRESH, Deduplica
 from magnetar.errors import BrokerError, EncryptionRequired, InternalError, NotAllowed
 from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.errors import EntryError
-from magnetar.protocol.hot_codec import deliver_at, publish_time
+from magnetar.protocol.hot_codec import (
+    MARKED,
+    TRANSACTIONAL,
+    batch_sizes,
+    deliver_at,
+    publish_time,
+    transaction_of,
+)
 from magnetar.protocol.metadata import chunks_follow, parse_entry
 
 
@@ -42,15 +49,23 @@ class Admission:
     :param encrypted: whether unencrypted messages are refused
     :param max_size: the largest entry in bytes; 0 for no limit
     :param max_delay_ms: how long after its publish time an entry may be delivered at the latest; 0: no limit
+    :param transactions: whether the topic has transactions: only messages of these may have the id of one
     """
 
     def __init__(
-        self, deduplication: Deduplication | None, *, encrypted: bool, max_size: int, max_delay_ms: int = 0
+        self,
+        deduplication: Deduplication | None,
+        *,
+        encrypted: bool,
+        max_size: int,
+        max_delay_ms: int = 0,
+        transactions: bool = False,
     ) -> None:
         self.deduplication = deduplication
         self.encrypted = encrypted
         self._max_size = max_size
         self._max_delay_ms = max_delay_ms
+        self._transactions = transactions
 
     def judge(
         self,
@@ -62,6 +77,7 @@ class Admission:
         ends: array[int],
         *,
         chunked: bool,
+        in_transaction: bool = False,
     ) -> list[JudgedPart] | None:
         """Decides on a run of entries, in their order; None: all are stored unchanged.
 
@@ -72,15 +88,20 @@ class Admission:
         :param first: sequence ids of the entries
         :param highest: the highest sequence ids of batches; -1 where the producer sent none
         :param chunked: whether there are chunks among the entries
+        :param in_transaction: whether they are published in a transaction
         """
         known, count = self.deduplication, len(first)
-        plain = not (self.encrypted or self._max_size or self._max_delay_ms or chunked)
+        claiming = self._transactions and not in_transaction and _may_claim(buffer, starts, ends)
+        plain = not (self.encrypted or self._max_size or self._max_delay_ms or chunked or claiming)
         if plain and (known is None or known.admit_all(name, first, highest, count)):
             return None
         verdicts: list[Verdict | BrokerError] = [
             self._compare(name, first[i], highest[i]) if looked is None else looked
             for i in range(count)
-            for looked in (self._look(buffer, starts[i], ends[i], chunked=chunked),)
+            for looked in (
+                (claiming and _claim(buffer, starts[i], ends[i]))
+                or self._look(buffer, starts[i], ends[i], chunked=chunked),
+            )
         ]
         return parts_of(verdicts)
 
@@ -129,6 +150,23 @@ class Admission:
         if found == DUPLICATE:
             return Verdict.DUPLICATE
         return InternalError("Cannot determine whether the message is a duplicate at this time")
+
+
+def _may_claim(buffer: bytes, starts: array[int], ends: array[int]) -> bool:
+    """Whether there may be ids of transactions in the metadata of entries."""
+    sizes = array("i", bytes(4 * len(starts)))
+    return batch_sizes(buffer, starts, ends, 0, len(starts), sizes) & (TRANSACTIONAL | MARKED) != 0
+
+
+def _claim(buffer: bytes, start: int, end: int) -> BrokerError | None:
+    """Returns the refusal of an entry that only its metadata put into a transaction, or end one.
+
+    The next load of the topic would take its word for it, and hide what follows.
+    """
+    txn = transaction_of(buffer, start, end)
+    if txn is None:
+        return None
+    return NotAllowed(f"The metadata of the entry name transaction ({txn[0]},{txn[1]}), and SEND names none")
 
 
 def parts_of(verdicts: Sequence[Verdict | BrokerError]) -> list[JudgedPart]:

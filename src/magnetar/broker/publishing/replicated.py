@@ -249,6 +249,7 @@ class ShadowAdmission(Admission):
         ends: array[int],
         *,
         chunked: bool,
+        in_transaction: bool = False,
     ) -> list[JudgedPart]:
         """See :meth:`Admission.judge`."""
         return [JudgedPart(0, len(first), NotAllowed(SHADOW_REFUSES))]

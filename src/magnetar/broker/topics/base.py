@@ -203,15 +203,23 @@ class BaseTopic(ABC, Generic[S]):
         policies, known = self.policies, self.deduplication
         delays = policies.delayed_delivery
         longest = delays.max_delay_ms if delays.active and self.name.persistent else 0
-        if known is not None or policies.encryption_required or policies.max_message_size > 0 or longest > 0:
+        transactions = self.has_transactions
+        limited = policies.encryption_required or policies.max_message_size > 0 or longest > 0
+        if known is not None or limited or transactions:
             self.admission = Admission(
                 known,
                 encrypted=policies.encryption_required,
                 max_size=policies.max_message_size,
                 max_delay_ms=longest,
+                transactions=transactions,
             )
         else:
             self.admission = None
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether messages of transactions are published to the topic, or were."""
+        return False
 
     @abstractmethod
     async def prepare(self) -> None:

@@ -231,6 +231,10 @@ class Topic(BaseTopic[Subscription]):
 
     # Transactions
 
+    @property
+    def has_transactions(self) -> bool:
+        return self.transactions is not None
+
     async def use_transactions(self) -> TransactionBuffer:
         """Returns the transaction buffer, once messages of transactions may be published.
 
@@ -249,6 +253,7 @@ class Topic(BaseTopic[Subscription]):
                     "transactions: remove them with remove-shadow-topics"
                 )
             found = self.transactions = self.make_transactions()
+            self._look_at_entries()
         await found.start()
         return found
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import accumulate
 
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
@@ -187,6 +187,8 @@ class TransactionBuffer:
 
     def refusal(self, txn: TxnId) -> BrokerError | None:
         """Returns why a transaction may not publish here any more; None: it may."""
+        if min(txn) < 0:
+            return NotAllowed(f"{txn_text(txn)} is not the id of a transaction: its parts are below 2^63")
         if self._draining and txn not in self.open:
             return TopicTerminated("Topic is being terminated")
         low = self.low_water.get(txn[0], -1)
@@ -225,6 +227,7 @@ class TransactionBuffer:
             self._writing[txn] = left
         else:
             del self._writing[txn]
+            self._wake()
 
     def advanced(self) -> None:
         """Entries that belong to no transaction were stored: a snapshot spares the next load reading them."""
@@ -500,15 +503,18 @@ def _without_id(entry: bytes) -> bytes:
 
 
 def with_ids(
-    txn: TxnId, buffer: bytes, starts: Sequence[int], ends: Sequence[int]
+    txn: TxnId, buffer: bytes, starts: array[int], ends: array[int]
 ) -> tuple[bytes, array[int], array[int]] | None:
     """Returns entries with the id of their transaction in the metadata; None: all have one already.
 
     Not every client writes the id there. Without it, messages of an aborted transaction would look like any
     others.
 
-    :raises NotAllowed: the metadata name another transaction
+    :raises NotAllowed: the metadata name another transaction, or an entry is a marker
     """
+    count = len(starts)
+    if batch_sizes(buffer, starts, ends, 0, count, array("i", bytes(4 * count))) & MARKED:
+        raise NotAllowed(f"An entry of transaction {txn_text(txn)} is a marker, which only brokers write")
     own = [transaction_of(buffer, start, end) for start, end in zip(starts, ends, strict=True)]
     if all(each == txn for each in own):
         return None
