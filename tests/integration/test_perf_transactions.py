@@ -52,7 +52,8 @@ def test_committed_and_aborted_messages(broker: Server, topic: str) -> None:
 
 def test_consuming_in_transactions(broker: Server, topic: str) -> None:
     produced(broker, topic, 100)
-    assert visible(broker, topic, "-txn", "-nmt", "20", "-ntxn", "2", "-abort") == 40
+    # It ends soon after the number is reached.
+    assert visible(broker, topic, "-txn", "-nmt", "20", "-ntxn", "2", "-abort") >= 40
     assert visible(broker, topic, "-txn", "-nmt", "25", "-m", "100") == 100
     assert visible(broker, topic, "-time", "2") == 0
 

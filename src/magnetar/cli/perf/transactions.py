@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from magnetar.cli.perf.api_ends import ApiConsumer, ApiProducer
 from magnetar.cli.perf.ends import ReceiveSettings, SendSettings, Shared
@@ -38,7 +38,7 @@ _TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
 
 
 @dataclass(frozen=True)
-class TransactionSettings:
+class TransactionUse:
     """How producers and consumers use transactions."""
 
     seconds: float
@@ -49,7 +49,7 @@ class TransactionSettings:
     """Whether transactions are aborted instead of committed."""
 
     @classmethod
-    def of(cls, parsed: argparse.Namespace) -> TransactionSettings | None:
+    def of(cls, parsed: argparse.Namespace) -> TransactionUse | None:
         """Returns the settings of ``produce`` or ``consume``; None: without transactions.
 
         :raises InvalidConfiguration: with --raw
@@ -78,8 +78,8 @@ class TransactionalProducer(ApiProducer):
         number: int,
         settings: SendSettings,
         shared: Shared,
-        extras: Mapping[str, Any],
-        transactions: TransactionSettings,
+        extras: Mapping[str, object],
+        transactions: TransactionUse,
     ) -> None:
         super().__init__(client, topic, number, settings, shared, extras)
         self._transactions = transactions
@@ -109,11 +109,11 @@ class TransactionalProducer(ApiProducer):
 
     def _options(self) -> MessageOptions:
         options = super()._options()
-        assert self._current is not None
-        options.transaction = self._current.begun()
+        if self._current is not None:
+            options.transaction = self._current.begun()
         return options
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[object, None, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -148,7 +148,7 @@ class TransactionalConsumer(ApiConsumer):
         settings: ReceiveSettings,
         shared: Shared,
         order: OrderCheck | None,
-        transactions: TransactionSettings,
+        transactions: TransactionUse,
     ) -> None:
         super().__init__(client, topic, settings, shared, order)
         self._transactions = transactions
@@ -181,7 +181,7 @@ class TransactionalConsumer(ApiConsumer):
 
 
 @dataclass
-class Counts:
+class WorkCounts:
     """What the workers of the command ``transaction`` have done."""
 
     opened: int = 0
@@ -203,14 +203,14 @@ class Workers:
     def __init__(self, parsed: argparse.Namespace, client: Client) -> None:
         self._parsed = parsed
         self._client = client
-        self._settings = TransactionSettings(parsed.txn_timeout, 0, parsed.abort)
+        self._settings = TransactionUse(parsed.txn_timeout, 0, parsed.abort)
         self._content = os.urandom(_CONTENT_BYTES)
         self._left = parsed.number_txn or (1 << 62)
         self._turn = 0.0
         self._closing: list[Producer | PartitionedProducer | Consumer | PartitionedConsumer] = []
-        self.counts = Counts()
+        self.counts = WorkCounts()
         self.stopped = False
-        self.receiving: set[asyncio.Task[Any]] = set()
+        self.receiving: set[asyncio.Task[None]] = set()
         """Workers that wait for messages."""
         self.failures: list[str] = []
 
@@ -279,9 +279,9 @@ class Workers:
         self, consumers: Sequence[Consumer | PartitionedConsumer | TopicsConsumer]
     ) -> list[tuple[Consumer | PartitionedConsumer | TopicsConsumer, Message]]:
         """Returns the messages of a transaction, which is not open while its worker waits for them."""
-        task = asyncio.current_task()
-        assert task is not None
-        self.receiving.add(task)
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        if task is not None:
+            self.receiving.add(task)
         try:
             return [
                 (consumer, await consumer.receive())
@@ -289,7 +289,7 @@ class Workers:
                 for _ in range(self._parsed.messages_consumed)
             ]
         finally:
-            self.receiving.discard(task)
+            self.receiving -= {task}
 
     async def _pace(self) -> None:
         if self._parsed.txn_rate:
@@ -355,7 +355,7 @@ class Workers:
             await each.close()
 
 
-async def transaction_load(parsed: argparse.Namespace, client: Client) -> dict[str, Any]:
+async def transaction_load(parsed: argparse.Namespace, client: Client) -> dict[str, object]:
     """Runs the command ``transaction``; returns its figures.
 
     :raises PulsarException: a producer or consumer cannot be opened
@@ -375,13 +375,13 @@ async def transaction_load(parsed: argparse.Namespace, client: Client) -> dict[s
     for task in tasks:
         task.add_done_callback(one_ended)
     await _until(ended, parsed.warmup_time)
-    workers.counts = Counts()
+    workers.counts = WorkCounts()
     began, own, server = time.monotonic(), time.process_time(), cpu_seconds(parsed.server_pid)
     await _until(ended, parsed.test_duration or float("inf"), workers, parsed.stats_interval_seconds)
     counts, seconds = workers.counts, max(time.monotonic() - began, 1e-9)
     own, server = time.process_time() - own, cpu_seconds(parsed.server_pid) - server
     # What a worker still does is in no figure.
-    workers.counts, workers.stopped = Counts(), True
+    workers.counts, workers.stopped = WorkCounts(), True
     for task in workers.receiving:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -408,15 +408,15 @@ async def _until(
 
 def _figures(
     parsed: argparse.Namespace,
-    counts: Counts,
+    counts: WorkCounts,
     seconds: float,
     own: float,
     server: float,
     failures: Sequence[str],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     each = max(counts.ended, 1)
     void = None if counts.ended else "; ".join(failures) or "no transaction ended in the measured window"
-    result: dict[str, Any] = {
+    result: dict[str, object] = {
         "void": void,
         "command": "transaction",
         "seconds": round(seconds, 3),
@@ -440,7 +440,7 @@ def _figures(
     return result
 
 
-def lines_of(result: Mapping[str, Any]) -> list[str]:
+def lines_of(result: Mapping[str, object]) -> list[str]:
     """Returns the figures of :func:`transaction_load` as lines."""
     lines = [
         f"measured {result['seconds']:.1f} s: {result['transactions']:,} transactions ended,"
@@ -451,7 +451,7 @@ def lines_of(result: Mapping[str, Any]) -> list[str]:
     ]
     for name in ("begin", "send", "ack", "end"):
         latency = result[f"{name}_latency_ms"]
-        if latency:
+        if isinstance(latency, dict):
             lines.append(
                 f"{name} latency, ms: " + "  ".join(f"{key} {value:.3f}" for key, value in latency.items())
             )

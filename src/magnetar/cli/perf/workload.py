@@ -21,7 +21,7 @@ from magnetar.cli.perf.raw_ends import RawConsumer, RawProducer
 from magnetar.cli.perf.transactions import (
     TransactionalConsumer,
     TransactionalProducer,
-    TransactionSettings,
+    TransactionUse,
 )
 from magnetar.client.client import Client
 from magnetar.client.enums import ConsumerType, ProducerAccessMode
@@ -221,7 +221,7 @@ def producers(
 ) -> list[PerfSender]:
     """Returns the producers on ``topics``, numbered from 0."""
     settings = send_settings(parsed, len(topics) * parsed.num_producers)
-    transactions = TransactionSettings.of(parsed)
+    transactions = TransactionUse.of(parsed)
     made: list[PerfSender] = []
     for topic in topics:
         for _ in range(parsed.num_producers):
@@ -259,7 +259,7 @@ def consumers(
 
     :param numbered: number of producers whose messages are checked for loss and order; 0: no checks
     """
-    transactions = TransactionSettings.of(parsed)
+    transactions = TransactionUse.of(parsed)
     made: list[Receiver] = []
     ends = len(topics) * len(subscriptions) * parsed.num_consumers
     orders = {name: OrderCheck(numbered) for name in subscriptions} if numbered else {}
