@@ -127,6 +127,17 @@ def test_acknowledgements_of_a_subscription(ends: Endpoints) -> None:
     assert (ours.keys(), ours["cursors"].keys()) == (apache.keys(), apache["cursors"].keys())
 
 
+def test_metrics_of_a_subscription(ends: Endpoints) -> None:
+    status, body = ends.server.ask("GET", "/metrics/")
+    assert status == 200
+    name = "pulsar_txn_tp_aborted_count_total"
+    rows = [json.loads(line) for line in (VECTORS / "metrics.jsonl").read_text().splitlines()]
+    theirs = next(row for row in rows if row.startswith(f"{name}{{")).rpartition(" ")[0]
+    line = next(line for line in body.decode().splitlines() if line.startswith(f"{name}{{"))
+    assert line == f"{theirs} 1"
+    assert f"# TYPE {name} counter" in body.decode()
+
+
 def test_a_message_of_a_subscription(ends: Endpoints) -> None:
     path = "positionStatsInPendingAck/public/default/endpoints/s"
     assert ends.get(f"{path}/{ends.path(1)}") == recorded("s/62/1")

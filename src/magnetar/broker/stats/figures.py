@@ -76,6 +76,8 @@ class SubscriptionMetrics:
     held_back: Mapping[tuple[str, bool], int] = field(default_factory=dict)
     """How often a dispatch rate delayed deliveries: by whose rate it was (``Subscription``, ``Topic``,
     ``Broker``), and whether the limit of messages (True) or of bytes was reached."""
+    transactions: tuple[int, int] | None = None
+    """Transactions with acknowledgements that were committed and aborted; None: there have been none."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0

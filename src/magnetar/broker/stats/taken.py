@@ -111,6 +111,9 @@ def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
             now.delayed = len(dispatcher.delays)
             now.delay_index_bytes = dispatcher.delays.size()
             now.backlog_no_delayed = max(0, now.backlog - now.delayed)
+    pending = subscription.pending
+    if pending is not None:
+        now.transactions = (pending.committed_count, pending.aborted_count)
     if filters is not None:
         now.filter_processed = filters.processed
         now.filter_accepted = filters.accepted

@@ -79,6 +79,10 @@ class PendingAcks:
         self.cumulative: tuple[TxnId, Acked] | None = None
         """The transaction with a cumulative acknowledgement, and how far it reaches."""
         self.low_water: dict[int, int] = {}
+        self.committed_count = 0
+        """Transactions that were committed since the subscription was used first; likewise
+        :attr:`aborted_count`."""
+        self.aborted_count = 0
         self.recovery_ms = (0, 0)
         """When the reading of the log began and ended, in milliseconds since 1970."""
         self._records: dict[TxnId, list[RecordPosition]] = {}
@@ -271,6 +275,10 @@ class PendingAcks:
                 )
                 await self._append(txn, record)
             self._apply(txn, commit, given_back)
+            if commit:
+                self.committed_count += 1
+            else:
+                self.aborted_count += 1
         finally:
             del self._ending[txn]
             settle(ending)

@@ -420,6 +420,10 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
             for whose in ("Subscription", "Topic", "Broker")
         )
         yield from family(f"pulsar_subscription_dispatch_throttled_{name}_events", "gauge", throttled)
+    ended = [(f'{labels},status="succeed"', sub.transactions) for labels, sub in subs if sub.transactions]
+    for place, name in enumerate(("committed", "aborted") if ended else ()):
+        counts = ((labels, each[place]) for labels, each in ended)
+        yield from family(f"pulsar_txn_tp_{name}_count_total", "counter", counts)
     if options.consumer_level:
         yield from _gauges("consumer", consumers, "")
 
