@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from explained import asked, shown, until
@@ -11,6 +12,8 @@ from raw_transactions import Transactions
 from server import Server
 
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.server.diagnosis import FindingState, left_by_transactions
+from magnetar.server.embedded_stores import METADATA_FILE
 
 ON: dict[str, int | str] = {
     "transactionCoordinatorEnabled": "true",
@@ -48,6 +51,9 @@ def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server],
     assert WARNING not in server.log
     before = len(server.log)
     server.stop()
+    [finding] = left_by_transactions(server.folder / "data")
+    assert finding.state is FindingState.WARN
+    assert "topics in public/default have had some" in finding.found
     server.configure({**OFF, **more})
     server.start()
     client = Client(server.port)
@@ -76,3 +82,16 @@ def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server],
         client.message(fresh, 0.5)
     assert "transactions" not in asked(server, PUBLISHED)
     client.close()
+
+
+def test_doctor_says_nothing_where_transactions_were_never_used(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = start_server()
+    server.stop()
+    assert not list(left_by_transactions(server.folder / "data"))
+    assert not list(left_by_transactions(tmp_path)), "no data yet"
+    (tmp_path / METADATA_FILE).parent.mkdir()
+    (tmp_path / METADATA_FILE).write_bytes(b"no database")
+    [finding] = left_by_transactions(tmp_path)
+    assert "cannot be read" in finding.found

@@ -19,11 +19,15 @@ from statistics import median
 from magnetar import __version__, hot
 from magnetar.config.reading import ConfigurationError, SettingsContradict
 from magnetar.config.settings import Settings, load
+from magnetar.io.interfaces import SqlError
 from magnetar.io.real.disk import RealDisk
+from magnetar.io.real.sqlite import SqliteConnection
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings, DiskUse
+from magnetar.managed_ledger.records import ROOT
 from magnetar.server.addresses import BindAddress, bind_addresses, exposures
 from magnetar.server.configuration_check import kind_of
+from magnetar.server.embedded_stores import METADATA_FILE
 from magnetar.server.loop_process import owner_of
 from magnetar.server.settings import disk_guard_settings
 
@@ -35,6 +39,13 @@ _MOST_SECONDS = 0.4
 _BLOCK = bytes(4096)
 FEW_FILES = 10_000
 """Fewer open files than this are worth a warning: each client needs one."""
+_OF_TRANSACTIONS = (
+    "SELECT DISTINCT parent FROM nodes WHERE parent LIKE '%/persistent' AND "
+    r"(path LIKE '%/\_\_transaction\_buffer\_snapshot%' ESCAPE '\' "
+    r"OR path LIKE '%\_\_transaction\_pending\_ack' ESCAPE '\')"
+)
+"""Finds where topics with transactions are."""
+_MOST_NAMED = 5
 _NOT_KEPT = 5
 """The result of adjtimex if the clock is not synchronized (TIME_ERROR of sys/timex.h)."""
 _TIMEX_BYTES = 512
@@ -62,6 +73,8 @@ def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
     if not cluster:
         yield space(bounds, data_dir)
         yield sync_speed(data_dir)
+        if not settings.transaction_coordinator_enabled:
+            yield from left_by_transactions(data_dir)
 
 
 def exposed(settings: Settings, listening: Sequence[BindAddress]) -> Iterator[Finding]:
@@ -89,6 +102,33 @@ def port(bind: BindAddress) -> Finding:
         advice = f"end that process, or use {bind.option} 0 for a free port"
         return Finding(subject, FindingState.FAIL, f"{where}: {error.strerror or error}{by}", advice)
     return Finding(subject, FindingState.OK, f"{where} is free")
+
+
+def left_by_transactions(data_dir: Path) -> Iterator[Finding]:
+    """Yields a warning if topics have had transactions, which are disabled.
+
+    What a running broker has written last is not seen.
+    """
+    file = data_dir / METADATA_FILE
+    if not file.exists():
+        return
+    try:
+        with closing(SqliteConnection(str(file), unchanged=True)) as connection:
+            rows = connection.execute(_OF_TRANSACTIONS)
+    except SqlError as error:
+        yield Finding("transactions", FindingState.WARN, f"{file} cannot be read: {error}")
+        return
+    found = sorted({str(row[0]).removeprefix(f"{ROOT}/").removesuffix("/persistent") for row in rows})
+    if not found:
+        return
+    named = ", ".join(found[:_MOST_NAMED]) + (" and others" if len(found) > _MOST_NAMED else "")
+    yield Finding(
+        "transactions",
+        FindingState.WARN,
+        f"they are disabled, and topics in {named} have had some: messages of aborted and open ones are "
+        "delivered, and what open ones have acknowledged",
+        "set transactionCoordinatorEnabled=true",
+    )
 
 
 def _existing(folder: Path) -> Path:
