@@ -83,6 +83,10 @@ class ServiceNotReady(BrokerError):
     """This broker does not serve the topic now; the client looks it up again."""
 
 
+class FeatureDisabled(ServiceNotReady):
+    """The broker's settings disable the feature that the request needs."""
+
+
 class OwnerUnknown(ServiceNotReady):
     """The broker that serves the topic cannot be determined now."""
 
@@ -293,6 +297,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
     AuthorizationFailure: Translation(ServerErrorCode.AUTHORIZATION, 403),
     ConsumerBusy: Translation(ServerErrorCode.CONSUMER_BUSY, 409),
     ServiceNotReady: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
+    FeatureDisabled: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     OwnerUnknown: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     ServedElsewhere: Translation(ServerErrorCode.SERVICE_NOT_READY, 503),
     QuotaExceededHold: Translation(ServerErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR, 409),

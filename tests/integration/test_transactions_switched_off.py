@@ -84,6 +84,19 @@ def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server],
     client.close()
 
 
+def test_requests_about_transactions_are_no_incidents_where_these_are_disabled(
+    start_server: Callable[..., Server],
+) -> None:
+    server = start_server()
+    for path in (
+        "transactionInBufferStats/public/default/plain/0/1",
+        "transactionBufferStats/public/default/plain",
+    ):
+        assert server.ask("GET", f"/admin/v3/transactions/{path}")[0] == 503
+    assert server.ask("GET", "/admin/v3/transactions/coordinatorStats")[0] == 503
+    assert "Traceback" not in server.log
+
+
 def test_doctor_says_nothing_where_transactions_were_never_used(
     start_server: Callable[..., Server], tmp_path: Path
 ) -> None:

@@ -14,7 +14,14 @@ from typing import Generic
 from urllib.parse import urlencode
 
 from magnetar.broker.translation import to_broker_error
-from magnetar.errors import AuthorizationFailure, BrokerError, InternalError, NotSupported, ServedElsewhere
+from magnetar.errors import (
+    AuthorizationFailure,
+    BrokerError,
+    FeatureDisabled,
+    InternalError,
+    NotSupported,
+    ServedElsewhere,
+)
 from magnetar.http.engine.connection import HttpLimits
 from magnetar.http.engine.listening import Listening
 from magnetar.http.engine.message import Request, Response, error_response, refusal
@@ -143,7 +150,9 @@ async def _refusal(access: Access, found: Found[E], who: Principal) -> str | Non
 def _failed(request: Request, error: BrokerError) -> Response:
     if isinstance(error, ServedElsewhere):
         return _redirected(request, error)
-    if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotSupported):
+    # A request for what the broker does not have, or is not set to do, is no failure of the broker's.
+    of_broker = not isinstance(error, NotSupported | FeatureDisabled)
+    if error.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR and of_broker:
         log.warning("request failed", extra=named(request), exc_info=error)
     return refusal(error)
 

@@ -16,6 +16,7 @@ from magnetar.broker.subscriptions.persistent import Subscription
 from magnetar.broker.topics.persistent import Topic
 from magnetar.errors import (
     BrokerError,
+    FeatureDisabled,
     NamespaceNotFound,
     NotFound,
     ServiceNotReady,
@@ -234,7 +235,7 @@ class TopicTransactionAdmin:
     async def _topic(self, topic: str) -> Topic:
         """:raises TopicNotFound: no such topic, or a partitioned one, which has no messages of its own
 
-        :raises ServiceNotReady: transactions are disabled
+        :raises FeatureDisabled: transactions are disabled
         """
         if self._broker.settings.topic.transactions is None:
             raise transactions_disabled()
@@ -254,8 +255,8 @@ class TopicTransactionAdmin:
         return await found.topic.pending_acks(found, create=False)
 
 
-def transactions_disabled() -> ServiceNotReady:
-    return ServiceNotReady("This Broker is not configured with transactionCoordinatorEnabled=true.")
+def transactions_disabled() -> FeatureDisabled:
+    return FeatureDisabled("This Broker is not configured with transactionCoordinatorEnabled=true.")
 
 
 def _later(function: Callable[..., Awaitable[Json]], *arguments: str | int) -> Callable[[], Awaitable[Json]]:
