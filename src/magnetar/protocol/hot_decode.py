@@ -581,7 +581,7 @@ def batch_sizes(
 
 
 def transaction_of(buffer: bytes, start: int, end: int) -> tuple[int, int] | None:
-    """Returns the transaction (most bits, least bits) in the metadata of an entry; None: it has none."""
+    """Returns the transaction (most bits, least bits) in an entry's metadata; None: it has no valid one."""
     most = _metadata_number(buffer, start, end, _MOST_BITS, -1)
     least = _metadata_number(buffer, start, end, _LEAST_BITS, -1)
     return None if most < 0 or least < 0 else (most, least)
