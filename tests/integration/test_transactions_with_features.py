@@ -39,6 +39,7 @@ def broker(start_server: Callable[..., Server]) -> Server:
         transactionCoordinatorEnabled="true",
         delayedDeliveryTickTimeMillis=50,
         activeConsumerFailoverDelayTimeMillis=10,
+        acknowledgmentAtBatchIndexLevelEnabled="true",
         backlogQuotaCheckIntervalInSeconds=1,
         replicatedSubscriptionsSnapshotFrequencyMillis=100,
     )
@@ -46,7 +47,8 @@ def broker(start_server: Callable[..., Server]) -> Server:
 
 @pytest.fixture(scope="module")
 def other(start_server: Callable[..., Server]) -> Server:
-    """A broker that writes broker entry metadata, and acknowledges batches only as a whole."""
+    """A broker that writes broker entry metadata, and acknowledges batches only as a whole outside of
+    transactions."""
     return start_server(
         clusterName="west",
         transactionCoordinatorEnabled="true",
@@ -344,6 +346,70 @@ def test_an_abort_gives_messages_to_the_consumers_that_are_left(
     assert sorted(received(client, second, 2)) == [b"2", b"3"]
     end_on_subscription(client, topic, ONE, commit=False)
     assert sorted(received(client, second, 2)) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
+def test_an_aborted_cumulative_acknowledgement_of_another_type(
+    client: Client, topic: str, kind: Kind
+) -> None:
+    consumer = client.subscribe(topic, "s", permits=100)
+    sender = Sender(client, topic)
+    where = [sender.send(b"%d" % number) for number in range(4)]
+    client.messages(consumer, 4)
+    acknowledge(client, consumer, [id_of(where[2])], ONE, cumulative=True)
+    client.close_consumer(consumer)
+    consumer = client.subscribe(topic, "s", kind, permits=100)
+    message, payload = client.message(consumer)
+    assert payload == b"3"
+    nothing_waits(client, consumer)
+    client.acknowledge(consumer, [message.message_id])
+    end_on_subscription(client, topic, ONE, commit=False)
+    assert sorted(received(client, consumer, 3)) == [b"0", b"1", b"2"]
+    nothing_waits(client, consumer)
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+@pytest.mark.parametrize("commit", [True, False])
+def test_parts_of_batches_that_are_acknowledged_otherwise(
+    client: Client, broker: Server, topic: str, kind: Kind, commit: bool
+) -> None:
+    """Some messages of a batch are acknowledged plainly, some in a transaction, and some not at all."""
+    consumer = client.subscribe(topic, "s", kind, permits=100)
+    client.published(client.produce(topic)[0], [b"batch"], batch=4)
+    where = position(client.message(consumer)[0].message_id)
+    client.acknowledge(consumer, [id_of(where, ack_set=[0b1110], batch_size=4)])
+    got = acknowledge(client, consumer, [id_of(where, ack_set=[0b1101], batch_size=4)], ONE)
+    assert not got.HasField("error"), got.message
+    assert stats(broker, topic)["subscriptions"]["s"]["unackedMessages"] == 2
+    end_on_subscription(client, topic, ONE, commit=commit)
+    if not commit:
+        assert list(client.message(consumer)[0].ack_set) == [0b1110]
+    assert stats(broker, topic)["subscriptions"]["s"]["unackedMessages"] == (2 if commit else 3)
+    client.redeliver(consumer)
+    assert list(client.message(consumer)[0].ack_set) == [0b1100 if commit else 0b1110]
+    left = [0b0011] if commit else [0b0001]
+    client.acknowledge(consumer, [id_of(where, ack_set=left, batch_size=4)])
+    until(lambda: backlog(broker, topic) == 0)
+    assert stats(broker, topic)["subscriptions"]["s"]["unackedMessages"] == 0
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_a_plain_acknowledgement_of_a_pending_message(
+    client: Client, broker: Server, topic: str, kind: Kind
+) -> None:
+    """It counts, whatever becomes of the transaction."""
+    consumer = client.subscribe(topic, "s", kind, permits=100)
+    sender = Sender(client, topic)
+    where = [sender.send(b"%d" % number) for number in range(2)]
+    client.messages(consumer, 2)
+    acknowledge(client, consumer, [id_of(each) for each in where], ONE)
+    client.acknowledge(consumer, [id_of(where[0])])
+    done(broker, "PUT", path(topic, "unload"))
+    consumer = client.subscribe(topic, "s", kind, permits=100)
+    nothing_waits(client, consumer)
+    end_on_subscription(client, topic, ONE, commit=False)
+    assert received(client, consumer, 1) == [b"1"]
+    nothing_waits(client, consumer)
 
 
 # Positions that are moved
@@ -779,7 +845,7 @@ def test_broker_entry_metadata(other: Server, topic: str) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_batches_that_are_acknowledged_as_a_whole(other: Server, topic: str, commit: bool) -> None:
+def test_parts_of_batches_whatever_the_setting(other: Server, topic: str, commit: bool) -> None:
     client = Client(other.port)
     consumer = client.subscribe(topic, "s", SHARED, permits=100)
     client.published(client.produce(topic)[0], [b"batch"], batch=2)

@@ -362,12 +362,23 @@ class Subscription(BaseSubscription):
         pending.trim(self.topic.tasks)
         self._after_ack(before)
 
-    def _give_back(self, positions: Sequence[Position]) -> None:
+    def _give_back(self, positions: Sequence[Position], cumulative: bool = False) -> None:
+        """Delivers again what a transaction had acknowledged.
+
+        :param cumulative: whether that includes everything up to a position
+        """
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SingleConsumerDispatcher):
             if dispatcher.active is not None:
                 dispatcher.redeliver_all(dispatcher.active)
-        elif dispatcher is not None and dispatcher.consumers:
+        elif dispatcher is None or not dispatcher.consumers:
+            return
+        elif cumulative:
+            # The subscription had another type then. How much was left out since is not known.
+            self.cursor.rewind()
+            dispatcher.rewound()
+            self.read_more()
+        else:
             self.topic.tasks.start(dispatcher.give_back(positions), "delivering what a transaction gave back")
 
     def _after_ack(self, before: Position) -> None:

@@ -38,6 +38,9 @@ from magnetar.protocol.frames import signed, unsigned
 log = logging.getLogger(__name__)
 
 CURSOR = "__pending_ack_state"
+GivenBack = Callable[[Sequence[Position], bool], None]
+"""Called with the positions of individual acknowledgements that an abort gives back, and whether there is a
+cumulative one, too."""
 _WORD = (1 << 64) - 1
 
 
@@ -226,9 +229,7 @@ class PendingAcks:
 
     # Ends of transactions
 
-    async def end(
-        self, txn: TxnId, *, commit: bool, low_water: int, given_back: Callable[[Sequence[Position]], None]
-    ) -> None:
+    async def end(self, txn: TxnId, *, commit: bool, low_water: int, given_back: GivenBack) -> None:
         """Acknowledges what a transaction has acknowledged, or gives it back; durable when this returns.
 
         :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
@@ -256,7 +257,7 @@ class PendingAcks:
             dict.fromkeys((*self.individual, *(() if self.cumulative is None else self.cumulative[:1])))
         )
 
-    async def _end(self, txn: TxnId, commit: bool, given_back: Callable[[Sequence[Position]], None]) -> None:
+    async def _end(self, txn: TxnId, commit: bool, given_back: GivenBack) -> None:
         while (ending := self._ending.get(txn)) is not None:
             await ending
         if txn not in self.open():
@@ -283,7 +284,7 @@ class PendingAcks:
             del self._ending[txn]
             settle(ending)
 
-    def _apply(self, txn: TxnId, commit: bool, given_back: Callable[[Sequence[Position]], None]) -> None:
+    def _apply(self, txn: TxnId, commit: bool, given_back: GivenBack) -> None:
         own = self.individual.pop(txn, {})
         for each in own.values():
             self._free(each)
@@ -295,7 +296,7 @@ class PendingAcks:
             if commit:
                 self._consume_up_to(upto)
         if not commit:
-            given_back([*own, *([upto.position] if upto is not None else ())])
+            given_back(list(own), upto is not None)
         records = self._records.pop(txn, [])
         self._ended.append(records)
         self._ended_count += len(records)
@@ -354,7 +355,7 @@ class PendingAcks:
         if record.pending_ack_op != PendingAckOperation.ACK:
             commit = record.pending_ack_op == PendingAckOperation.COMMIT
             if txn in self.open():
-                self._apply(txn, commit, lambda _positions: None)
+                self._apply(txn, commit, lambda _positions, _cumulative: None)
             else:
                 self._ended.append(self._records.pop(txn))
             return
