@@ -60,6 +60,10 @@ async def _open(connection: Connection, request: CommandProducer, opening: Openi
     name = broker.parse_topic(request.topic)
     standing = permissions.Standing(connection, permissions.PRODUCER, request)
     await standing.check()
+    if request.txn_enabled and broker.settings.topic.transactions is None:
+        raise NotAllowed(
+            "Transactions are not enabled; set transactionCoordinatorEnabled=true for the broker"
+        )
     if int(request.producer_access_mode) not in {int(mode) for mode in AccessMode}:
         raise InvalidRequest(f"unknown producer access mode {request.producer_access_mode}")
     async with connection.requests.opening():
