@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def test_missing_ids_are_added_behind_the_other_metadata() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=3, publish_time=5, partition_key="k")
     entry = build_entry(metadata, b"payload")
     metadata.txnid_most_bits, metadata.txnid_least_bits = 7, 300
-    changed = with_ids((7, 300), b"--" + entry, [2], [2 + len(entry)])
+    changed = with_ids((7, 300), b"--" + entry, array("q", [2]), array("q", [2 + len(entry)]))
     assert changed is not None
     buffer, starts, ends = changed
     assert buffer[starts[0] : ends[0]] == build_entry(metadata, b"payload")
@@ -127,6 +128,6 @@ def test_missing_ids_are_added_behind_the_other_metadata() -> None:
     with pytest.raises(NotAllowed, match=r"name transaction \(7,300\), and SEND names \(7,301\)"):
         with_ids((7, 301), buffer, starts, ends)
     # Without a checksum there is none afterwards.
-    changed = with_ids((7, 300), entry[6:], [0], [len(entry) - 6])
+    changed = with_ids((7, 300), entry[6:], array("q", [0]), array("q", [len(entry) - 6]))
     assert changed is not None
     assert parse_entry(changed[0]).metadata == metadata
