@@ -167,6 +167,24 @@ def test_a_transaction_that_has_ended_is_refused(client: Client, topic: str) -> 
         )
 
 
+@pytest.mark.parametrize("commit", [False, True])
+def test_messages_that_come_after_the_end_of_their_transaction_are_refused(
+    client: Client, topic: str, commit: bool
+) -> None:
+    """A client sends while its transaction times out. What was stored then would hide all that follows."""
+    sender = Sender(client, topic)
+    consumer = client.subscribe(topic, "s", permits=100)
+    sender.send(b"one", (7, 40))
+    sender.end((7, 40), commit=True)
+    sender.end((7, 41), commit=commit)
+    client.publish(sender.number, 9, transactional(b"late", (7, 41)), txnid_most_bits=7, txnid_least_bits=41)
+    error = client.take(BaseCommand.SEND_ERROR, producer_id=sender.number)
+    assert error.error == ServerErrorCode.NOT_ALLOWED
+    assert "Transaction [(7,41)] has been ended." in error.message
+    sender.send(b"plain")
+    assert received(client, consumer, 2) == [b"one", b"plain"]
+
+
 def test_the_last_message_is_one_that_can_be_read(client: Client, topic: str) -> None:
     sender = Sender(client, topic)
     consumer = client.subscribe(topic, "s")
@@ -388,7 +406,9 @@ def test_a_non_persistent_topic_closes_the_connection(broker: Server) -> None:
 
 def test_without_transactions_everything_is_refused(plain_broker: Server, topic: str) -> None:
     client = Client(plain_broker.port)
-    sender = client.produce(topic, txn_enabled=True)[0]
+    with pytest.raises(Refused, match="Transactions are not enabled; set transactionCoordinatorEnabled=true"):
+        client.produce(topic, txn_enabled=True)
+    sender = client.produce(topic)[0]
     client.publish(sender, 0, transactional(b"x", (0, 1)), txnid_most_bits=0, txnid_least_bits=1)
     error = client.take(BaseCommand.SEND_ERROR, producer_id=sender)
     assert (error.error, error.message) == (ServerErrorCode.NOT_ALLOWED, "Transaction buffer disable!")

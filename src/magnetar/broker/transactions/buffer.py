@@ -40,7 +40,7 @@ COMMITTED, ABORTED = 21, 22
 """``marker_type`` of the markers."""
 MARKER_PRODUCER = "pulsar.txn.marker"
 _MOST_REMEMBERED = 10_000
-"""Committed transactions above the low-water mark that are remembered, to refuse late messages."""
+"""Ended transactions above the low-water mark that are remembered, to refuse late messages."""
 _READ_ENTRIES = 1_000
 _READ_BYTES = 1 << 20
 
@@ -155,7 +155,8 @@ class TransactionBuffer:
         """When the last snapshot was stored, in milliseconds since 1970; 0: not since the load."""
         self.recovery_ms = (0, 0)
         """When recovery began and ended, likewise; 0: there was nothing to recover."""
-        self._committed: dict[TxnId, None] = {}
+        self._over: dict[TxnId, None] = {}
+        """Ended transactions that are not in :attr:`aborted`: committed ones, and those without messages."""
         self._writing: dict[TxnId, int] = {}
         """Entries of transactions that were handed to the ledger and are not durable yet."""
         self._ending: dict[TxnId, Future[None]] = {}
@@ -192,7 +193,7 @@ class TransactionBuffer:
         if self._draining and txn not in self.open:
             return TopicTerminated("Topic is being terminated")
         low = self.low_water.get(txn[0], -1)
-        if txn[1] <= low or txn in self.aborted or txn in self._committed or txn in self._ending:
+        if txn[1] <= low or txn in self.aborted or txn in self._over or txn in self._ending:
             return NotAllowed(
                 f"Transaction [{txn_text(txn)}] has been ended. Please use a new transaction to send message."
             )
@@ -240,9 +241,7 @@ class TransactionBuffer:
         self.open.pop(txn, None)
         if commit:
             self.committed_count += 1
-            self._committed[txn] = None
-            if len(self._committed) > _MOST_REMEMBERED:
-                del self._committed[next(iter(self._committed))]
+            self._remember(txn)
         else:
             self.aborted_count += 1
             self.aborted[txn] = marker
@@ -252,6 +251,11 @@ class TransactionBuffer:
         self.advanced()
         if self._changes >= self._settings.snapshot_changes:
             self._save_soon()
+
+    def _remember(self, txn: TxnId) -> None:
+        self._over[txn] = None
+        if len(self._over) > _MOST_REMEMBERED:
+            del self._over[next(iter(self._over))]
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -306,7 +310,7 @@ class TransactionBuffer:
     async def end(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
         """Makes a transaction's messages visible, or has them left out for ever; durable when this returns.
 
-        A transaction without messages here, or one that has ended, succeeds without effect.
+        A transaction without messages here, or one that has ended, succeeds and stores nothing.
 
         :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
             none
@@ -315,10 +319,8 @@ class TransactionBuffer:
         coordinator = txn[0]
         if low_water > self.low_water.get(coordinator, -1):
             self.low_water[coordinator] = low_water
-            for known in [
-                each for each in self._committed if each[0] == coordinator and each[1] <= low_water
-            ]:
-                del self._committed[known]
+            for known in [each for each in self._over if each[0] == coordinator and each[1] <= low_water]:
+                del self._over[known]
         await self._end(txn, commit=commit)
         for left in [each for each in self.open if each[0] == coordinator and each[1] <= low_water]:
             # A message that came after the end of its transaction.
@@ -332,6 +334,9 @@ class TransactionBuffer:
         while (ending := self._ending.get(txn)) is not None:
             await ending
         if txn not in self.open and txn not in self._writing:
+            if txn not in self.aborted:
+                # What a client has sent before its transaction timed out may arrive now.
+                self._remember(txn)
             return
         ending = self._ending[txn] = self._loop.create_future()
         try:
