@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from magnetar.exit_codes import FAILED, SUCCEEDED
 
 if TYPE_CHECKING:
+    from magnetar.metadata.zookeeper.session import SessionSettings
     from magnetar.server.cluster_access import MetadataAccess
 
 _URLS = {
@@ -61,12 +62,6 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         help="properties file of ZooKeeper's Java client for the configuration store",
     )
     parser.add_argument(
-        "--zookeeper-password",
-        default="",
-        metavar="URL",
-        help="file:///path of a file with user:password for ZooKeeper's scheme digest",
-    )
-    parser.add_argument(
         "-uw",
         "--web-service-url",
         required=True,
@@ -109,9 +104,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         metavar="URI",
         help="metadata of existing bookies that are shared with other systems",
     )
-    parser.add_argument(
-        "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"
-    )
+    _add_session(parser)
 
 
 def add_initialize_coordinators(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -136,13 +129,18 @@ def add_initialize_coordinators(commands: argparse._SubParsersAction[argparse.Ar
         help="properties file of ZooKeeper's Java client, with its TLS settings",
     )
     parser.add_argument(
+        "--initial-num-transaction-coordinators", type=_number, default=16, metavar="N", help="(16)"
+    )
+    _add_session(parser)
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a session with ZooKeeper; see :func:`_session`."""
+    parser.add_argument(
         "--zookeeper-password",
         default="",
         metavar="URL",
         help="file:///path of a file with user:password for ZooKeeper's scheme digest",
-    )
-    parser.add_argument(
-        "--initial-num-transaction-coordinators", type=_number, default=16, metavar="N", help="(16)"
     )
     parser.add_argument(
         "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"
@@ -154,17 +152,14 @@ def run_initialize_coordinators(parsed: argparse.Namespace) -> int:
     from magnetar.config.settings import SettingsContradict
     from magnetar.metadata.interface import MetadataError
     from magnetar.metadata.zookeeper.address import ensemble_address
-    from magnetar.server.cluster_access import MetadataAccess, session_settings, zookeeper_access
+    from magnetar.server.cluster_access import MetadataAccess, zookeeper_access
     from magnetar.server.cluster_setup import SetupContradicts
     from magnetar.server.cluster_stores import set_up_coordinators_of
 
     count = parsed.initial_num_transaction_coordinators
     try:
-        session = session_settings(
-            parsed.zookeeper_session_timeout_ms, parsed.zookeeper_password, "--zookeeper-password"
-        )
         path = parsed.configuration_metadata_store_config_path
-        access = zookeeper_access("--configuration-metadata-store-config-path", path, session)
+        access = zookeeper_access("--configuration-metadata-store-config-path", path, _session(parsed))
         set_up_coordinators_of(
             ensemble_address(parsed.configuration_store),
             parsed.cluster,
@@ -184,13 +179,20 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _access(parsed: argparse.Namespace) -> MetadataAccess:
-    """:raises SettingsContradict: a file cannot be used"""
-    from magnetar.server.cluster_access import MetadataAccess, session_settings, zookeeper_access
+def _session(parsed: argparse.Namespace) -> SessionSettings:
+    """:raises SettingsContradict: the file with the password cannot be used"""
+    from magnetar.server.cluster_access import session_settings
 
-    session = session_settings(
+    return session_settings(
         parsed.zookeeper_session_timeout_ms, parsed.zookeeper_password, "--zookeeper-password"
     )
+
+
+def _access(parsed: argparse.Namespace) -> MetadataAccess:
+    """:raises SettingsContradict: a file cannot be used"""
+    from magnetar.server.cluster_access import MetadataAccess, zookeeper_access
+
+    session = _session(parsed)
     local = zookeeper_access("--metadata-store-config-path", parsed.metadata_store_config_path, session)
     shared = parsed.configuration_metadata_store_config_path
     option = "--configuration-metadata-store-config-path"

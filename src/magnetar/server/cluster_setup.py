@@ -79,7 +79,7 @@ async def set_up_coordinators(configuration: MetadataStore, cluster: str, count:
     if count < 1:
         raise ValueError(f"the number of transaction coordinators must be 1 or more, not {count}")
     await _make_namespace(configuration, _NAMESPACES[1], cluster, _SYSTEM_BUNDLES)
-    await _make_json(configuration, _COORDINATORS, {"partitions": count, "deleted": False}, check=True)
+    await _make_coordinators(configuration, count)
 
 
 def bookkeeper_of(service_uri: str) -> EnsembleAddress:
@@ -115,8 +115,15 @@ async def _make_configuration(store: MetadataStore, setup: ClusterSetup) -> None
         bundles = setup.bundles if namespace.tenant == "public" else _SYSTEM_BUNDLES
         await _make_namespace(store, namespace, setup.cluster, bundles)
     if setup.transaction_coordinators > 0:
-        partitions = {"partitions": setup.transaction_coordinators, "deleted": False}
-        await _make_json(store, _COORDINATORS, partitions, check=True)
+        await _make_coordinators(store, setup.transaction_coordinators)
+
+
+def _coordinators_record(count: int) -> dict[str, object]:
+    return {"partitions": count, "deleted": False}
+
+
+async def _make_coordinators(store: MetadataStore, count: int) -> None:
+    await _make_json(store, _COORDINATORS, _coordinators_record(count), check=True)
 
 
 async def _make_namespace(store: MetadataStore, namespace: NamespaceName, cluster: str, bundles: int) -> None:
@@ -131,7 +138,7 @@ async def _check_cluster(store: MetadataStore, setup: ClusterSetup) -> None:
     """Runs before anything is created, so that a contradiction does not leave half of a cluster."""
     for path, wanted in (
         (f"/admin/clusters/{setup.cluster}", _cluster_record(setup)),
-        (_COORDINATORS, {"partitions": setup.transaction_coordinators, "deleted": False}),
+        (_COORDINATORS, _coordinators_record(setup.transaction_coordinators)),
     ):
         node = await store.get(path)
         if node is not None and node.value:
