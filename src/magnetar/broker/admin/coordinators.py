@@ -7,13 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.admin.brokers import elsewhere
-from magnetar.broker.admin.topic_transactions import REST, TopicTransactionAdmin, transactions_disabled
+from magnetar.broker.admin.topic_transactions import (
+    REST,
+    TopicTransactionAdmin,
+    log_stats,
+    transactions_disabled,
+)
 from magnetar.broker.ownership.contract import Asked
-from magnetar.broker.ownership.peers import PeerRefused, ask
+from magnetar.broker.ownership.peers import PeerRefused, ask_object
 from magnetar.broker.service import BrokerService
-from magnetar.broker.stats.topic_stats import ledger_stats
-from magnetar.errors import InvalidRequest, NotFound, ServiceNotReady
-from magnetar.io.slices import gone_through
+from magnetar.errors import InvalidRequest, NotFound
 from magnetar.io.waiting import outcome, together
 
 if TYPE_CHECKING:
@@ -81,14 +84,8 @@ class CoordinatorAdmin:
         :raises ServedElsewhere: another broker has it
         """
         coordinator = await self._here(number, authoritative=authoritative)
-        ledger = coordinator.log.managed_ledger
-        found = await gone_through(self._broker.io, "statistics", ledger_stats(ledger, {}, metadata=metadata))
-        return {
-            "transactionLogStats": {
-                "managedLedgerName": ledger.name,
-                "managedLedgerInternalStats": found,
-            }
-        }
+        stats = await log_stats(self._broker.io, coordinator.log.managed_ledger, metadata=metadata)
+        return {"transactionLogStats": stats}
 
     # Transactions
 
@@ -175,16 +172,10 @@ class CoordinatorAdmin:
                 continue
             query = {"coordinatorId": str(number)}
             try:
-                told = (await ask(self._broker.beside, owner, "GET", path, query)).json()
+                found[number] = await ask_object(self._broker.beside, owner, path, query)
             except PeerRefused as error:
                 if error.status != _NOT_FOUND:
                     raise
-                continue
-            except ValueError:
-                told = None
-            if not isinstance(told, dict):
-                raise ServiceNotReady(f"{owner.broker_id} did not answer {path} with a JSON object")
-            found[number] = told
         return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from magnetar.broker.admin.topics import TopicAdmin
 from magnetar.broker.ownership.contract import Asked
-from magnetar.broker.ownership.peers import PeerRefused, ask
+from magnetar.broker.ownership.peers import PeerRefused, ask_object
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.topic_stats import ledger_stats
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -19,7 +20,6 @@ from magnetar.errors import (
     FeatureDisabled,
     NamespaceNotFound,
     NotFound,
-    ServiceNotReady,
     SubscriptionNotFound,
     TopicNotFound,
 )
@@ -32,6 +32,8 @@ from magnetar.naming.topic_name import TopicName
 if TYPE_CHECKING:
     from magnetar.broker.coordination.transaction import CoordinatedTransaction
     from magnetar.broker.transactions.pending_acks import Acked, PendingAcks
+    from magnetar.io.interfaces import Io
+    from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
 Json = dict[str, object]
 REST = "/admin/v3/transactions"
@@ -147,10 +149,11 @@ class TopicTransactionAdmin:
         known = await self._pending(topic, subscription)
         if known is None:
             raise NotFound(f"No transaction has acknowledged messages of {subscription} yet: it has no log")
-        ledger = known.log.managed_ledger
-        work = ledger_stats(ledger, {}, metadata=metadata)
-        stats = await gone_through(self._broker.io, "statistics", work)
-        return {"pendingAckLogStats": {"managedLedgerName": ledger.name, "managedLedgerInternalStats": stats}}
+        return {
+            "pendingAckLogStats": await log_stats(
+                self._broker.io, known.log.managed_ledger, metadata=metadata
+            )
+        }
 
     async def in_pending_acks(self, topic: str, subscription: str, most: int, least: int) -> Json:
         """Returns ``TransactionInPendingAckStats``: how far a transaction acknowledges cumulatively.
@@ -187,11 +190,11 @@ class TopicTransactionAdmin:
         most, least = transaction.id
         produced: dict[str, Json] = {}
         for topic in list(transaction.partitions):
-            here = _later(self.in_buffer, topic, most, least)
+            here = partial(self.in_buffer, topic, most, least)
             produced[topic] = await self._told(topic, here, "transactionInBufferStats", f"{most}/{least}")
         acked: dict[str, dict[str, Json]] = {}
         for topic, name in list(transaction.subscriptions):
-            here = _later(self.in_pending_acks, topic, name, most, least)
+            here = partial(self.in_pending_acks, topic, name, most, least)
             rest = f"{quote(name, '')}/{most}/{least}"
             told = await self._told(topic, here, "transactionInPendingAckStats", rest)
             acked.setdefault(topic, {})[name] = told
@@ -221,16 +224,11 @@ class TopicTransactionAdmin:
         if owner.here:
             return await here()
         try:
-            told = (await ask(self._broker.beside, owner, "GET", path, query)).json()
+            return await ask_object(self._broker.beside, owner, path, query)
         except PeerRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 raise TopicNotFound(str(error)) from error
             raise
-        except ValueError:
-            told = None
-        if not isinstance(told, dict):
-            raise ServiceNotReady(f"{owner.broker_id} did not answer {path} with a JSON object")
-        return told
 
     async def _topic(self, topic: str) -> Topic:
         """:raises TopicNotFound: no such topic, or a partitioned one, which has no messages of its own
@@ -255,12 +253,17 @@ class TopicTransactionAdmin:
         return await found.topic.pending_acks(found, create=False)
 
 
+async def log_stats(io: Io, log: ManagedLedger, *, metadata: bool) -> Json:
+    """Returns the name and the internal statistics of a log of transactions.
+
+    :param metadata: adds the metadata of each ledger
+    """
+    stats = await gone_through(io, "statistics", ledger_stats(log, {}, metadata=metadata))
+    return {"managedLedgerName": log.name, "managedLedgerInternalStats": stats}
+
+
 def transactions_disabled() -> FeatureDisabled:
     return FeatureDisabled("This Broker is not configured with transactionCoordinatorEnabled=true.")
-
-
-def _later(function: Callable[..., Awaitable[Json]], *arguments: str | int) -> Callable[[], Awaitable[Json]]:
-    return lambda: function(*arguments)
 
 
 def _texts(numbers: Mapping[int, int]) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ from magnetar.broker.coordination.participants import Participants
 from magnetar.broker.coordination.transaction import coordinator_not_found
 from magnetar.broker.namespaces.registry import make_coordinators
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
-from magnetar.broker.ownership.peers import Beside, PeerRefused, ask
+from magnetar.broker.ownership.peers import Beside, PeerRefused, ask_object
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
@@ -148,15 +148,11 @@ class Coordinators:
             known = None if coordinator is None else coordinator.transactions.get(least)
             return None if known is None else known.described()
         try:
-            answer = await ask(self._beside, owner, "GET", f"{REST}/transactionMetadata/{number}/{least}")
-            told = answer.json()
+            return await ask_object(self._beside, owner, f"{REST}/transactionMetadata/{number}/{least}")
         except PeerRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise ServiceNotReady(f"{owner.broker_id} does not tell of {txn_text(txn)}: {error}") from error
-        except ValueError:
-            told = None
-        return told if isinstance(told, dict) else None
 
     # Loading
 

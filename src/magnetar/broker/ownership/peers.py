@@ -117,3 +117,21 @@ async def ask(
             record = beside.brokers.at_http(f"{told.scheme}://{told.netloc}")
             authoritative = "true" if "authoritative=true" in told.query else "false"
     raise ServiceNotReady(f"The broker that serves {path} was not found")
+
+
+async def ask_object(
+    beside: Beside | None, owner: Owner, path: str, query: Mapping[str, str] | None = None
+) -> dict[str, object]:
+    """Returns the JSON object that another broker answers a GET request with; see :func:`ask`.
+
+    :raises ServiceNotReady: the owner is unknown, does not answer, or answers with something else
+    :raises PeerRefused: the owner refuses the request
+    """
+    answer = await ask(beside, owner, "GET", path, query)
+    try:
+        told = answer.json()
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise ServiceNotReady(f"{owner.broker_id} did not answer {path} with a JSON object")
+    return told
