@@ -25,7 +25,7 @@ def wire(server: Server) -> Iterator[TcpProxy]:
 
 
 async def seconds_until(wire: TcpProxy, connections: int) -> float:
-    """Returns the seconds until there are so many connections."""
+    """Returns the seconds until that number of connections is open."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while wire.connections != connections:

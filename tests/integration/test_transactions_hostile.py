@@ -169,7 +169,7 @@ def test_half_of_an_id(client: Client, broker: Server, topic: str, half: str) ->
         assert error.message == "SEND has only one half of the id of its transaction"
     sender.send(b"in 1", (0, 1))
     sender.end((0, 1), commit=True)
-    # Half an id in the metadata is none.
+    # Metadata with half of an id name no transaction.
     client.publish(sender.number, 0, build_entry(metadata, b"half"))
     client.take(BaseCommand.SEND_RECEIPT, producer_id=sender.number)
     unloaded(broker, topic)

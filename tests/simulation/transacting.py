@@ -148,7 +148,7 @@ class _Person:
     async def _look(self, connection: Connection) -> None:
         """Now and then asks for an answer, without which a silent connection would not be noticed.
 
-        :raises Gone: there is none
+        :raises Gone: the connection was lost
         """
         if self.story.random.random() < 0.05:
             await connection.ping()

@@ -1,8 +1,8 @@
 """A transaction coordinator: begins transactions, and carries their ends through.
 
 A commit is decided once the record COMMITTING is durable. From then on every topic and subscription of the
-transaction is told until each has answered, whatever happens to this broker: the next owner of the log goes
-on with it. Only then the record COMMITTED follows, and the client's END_TXN is answered.
+transaction is told until each has answered. If this broker fails, the next owner of the log continues. Only
+then does the record COMMITTED follow, and the client get the response to END_TXN.
 
 Ended transactions are remembered for a while, in the log as well: a client that repeats END_TXN because the
 answer got lost, perhaps with the broker that was to send it, gets its answer.
@@ -556,7 +556,8 @@ class Coordinator:
     # Its end
 
     def stop(self) -> None:
-        """Stops all work at once: nothing is written any more, and every client is told to look again."""
+        """Stops all work at once. Nothing more is written, and pending requests fail, so clients look the
+        coordinator up again."""
         if self.closed:
             return
         self.closed = True

@@ -159,7 +159,7 @@ class Coordinators:
     async def connect(self, number: int) -> Coordinator:
         """Returns a coordinator of this broker, loaded if necessary.
 
-        :raises TransactionCoordinatorNotFound: there is none with that number
+        :raises TransactionCoordinatorNotFound: no coordinator has that number
         :raises ServiceNotReady: another broker has it, or it cannot be loaded now
         """
         found = self.loaded.get(number)
