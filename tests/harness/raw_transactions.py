@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from raw_client import Client, entry_of, position
-from server import Server
 
 from magnetar.protocol.metadata import build_entry
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandAck, MessageMetadata, Subscription, TxnAction
@@ -22,8 +21,8 @@ def ok(client: Client, kind: int, answer: int, **fields: Any) -> Any:
 class Transactions:
     """A bare client of coordinator 0."""
 
-    def __init__(self, server: Server) -> None:
-        self.client = Client(server.port)
+    def __init__(self, port: int) -> None:
+        self.client = Client(port)
         ok(
             self.client,
             BaseCommand.TC_CLIENT_CONNECT_REQUEST,

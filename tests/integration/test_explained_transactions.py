@@ -23,7 +23,7 @@ def serving(start_server: Callable[..., Server]) -> Server:
 
 @pytest.fixture
 def talk(serving: Server) -> Iterator[Transactions]:
-    found = Transactions(serving)
+    found = Transactions(serving.port)
     yield found
     found.client.close()
 

@@ -46,7 +46,7 @@ class Publisher:
 @pytest.fixture(scope="module")
 def peeked(start_server: Callable[..., Server]) -> Iterator[tuple[Server, Topics]]:
     server = start_server(transactionCoordinatorEnabled="true")
-    talk = Transactions(server)
+    talk = Transactions(server.port)
     aborted, left = Publisher(talk, "aborted"), Publisher(talk, "left")
     for each in (aborted, left):
         path = each.topic.replace("://", "/")

@@ -146,7 +146,7 @@ def test_a_coordinator_that_is_not_there_is_not_found(coordinating: Server) -> N
 def test_a_commit_shows_messages_and_acknowledges_inputs_and_an_abort_does_neither(
     coordinating: Server,
 ) -> None:
-    talk = Transactions(coordinating)
+    talk = Transactions(coordinating.port)
     client = talk.client
     source, target = f"{TOPIC}-in", f"{TOPIC}-out"
     producer, _ = client.produce(source)
@@ -173,7 +173,7 @@ def test_a_decision_survives_a_kill_and_ids_go_on(tmp_path: Path) -> None:
     server = Server(tmp_path, ON)
     try:
         server.start()
-        talk = Transactions(server)
+        talk = Transactions(server.port)
         least = talk.begin()
         talk.add(least, TOPIC)
         talk.end(least, commit=True)
@@ -195,7 +195,7 @@ def test_a_decision_survives_a_kill_and_ids_go_on(tmp_path: Path) -> None:
                 break
             time.sleep(0.02)
         assert not answer.HasField("error"), answer.message
-        talk = Transactions(server)
+        talk = Transactions(server.port)
         talk.end(left, commit=False)
         assert talk.begin() == left + 1
     finally:
@@ -226,7 +226,7 @@ def test_operators_see_and_end_transactions(tmp_path: Path, capsys: pytest.Captu
         assert admin("coordinators-list") == [{"id": 0, "brokerServiceUrl": server.url}]
         assert admin("coordinator-stats") == {}
         assert "Transaction coordinator not found! coordinator id : 0" in admin("coordinator-stats -c 0", 1)
-        talk = Transactions(server)
+        talk = Transactions(server.port)
         first, second = talk.begin(), talk.begin()
         talk.add(first, TOPIC)
         talk.add(first, TOPIC, "s")
@@ -285,7 +285,7 @@ def test_rest_of_a_broker_without_transactions(server: Server) -> None:
 
 
 def test_metrics_have_the_names_and_labels_of_apache_pulsar(coordinating: Server) -> None:
-    talk = Transactions(coordinating)
+    talk = Transactions(coordinating.port)
     talk.end(talk.begin(), commit=True)
     _status, body = coordinating.ask("GET", "/metrics")
     ours = {line.split(" ")[0] for line in body.decode().splitlines() if line.startswith("pulsar_txn_")}

@@ -167,6 +167,16 @@ def test_a_transaction_that_has_ended_is_refused(client: Client, topic: str) -> 
         )
 
 
+def late(sender: Sender, txn: tuple[int, int]) -> None:
+    """Sends a message that the topic refuses, as its transaction has ended."""
+    most, least = txn
+    entry = transactional(b"late", txn)
+    sender.client.publish(sender.number, 9, entry, txnid_most_bits=most, txnid_least_bits=least)
+    error = sender.client.take(BaseCommand.SEND_ERROR, producer_id=sender.number)
+    assert error.error == ServerErrorCode.NOT_ALLOWED
+    assert f"Transaction [({most},{least})] has been ended." in error.message
+
+
 @pytest.mark.parametrize("commit", [False, True])
 def test_messages_that_come_after_the_end_of_their_transaction_are_refused(
     client: Client, topic: str, commit: bool
@@ -177,12 +187,29 @@ def test_messages_that_come_after_the_end_of_their_transaction_are_refused(
     sender.send(b"one", (7, 40))
     sender.end((7, 40), commit=True)
     sender.end((7, 41), commit=commit)
-    client.publish(sender.number, 9, transactional(b"late", (7, 41)), txnid_most_bits=7, txnid_least_bits=41)
-    error = client.take(BaseCommand.SEND_ERROR, producer_id=sender.number)
-    assert error.error == ServerErrorCode.NOT_ALLOWED
-    assert "Transaction [(7,41)] has been ended." in error.message
+    late(sender, (7, 41))
     sender.send(b"plain")
     assert received(client, consumer, 2) == [b"one", b"plain"]
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_the_first_message_of_a_transaction_in_a_topic_may_come_after_the_end(
+    client: Client, broker: Server, topic: str, commit: bool
+) -> None:
+    """The end leaves nothing that is stored."""
+    sender = Sender(client, topic)
+    consumer = client.subscribe(topic, "s", permits=100)
+    sender.end((7, 41), commit=commit)
+    late(sender, (7, 41))
+    sender.send(b"plain")
+    assert received(client, consumer, 1) == [b"plain"]
+    path = f"/admin/v3/transactions/transactionBufferStats/{topic.partition('://')[2]}"
+    found = json.loads(broker.ask("GET", path)[1])
+    assert (found["state"], found["ongoingTxnSize"]) == ("NoSnapshot", 0)
+    sender.send(b"in", (7, 42))
+    nothing_comes(client, consumer)
+    sender.end((7, 42), commit=True)
+    assert received(client, consumer, 1) == [b"in"]
 
 
 def test_the_last_message_is_one_that_can_be_read(client: Client, topic: str) -> None:

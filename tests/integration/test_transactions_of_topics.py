@@ -35,7 +35,7 @@ class Endpoints:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.talk = talk = Transactions(server)
+        self.talk = talk = Transactions(server.port)
         client = talk.client
         self.producer, _ = client.produce(TOPIC)
         self.consumer = client.subscribe(TOPIC, "s", permits=100)
@@ -263,7 +263,7 @@ def test_segments(start_server: Callable[..., Server]) -> None:
         transactionBufferSnapshotMaxTransactionCount=1,
         transactionBufferSnapshotSegmentSize=55,
     )
-    talk = Transactions(server)
+    talk = Transactions(server.port)
     topic = "persistent://public/default/batched"
     producer, _ = talk.client.produce(topic)
     for number in range(9):

@@ -30,7 +30,7 @@ WARNING = "transactions are disabled, and the topic has had some"
 def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server], segmented: str) -> None:
     more = {"transactionBufferSegmentedSnapshotEnabled": segmented}
     server = start_server(**ON, **more)
-    talk = Transactions(server)
+    talk = Transactions(server.port)
     producer, _ = talk.client.produce(PUBLISHED)
     talk.client.close_consumer(talk.client.subscribe(PUBLISHED, "s"))
     for number, commit in enumerate((False, None)):

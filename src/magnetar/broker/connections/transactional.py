@@ -34,10 +34,12 @@ def publish_in_transaction(
         publishing.close()
         return
     known = topic.transactions
-    if (known is None or not known.ready) and topic.make_transactions is not None:
-        publishing.publish_later(topic, buffer, part_of(sends, 0, sends.count))
-        return
-    refusal = NotAllowed(TRANSACTIONS_DISABLED) if known is None else known.refusal(txn)
+    refusal = None if known is None else known.refusal(txn)
+    if refusal is None and (known is None or not known.ready):
+        if topic.make_transactions is not None:
+            publishing.publish_later(topic, buffer, part_of(sends, 0, sends.count))
+            return
+        refusal = NotAllowed(TRANSACTIONS_DISABLED)
     ids = sends.sequence_ids[: sends.count]
     if refusal is not None:
         refuse_each(publishing, producer, ids, refusal)

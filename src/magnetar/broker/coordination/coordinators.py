@@ -20,9 +20,12 @@ from magnetar.broker.namespaces.registry import make_coordinators
 from magnetar.broker.ownership.contract import Asked, Bundle, Owner
 from magnetar.broker.ownership.peers import Beside, PeerRefused, ask_object
 from magnetar.broker.serving.topics import ServedTopics
+from magnetar.broker.topics.any_topic import AnyTopic
+from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
 from magnetar.errors import BrokerError, PartitionCountRefused, ServedElsewhere, ServiceNotReady
+from magnetar.io.slices import each
 from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, outcome, sleep, together
 from magnetar.ledger.interface import LedgerError
@@ -85,6 +88,8 @@ class Coordinators:
         self._loading: KeyedTasks[int, Coordinator] = KeyedTasks(self._tasks)
         self._closing: KeyedTasks[int, None] = KeyedTasks(self._tasks)
         self._keeping: Task[None] | None = None
+        self._hiding: dict[str, TxnId] = {}
+        """At the last look, by topic: the transaction that hides what follows."""
         topics.ownership.listen(self._lost)
         topics.unloads.closes_with.append(self.close_within)
 
@@ -236,6 +241,7 @@ class Coordinators:
                 for loaded in list(self.loaded.values()):
                     loaded.log.managed_ledger.check_rollover()
                 await self._load_missing()
+                await self._abort_late()
             except (BrokerError, MetadataError) as error:
                 log.warning("cannot look for transaction coordinators", extra={"error": str(error)})
             await sleep(self._io.loop, _KEEP_SECONDS)
@@ -284,6 +290,63 @@ class Coordinators:
         answer = answered.tcClientConnectResponse
         if answer.HasField("error"):
             raise ServiceNotReady(answer.message)
+
+    # Messages that arrived after the end of their transaction
+
+    async def _abort_late(self) -> None:
+        """Has topics abort what no end will reach any more.
+
+        A topic remembers ended transactions in memory, and learns the low-water mark of a coordinator with
+        the ends of others. After a load, a message may come late, and nothing else after it.
+        """
+        hiding: dict[str, TxnId] = {}
+
+        def look(topic: AnyTopic) -> None:
+            known = topic.transactions if isinstance(topic, Topic) else None
+            if known is not None and known.open:
+                hiding[topic.full_name] = next(iter(known.open))
+
+        await each(self._io, "open transactions", list(self._topics.loaded.values()), look)
+        before, self._hiding = self._hiding, hiding
+        stayed: dict[int, list[tuple[str, TxnId]]] = {}
+        for name, txn in hiding.items():
+            if before.get(name) == txn:
+                stayed.setdefault(txn[0], []).append((name, txn))
+        for number, found in stayed.items():
+            try:
+                low_water = await self._low_water_mark(number)
+                for name, txn in found:
+                    topic = self._topics.loaded.get(name)
+                    if txn[1] <= low_water and isinstance(topic, Topic) and topic.transactions is not None:
+                        await topic.transactions.abort_late(txn)
+            except BrokerError as error:
+                log.info(
+                    "cannot abort what transactions published late; trying again",
+                    extra={"coordinator": number, "reason": str(error)},
+                )
+
+    async def _low_water_mark(self, number: int) -> int:
+        """Returns the number up to which all transactions of a coordinator have ended, also from another
+        broker; -1: none has, or the coordinator is not loaded.
+
+        :raises BrokerError: the coordinator cannot be found or asked now
+        """
+        if not 0 <= number < await self.count():
+            return -1
+        owner = await self.owner(number, Asked.PLACE)
+        if owner.here:
+            found = self.loaded.get(number)
+            return -1 if found is None or found.closed else found.low_water_mark()
+        query = {"coordinatorId": str(number)}
+        try:
+            told = await ask_object(self._beside, owner, f"{REST}/coordinatorStats", query)
+        except PeerRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return -1
+            raise
+        mark = told.get("lowWaterMark")
+        # One of Apache Pulsar that still reads its log does not know what is open.
+        return mark if isinstance(mark, int) and told.get("state") == "Ready" else -1
 
     # Leaving
 

@@ -242,20 +242,24 @@ class Topic(BaseTopic[Subscription]):
         :raises BrokerError: the state of transactions cannot be stored now
         """
         self.check_open()
-        found = self.transactions
-        if found is None:
-            if self.make_transactions is None:
-                raise NotAllowed(TRANSACTIONS_DISABLED)
-            if self.policies.shadow_topics:
-                shadows = ", ".join(self.policies.shadow_topics)
-                raise NotAllowed(
-                    f"{self.full_name} has shadow topics ({shadows}), which would show messages of aborted "
-                    "transactions: remove them with remove-shadow-topics"
-                )
-            found = self.transactions = self.make_transactions()
-            self._look_at_entries()
+        found = self._transaction_buffer()
+        if not found.ready and self.policies.shadow_topics:
+            shadows = ", ".join(self.policies.shadow_topics)
+            raise NotAllowed(
+                f"{self.full_name} has shadow topics ({shadows}), which would show messages of aborted "
+                "transactions: remove them with remove-shadow-topics"
+            )
         await found.start()
         return found
+
+    def _transaction_buffer(self) -> TransactionBuffer:
+        """:raises NotAllowed: transactions are disabled"""
+        if self.transactions is None:
+            if self.make_transactions is None:
+                raise NotAllowed(TRANSACTIONS_DISABLED)
+            self.transactions = self.make_transactions()
+            self._look_at_entries()
+        return self.transactions
 
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
         """Makes a transaction's messages visible, or has them left out for ever.
@@ -266,10 +270,8 @@ class Topic(BaseTopic[Subscription]):
         :raises BrokerError: the end cannot be stored now
         """
         self.check_open()
-        if self.transactions is not None:
-            await self.transactions.end(txn, commit=commit, low_water=low_water)
-        elif self.make_transactions is None:
-            raise NotAllowed(TRANSACTIONS_DISABLED)
+        # Without messages here it is only remembered, so that those still on their way are refused.
+        await self._transaction_buffer().end(txn, commit=commit, low_water=low_water)
 
     async def pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
         """Returns the pending acknowledgements of a subscription, loaded if necessary.

@@ -232,6 +232,9 @@ class TransactionBuffer:
 
     def advanced(self) -> None:
         """Entries that belong to no transaction were stored: a snapshot spares the next load reading them."""
+        if not self.ready:
+            # The topic has no messages of transactions: it is loaded without a snapshot.
+            return
         self._dirty = True
         if self._timer is None and not self._closed:
             self._timer = self._wheel.schedule(self._settings.snapshot_seconds, self._save_soon)
@@ -323,12 +326,18 @@ class TransactionBuffer:
                 del self._over[known]
         await self._end(txn, commit=commit)
         for left in [each for each in self.open if each[0] == coordinator and each[1] <= low_water]:
-            # A message that came after the end of its transaction.
-            log.warning(
-                "aborting what a transaction published after its end",
-                extra={"topic": self._topic, "transaction": txn_text(left)},
-            )
-            await self._end(left, commit=False)
+            await self.abort_late(left)
+
+    async def abort_late(self, txn: TxnId) -> None:
+        """Aborts an open transaction that has ended everywhere else: a message of it came after its end.
+
+        :raises BrokerError: the end cannot be stored now
+        """
+        log.warning(
+            "aborting what a transaction published after its end",
+            extra={"topic": self._topic, "transaction": txn_text(txn)},
+        )
+        await self._end(txn, commit=False)
 
     async def _end(self, txn: TxnId, *, commit: bool) -> None:
         while (ending := self._ending.get(txn)) is not None:

@@ -1,0 +1,63 @@
+"""Messages that arrive after the end of their transaction, where no further end reaches the topic."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from raw_client import entry_of
+from raw_transactions import Transactions, transactional
+
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.testing import Broker
+
+TOPIC = "persistent://public/default/late"
+MINUTE = 60_000
+
+
+class _Talk(Transactions):
+    def __init__(self, broker: Broker) -> None:
+        port = urlsplit(broker.service_url).port
+        assert port is not None
+        super().__init__(port)
+        self.producer = self.client.produce(TOPIC)[0]
+        self.consumer = self.client.subscribe(TOPIC, "s", permits=100)
+
+    def publish(self, payload: bytes, sequence: int, least: int | None = None) -> None:
+        """Publishes a message, whether or not its coordinator knows that its transaction publishes here."""
+        ids = {} if least is None else {"txnid_most_bits": 0, "txnid_least_bits": least}
+        entry = entry_of(payload, sequence) if least is None else transactional(payload, (0, least), sequence)
+        self.client.publish(self.producer, sequence, entry, **ids)
+        self.client.take(BaseCommand.SEND_RECEIPT, producer_id=self.producer, sequence_id=sequence)
+
+    def nothing_comes(self) -> None:
+        with pytest.raises(TimeoutError):
+            self.client.message(self.consumer, 0.3)
+
+
+@pytest.mark.broker(settings={"transactionCoordinatorEnabled": "true"})
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_topic_that_was_loaded_after_the_end_does_not_hide_messages_for_ever(
+    broker: Broker, commit: bool
+) -> None:
+    talk = _Talk(broker)
+    ended, still_open = talk.begin(), talk.begin(10 * MINUTE)
+    talk.add(ended, TOPIC)
+    talk.end(ended, commit=commit)
+    talk.client.close()
+    broker.restart()
+    talk = _Talk(broker)
+    talk.publish(b"late", 0, ended)
+    talk.publish(b"plain", 1)
+    talk.publish(b"in time", 2, still_open)
+    talk.publish(b"behind", 3)
+    talk.nothing_comes()
+    broker.advance(minutes=1)
+    assert talk.client.message(talk.consumer)[1] == b"plain"
+    talk.nothing_comes()
+    assert "aborting what a transaction published after its end" in broker.log
+    # Nobody has told the coordinator of this topic.
+    broker.advance(minutes=10)
+    assert talk.client.message(talk.consumer)[1] == b"behind"
+    talk.nothing_comes()
+    talk.client.close()
