@@ -35,6 +35,10 @@ WHAT = ("read", "write", "store")
 def systems(work: Path) -> tuple[list[Server], list[System]]:
     """Returns the servers, and the ways of using Spark with them."""
     own = Magnetar("magnetar", "Magnetar", "magnetar", work / "magnetar")
+    settings = {"transactionCoordinatorEnabled": "true"}
+    with_transactions = Magnetar(
+        "magnetar-txn", "Magnetar", "magnetar", work / "magnetar-txn", settings=settings
+    )
     apache = ApachePulsar("pulsar", "Apache Pulsar", "pulsar", work / "pulsar")
     apache.jars, apache.memory = fetch_jars(), list(SMALL)
     files = {"read.mode": "segments", "segments.directory": str(work / "magnetar" / "data")}
@@ -43,12 +47,21 @@ def systems(work: Path) -> tuple[list[Server], list[System]]:
         return connector_session(master, folder, CACHE)
 
     blocking = {"pulsar.producer.blockIfQueueFull": "true"}
-    return [own, apache], [
+    return [own, with_transactions, apache], [
         System("magnetar", "magnetar.spark, Magnetar", own, own_session, writes=False),
         System(
             "segments", "magnetar.spark, files of Magnetar's store", own, own_session, files, writes=False
         ),
         System("once", "magnetar.spark, Magnetar, exactly once", own, own_session, reads=False, once=True),
+        System(
+            "transactional",
+            "magnetar.spark, Magnetar, a transaction for each batch",
+            with_transactions,
+            own_session,
+            {"delivery": "transactional"},
+            reads=False,
+            once=True,
+        ),
         System("direct", "magnetar.spark, Magnetar, at least once", own, own_session, reads=False),
         System("own-apache", "magnetar.spark, Apache Pulsar", apache, own_session, writes=False),
         *(

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.skipif(
 KILLS = int(os.environ.get("MAGNETAR_SPARK_KILLS", "5"))
 """For both sources together."""
 OF_FILES = max(1, KILLS // 5)
+IN_TRANSACTIONS = max(2, KILLS // 3)
+"""Besides."""
 SEED = int(os.environ.get("MAGNETAR_FIRST_SEED", "1"))
 BATCHES = 6
 """So many more for each life."""
@@ -42,7 +44,7 @@ VICTIMS = ("driver", "jvm", "executor", "worker", "broker")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """Ledgers of seven entries, gone as soon as they are read."""
-    running = Server(tmp_path, dict(MINIATURE))
+    running = Server(tmp_path, {**MINIATURE, "transactionCoordinatorEnabled": "true"})
     running.start()
     try:
         yield running
@@ -158,7 +160,9 @@ class Topic:
         return [name for name in cursors if name.startswith("spark-pulsar")]
 
 
-def life_settings(random_: random.Random, cluster: Cluster, folder: Path, topic: str) -> dict[str, Any]:
+def life_settings(
+    random_: random.Random, cluster: Cluster, folder: Path, topic: str, delivery: str
+) -> dict[str, Any]:
     cores = random_.randrange(1, 4)
     apart = f"local-cluster[2,{1 + cores // 3},1024]"
     return {
@@ -167,7 +171,7 @@ def life_settings(random_: random.Random, cluster: Cluster, folder: Path, topic:
         "folder": str(folder / "spark"),
         "topic": topic,
         "checkpoint": str(folder / "checkpoint"),
-        "write": cluster.options(**{"pulsar.producer.batchingMaxMessages": "20"}),
+        "write": cluster.options(delivery=delivery, **{"pulsar.producer.batchingMaxMessages": "20"}),
     }
 
 
@@ -197,9 +201,24 @@ def _batches(checkpoint: Path) -> int:
 
 
 @pytest.mark.timeout(900 + 120 * KILLS)
-@pytest.mark.parametrize(("source", "wanted"), [(Topic, KILLS - OF_FILES), (Files, OF_FILES)])
+@pytest.mark.parametrize(
+    ("source", "delivery", "wanted"),
+    [
+        (Topic, "exactly-once", KILLS - OF_FILES),
+        (Files, "exactly-once", OF_FILES),
+        pytest.param(
+            Topic,
+            "transactional",
+            IN_TRANSACTIONS,
+            marks=pytest.mark.skipif(
+                "MAGNETAR_SPARK_KILLS" not in os.environ,
+                reason="tools/soak does so; test_transactional_batches.py kills at each step",
+            ),
+        ),
+    ],
+)
 def test_every_row_is_written_once_whatever_is_killed(
-    server: Server, tmp_path: Path, topic: str, source: type[Files | Topic], wanted: int
+    server: Server, tmp_path: Path, topic: str, source: type[Files | Topic], delivery: str, wanted: int
 ) -> None:
     random_ = random.Random(SEED)
     expected: Counter[str] = Counter()
@@ -211,7 +230,7 @@ def test_every_row_is_written_once_whatever_is_killed(
     for life in range(3 * wanted + 20):
         if kills.total() < wanted:
             expected.update(given.add(life))
-        settings = {**life_settings(random_, cluster, tmp_path, topic), **given.settings}
+        settings = {**life_settings(random_, cluster, tmp_path, topic, delivery), **given.settings}
         query = Query(settings, tmp_path / "query.log")
         try:
             if kills.total() < wanted:

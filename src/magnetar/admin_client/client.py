@@ -201,6 +201,20 @@ class AdminClient:
             return None if found["totalAbortedTransactions"] else set()
         return {(most, least) for most, least in found["abortedTransactions"]}
 
+    def visible_end(self, topic: str) -> tuple[int, int]:
+        """Returns (ledger id, entry id) of the last entry of a topic that no open transaction hides."""
+        path = topic_path(topic).removeprefix("/admin/v2/persistent/")
+        found = self._http.ask("GET", f"{_TRANSACTIONS}/transactionBufferStats/{path}")
+        ledger, _, entry = str(found["maxReadPosition"]).partition(":")
+        return int(ledger), int(entry)
+
+    def is_open_or_aborted(self, topic: str, transaction: tuple[int, int]) -> bool:
+        """Returns whether a topic knows a transaction as open or aborted."""
+        path = topic_path(topic).removeprefix("/admin/v2/persistent/")
+        most, least = transaction
+        found = self._http.ask("GET", f"{_TRANSACTIONS}/transactionInBufferStats/{path}/{most}/{least}")
+        return bool(found.get("aborted") or found.get("startPosition"))
+
     def message_ttl(self, topic: str) -> int:
         """Returns the effective time to live of a topic in seconds; 0: messages never expire."""
         return int(self._http.ask("GET", topic_path(topic) + "/messageTTL", {"applied": "true"}) or 0)

@@ -104,6 +104,15 @@ class Services:
         self._delays = delays
         self._next_id = 0
 
+    def transaction_coordinators(self) -> TransactionCoordinators:
+        """Returns the coordinators of transactions in the client's cluster."""
+        if self.coordinators is None:
+            # Imported late: most clients use no transactions.
+            from magnetar.client.coordinators import TransactionCoordinators
+
+            self.coordinators = TransactionCoordinators(self)
+        return self.coordinators
+
     def backoff(self) -> Backoff:
         """Returns the back-off for one series of attempts."""
         return Backoff(self.io.randomness, *self._delays)

@@ -512,14 +512,10 @@ class Client(Opening):
         :raises InvalidConfiguration: the time-out is out of range
         """
         # Imported late: most clients use no transactions.
-        from magnetar.client.coordinators import TransactionCoordinators
         from magnetar.client.transactions import Transaction
 
         self._check_open()
-        services = self.services
-        if services.coordinators is None:
-            services.coordinators = TransactionCoordinators(services)
-        return Transaction(self._io.loop, services.coordinators, timeout)
+        return Transaction(self._io.loop, self.services.transaction_coordinators(), timeout)
 
     async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
         """Returns a schema of a topic.

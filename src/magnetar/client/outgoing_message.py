@@ -34,6 +34,9 @@ class PreparedEntry:
     """The serialized metadata, without producer name, sequence id and publish time."""
     payload: bytes
     """The payload, batched and compressed as ``metadata`` says."""
+    transaction: OpenTransaction | None = None
+    """The transaction of the messages, which is open, and whose coordinator knows the topic; its id is also
+    in ``metadata``. None: none."""
 
 
 class Pending:

@@ -40,6 +40,7 @@ from magnetar.client.stats import Intervals, ProducerStats, SentTotals, log_sent
 from magnetar.client.timing import within
 from magnetar.client.transactional_sends import (
     Gate,
+    Tracked,
     is_of,
     out_of_turn,
     over,
@@ -265,7 +266,10 @@ class Producer(Attached, AcceptsMessages):
         self._next_sequence_id = max(self._next_sequence_id or 0, entry.highest_sequence_id + 1)
         highest = entry.highest_sequence_id if entry.count > 1 else -1
         self._sent.bytes += len(entry.payload)
-        self._send(entry.sequence_id, highest, entry.metadata, entry.payload, [done], False, entry.count)
+        of = entry.transaction
+        told = done if of is None else Tracked(done, of)
+        ids, tail = (entry.sequence_id, highest), entry.metadata
+        self._send(*ids, tail, entry.payload, [told], False, entry.count, transaction=of)
 
     @property
     def _is_full(self) -> bool:

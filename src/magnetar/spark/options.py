@@ -80,7 +80,10 @@ class QueryOptions:
     quarantine_path: str = ""
     """A folder for malformed messages; empty: a malformed message fails the query."""
     delivery: str = ""
-    """``exactly-once`` or ``at-least-once``, of writing; empty: exactly once for streams and named writes."""
+    """``exactly-once``, ``transactional`` or ``at-least-once``, of writing; empty: exactly once for streams
+    and named writes."""
+    transaction_timeout_ms: int = 600_000
+    """The time after which the coordinator aborts the transaction of a batch."""
     staging_path: str = ""
     """The folder for messages before publishing; empty: below the checkpoint."""
     new_staging: bool = False
@@ -280,7 +283,8 @@ _KNOWN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "value.format": ("value_format", _one_of("schema", "bytes")),
     "mode": ("mode", _one_of("PERMISSIVE", "FAILFAST")),
     "quarantine.path": ("quarantine_path", _text),
-    "delivery": ("delivery", _one_of("exactly-once", "at-least-once")),
+    "delivery": ("delivery", _one_of("exactly-once", "transactional", "at-least-once")),
+    "transactiontimeoutms": ("transaction_timeout_ms", _number(1, _MAX // 1000)),
     "stagingdir": ("staging_path", _text),
     "newstaging": ("new_staging", _truth),
     "writeid": ("write_id", _text),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from magnetar.admin_client import AdminClient
 from magnetar.admin_client.errors import AdminError
 from magnetar.client.aio import Client
+from magnetar.client.enums import TransactionState
 from magnetar.client.exceptions import PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.client.producer import Producer
@@ -16,12 +17,19 @@ from magnetar.spark.codec.schemas import NOTHING, Definition
 from magnetar.spark.connection import Connection
 from magnetar.spark.errors import DataLoss, DeduplicationIsOff, NotPublished
 from magnetar.spark.options import QueryOptions
-from magnetar.spark.writing.publishing import TopicPublisher, gather, open_producer, run
+from magnetar.spark.writing.publishing import (
+    TopicPublisher,
+    gather,
+    last_entry,
+    open_producer,
+    publish_entries,
+    run,
+)
 from magnetar.spark.writing.staging import Manifest, StagedFile, Staging
+from magnetar.spark.writing.transactional import TransactionalBatch, begin
 
 __all__ = [
     "commit",
-    "last_entry",
     "switch_on",
 ]
 _SEQUENCE_BITS = 32
@@ -68,6 +76,53 @@ class _Commit:
     async def publish(
         self, client: Client, batch_id: int, decided: Manifest | None, files: Sequence[StagedFile]
     ) -> None:
+        by_option = self._options.delivery == "transactional"
+        if decided.transactional if decided is not None else by_option:
+            await self._in_transaction(client, batch_id, decided, files)
+        else:
+            await self._one_by_one(client, batch_id, decided, files)
+
+    async def _one_by_one(
+        self, client: Client, batch_id: int, before: Manifest | None, files: Sequence[StagedFile]
+    ) -> None:
+        decided, producers = await self._decided(client, batch_id, before, files, transactional=False)
+        base = batch_id << _SEQUENCE_BITS
+        publishers = {}
+        for topic, producer in producers.items():
+            known = producer.last_sequence_id()
+            if known < 0 and before is not None:
+                known = await self._found(client, topic, decided, base)
+            publishers[topic] = TopicPublisher(producer, base, known)
+        await publish_entries(self._staging.entries(decided), publishers)
+        self._staging.publish_is_done(decided)
+
+    async def _in_transaction(
+        self, client: Client, batch_id: int, before: Manifest | None, files: Sequence[StagedFile]
+    ) -> None:
+        batch = TransactionalBatch(client, self._options, self._staging, self._admin, batch_id)
+        if before is not None and await batch.is_committed():
+            self._staging.publish_is_done(before)
+            return
+        # Before anything is decided: in a cluster without transactions the batch stays replaceable.
+        transaction = await begin(client, self._options)
+        try:
+            decided, producers = await self._decided(client, batch_id, before, files, transactional=True)
+            await batch.publish(transaction, decided, producers, batch_id << _SEQUENCE_BITS)
+        finally:
+            if transaction.state is TransactionState.OPEN:
+                await transaction.abort_quietly()
+        self._staging.publish_is_done(decided)
+
+    async def _decided(
+        self,
+        client: Client,
+        batch_id: int,
+        decided: Manifest | None,
+        files: Sequence[StagedFile],
+        *,
+        transactional: bool,
+    ) -> tuple[Manifest, dict[str, Producer]]:
+        """Returns the fixed contents of the batch, after checking them, and the producers of all topics."""
         may_begin = _may_begin(self._options, batch_id)
         name = decided.producer if decided is not None else self._staging.producer(may_begin=may_begin)
         staged = decided.files if decided is not None else files
@@ -76,30 +131,18 @@ class _Commit:
         producers = await self._producers(
             client, {topic: schemas.get(topic, NOTHING) for topic in topics}, name
         )
-        is_new = False
-        if decided is None:
-            _check_sizes(producers, files)
-            behind = {topic: last_entry(self._admin.topic_internal_stats(topic)) for topic in topics}
-            wanted = Manifest(batch_id, name, tuple(files), behind)
-            self._staging.check(wanted)
-            decided, is_new = self._staging.decide(wanted)
-            if not is_new:
-                # Another process has fixed the batch, and may be publishing it.
-                raise NotPublished(f"batch {batch_id} was decided by another run of this query")
-        else:
+        if decided is not None:
             self._staging.check(decided)
-        base = batch_id << _SEQUENCE_BITS
-        publishers = {}
-        for topic, producer in producers.items():
-            known = producer.last_sequence_id()
-            if known < 0 and not is_new:
-                known = await self._found(client, topic, decided, base)
-            publishers[topic] = TopicPublisher(producer, base, known)
-        for entry in self._staging.entries(decided):
-            await publishers[entry.topic].put(entry)
-        for publisher in publishers.values():
-            await publisher.finish()
-        self._staging.publish_is_done(decided)
+            return decided, producers
+        _check_sizes(producers, files)
+        behind = {topic: last_entry(self._admin.topic_internal_stats(topic)) for topic in topics}
+        wanted = Manifest(batch_id, name, tuple(files), behind, transactional)
+        self._staging.check(wanted)
+        decided, is_new = self._staging.decide(wanted)
+        if not is_new:
+            # Another process has fixed the batch, and may be publishing it.
+            raise NotPublished(f"batch {batch_id} was decided by another run of this query")
+        return decided, producers
 
     async def _producers(
         self, client: Client, topics: Mapping[str, Definition], name: str
@@ -198,9 +241,3 @@ def switch_on(admin: AdminClient, topic: str, mode: str) -> bool:
 def _is_on(admin: AdminClient, topic: str) -> bool:
     stats: dict[str, object] = admin.topic_stats(topic)
     return stats.get("deduplicationStatus") == "Enabled"
-
-
-def last_entry(internal_stats: dict[str, object]) -> tuple[int, int]:
-    """Returns (ledger id, entry id) of a topic's last entry; entry id -1 if its last ledger is empty."""
-    ledger, _, entry = str(internal_stats["lastConfirmedEntry"]).partition(":")
-    return int(ledger), int(entry)

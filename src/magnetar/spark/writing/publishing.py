@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from magnetar.client import client as core
 from magnetar.client.aio import Client
-from magnetar.client.exceptions import IncompatibleSchema, PulsarException
+from magnetar.client.exceptions import IncompatibleSchema, ProducerBusy, PulsarException
 from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing_message import PreparedEntry
 from magnetar.client.producer import Producer
 from magnetar.client.schema import ProducerSchema
+from magnetar.client.transactions import OpenTransaction
 from magnetar.io.real.loop_thread import LoopThread
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 from magnetar.spark.codec.schemas import NOTHING, Definition
@@ -29,6 +31,9 @@ __all__ = [
 WINDOW_BYTES = 8 << 20
 """Limit of payload bytes without a receipt, for each topic."""
 _PENDING_ENTRIES = 1000
+_FORMER_SECONDS = 30.0
+"""How long the producer of a driver that was killed may keep its name."""
+_LOOK_AGAIN_SECONDS = 0.2
 _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
 
 
@@ -39,21 +44,28 @@ async def open_producer(
 
     :param schema: the declared schema; bytes: none
     :raises InvalidRows: the declared schema is not compatible with that of the topic
-    :raises NotPublished: the broker refused the producer
+    :raises NotPublished: the broker refused the producer, or another one has its name
     """
     arguments: dict[str, Any] = {
         key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
     }
     if schema != NOTHING:
         arguments["schema"] = ProducerSchema(schema.kind, schema.text)
-    try:
-        made = await client.create_producer(
-            topic, producer_name=name, max_pending_messages=_PENDING_ENTRIES, **arguments
-        )
-    except IncompatibleSchema as error:
-        raise InvalidRows(f"{topic} does not accept the schema of these rows: {error}") from error
-    except PulsarException as error:
-        raise NotPublished(f"cannot publish to {topic}: {error}") from error
+    until = time.monotonic() + _FORMER_SECONDS
+    while True:
+        try:
+            made = await client.create_producer(
+                topic, producer_name=name, max_pending_messages=_PENDING_ENTRIES, **arguments
+            )
+            break
+        except IncompatibleSchema as error:
+            raise InvalidRows(f"{topic} does not accept the schema of these rows: {error}") from error
+        except ProducerBusy as error:
+            if time.monotonic() > until:
+                raise NotPublished(f"another run of this query publishes to {topic}: {error}") from error
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        except PulsarException as error:
+            raise NotPublished(f"cannot publish to {topic}: {error}") from error
     if not isinstance(made, Producer):
         await made.close()
         raise NotPublished(f"{topic} has become a partitioned topic since its rows were staged")
@@ -63,11 +75,24 @@ async def open_producer(
 class TopicPublisher:
     """Assigns sequence ids to entries of one topic, and waits for their receipts."""
 
-    def __init__(self, producer: Producer, first_sequence_id: int, known: int) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        first_sequence_id: int,
+        known: int,
+        transaction: OpenTransaction | None = None,
+    ) -> None:
         """:param first_sequence_id: sequence id of the first message
 
         :param known: the highest published sequence id; messages up to it are skipped
+        :param transaction: the transaction of the messages, whose coordinator knows the topic; None: none
         """
+        self._transaction = transaction
+        self._ids = b""
+        if transaction is not None:
+            most, least = transaction.id
+            ids = MessageMetadata(txnid_most_bits=most, txnid_least_bits=least)
+            self._ids = ids.SerializePartialToString()
         self._producer = producer
         self._next = first_sequence_id
         self._known = known
@@ -97,7 +122,7 @@ class TopicPublisher:
         while self._bytes > WINDOW_BYTES or self._pending >= _PENDING_ENTRIES:
             await self._wait()
         self._check()
-        metadata = entry.metadata
+        metadata = entry.metadata + self._ids
         if entry.count > 1:
             metadata += MessageMetadata(highest_sequence_id=highest).SerializePartialToString()
         size = len(entry.payload)
@@ -112,7 +137,7 @@ class TopicPublisher:
         self._pending += 1
         try:
             self._producer.enqueue_prepared(
-                PreparedEntry(first, highest, entry.count, metadata, entry.payload), done
+                PreparedEntry(first, highest, entry.count, metadata, entry.payload, self._transaction), done
             )
         except PulsarException as error:
             raise NotPublished(f"{self._producer.topic()}: {error}") from error
@@ -134,6 +159,24 @@ class TopicPublisher:
     def _check(self) -> None:
         if self._error is not None:
             raise NotPublished(f"{self._producer.topic()}: {self._error}") from self._error
+
+
+async def publish_entries(entries: Iterable[CutEntry], publishers: Mapping[str, TopicPublisher]) -> None:
+    """Publishes entries, and waits for all receipts.
+
+    :param publishers: by topic
+    :raises NotPublished: an entry was not accepted
+    """
+    for entry in entries:
+        await publishers[entry.topic].put(entry)
+    for publisher in publishers.values():
+        await publisher.finish()
+
+
+def last_entry(internal_stats: Mapping[str, object]) -> tuple[int, int]:
+    """Returns (ledger id, entry id) of a topic's last entry; entry id -1 if its last ledger is empty."""
+    ledger, _, entry = str(internal_stats["lastConfirmedEntry"]).partition(":")
+    return int(ledger), int(entry)
 
 
 async def gather(work: Sequence[Awaitable[object]]) -> list[Any]:

@@ -60,8 +60,10 @@ class BatchSink(DataSourceArrowWriter):
         self._folder: Path | None = None
         if options.write_id:
             self._folder = _batch_folder(options)
-        elif options.delivery == "exactly-once":
-            raise InvalidOption("'delivery=exactly-once' of a batch requires 'writeId' and 'stagingDir'")
+        elif options.delivery in ("exactly-once", "transactional"):
+            raise InvalidOption(
+                f"'delivery={options.delivery}' of a batch requires 'writeId' and 'stagingDir'"
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._folder is None:

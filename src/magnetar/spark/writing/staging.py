@@ -23,11 +23,16 @@ from magnetar.spark.durable import sync
 from magnetar.spark.errors import InvalidOption, StagingDamaged
 from magnetar.spark.writing.cutting import CutEntry
 
-__all__ = ["Manifest", "StagedFile", "Staging", "staging_folder"]
+__all__ = ["Attempt", "Manifest", "StagedFile", "Staging", "staging_folder"]
 
 _HEADER = struct.Struct("<IIII")
 _CHUNK = 1 << 20
+_Json = dict[str, Any]
+"""What files with records contain; their checksums tell that this program wrote them."""
 _VERSION = 1
+_TRANSACTIONAL_VERSION = 2
+_ATTEMPT, _COMMIT = "attempt-", "commit-"
+"""Of file names, between the number of the batch and that of the attempt."""
 _NO_SCHEMA = (NOTHING.kind, NOTHING.text)
 
 
@@ -64,10 +69,25 @@ class Manifest:
     """In the order of publishing."""
     behind: dict[str, tuple[int, int]]
     """(ledger id, entry id) of each topic's last entry before this batch was published."""
+    transactional: bool = False
+    """Whether the batch is published as one transaction; otherwise message by message."""
 
     @property
     def rows(self) -> int:
         return sum(each.rows for each in self.files)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One transaction that is to publish a batch; recorded before its first message is sent."""
+
+    number: int
+    """From 0."""
+    most: int
+    """Of the transaction's id."""
+    least: int
+    behind: dict[str, tuple[int, int]]
+    """(ledger id, entry id) of each topic's last entry before the transaction."""
 
 
 def staging_folder(option: str, given: str) -> Path:
@@ -181,24 +201,52 @@ class Staging:
 
         :raises StagingDamaged: the manifest is malformed
         """
-        path = self._manifest_path(batch_id)
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        return _parsed_manifest(path, text)
+        found = _recorded(self._manifest_path(batch_id))
+        return _parsed_manifest(self._manifest_path(batch_id), found) if found is not None else None
 
     def decide(self, manifest: Manifest) -> tuple[Manifest, bool]:
         """Fixes the contents of the batch; returns them, and whether this call fixed them."""
         path = self._manifest_path(manifest.batch_id)
-        body = json.dumps({"version": _VERSION, **asdict(manifest)}).encode()
-        first = self._appear(path, b"%08x\n%s\n" % (crc32c(body), body))
+        # Releases without transactions must refuse the batch instead of publishing it message by message.
+        version = _TRANSACTIONAL_VERSION if manifest.transactional else _VERSION
+        first = self._record(path, {"version": version, **asdict(manifest)})
         if first:
             return manifest, True
         found = self.manifest(manifest.batch_id)
         if found is None:
             raise StagingDamaged(f"{path} exists but cannot be read")
         return found, False
+
+    def last_attempt(self, batch_id: int) -> Attempt | None:
+        """Returns the last transaction that was to publish the batch; None: there was none.
+
+        :raises StagingDamaged: its record is malformed
+        """
+        prefix = f"{batch_id}-{_ATTEMPT}"
+        numbers = [int(path.name[len(prefix) :]) for path in self.folder.glob(f"{prefix}*")]
+        if not numbers:
+            return None
+        path = self._attempt_path(batch_id, max(numbers))
+        found = _recorded(path)
+        if found is None:
+            raise StagingDamaged(f"{path} is missing: it was removed while the query was running")
+        return Attempt(found["number"], found["most"], found["least"], _positions(found["behind"]))
+
+    def begin_attempt(self, batch_id: int, attempt: Attempt) -> bool:
+        """Records an attempt; False: another process has recorded one with this number."""
+        return self._record(self._attempt_path(batch_id, attempt.number), asdict(attempt))
+
+    def commits(self, batch_id: int, attempt: Attempt) -> dict[str, tuple[int, int]] | None:
+        """Returns the last entry of each topic when the commit of an attempt was recorded; None: it was not.
+
+        :raises StagingDamaged: the record is malformed
+        """
+        found = _recorded(self._commit_path(batch_id, attempt))
+        return _positions(found["ends"]) if found is not None else None
+
+    def decide_commit(self, batch_id: int, attempt: Attempt, ends: dict[str, tuple[int, int]]) -> None:
+        """Records that an attempt has published everything and is to be committed."""
+        self._record(self._commit_path(batch_id, attempt), {"ends": ends})
 
     def check(self, manifest: Manifest) -> None:
         """Reads and checks every staged file.
@@ -260,6 +308,17 @@ class Staging:
     def _published_path(self, batch_id: int) -> Path:
         return self.folder / f"{batch_id}-published"
 
+    def _attempt_path(self, batch_id: int, number: int) -> Path:
+        return self.folder / f"{batch_id}-{_ATTEMPT}{number}"
+
+    def _commit_path(self, batch_id: int, attempt: Attempt) -> Path:
+        return self.folder / f"{batch_id}-{_COMMIT}{attempt.number}"
+
+    def _record(self, path: Path, content: dict[str, object]) -> bool:
+        """Creates a file with a checksum; False: it exists already."""
+        body = json.dumps(content).encode()
+        return self._appear(path, b"%08x\n%s\n" % (crc32c(body), body))
+
     def _appear(self, path: Path, content: bytes) -> bool:
         """Creates a file atomically and durably; False: it exists already."""
         draft = path.with_name(f"draft-{os.urandom(8).hex()}")
@@ -280,22 +339,40 @@ class Staging:
 def _is_past(batch_id: int, rest: str, published: int) -> bool:
     """Whether a file belongs to an earlier batch. The last batch's manifest stays, because Spark may run the
     batch again until it has recorded it as done."""
-    return batch_id < published or (batch_id == published and rest.endswith(".rows"))
+    return batch_id < published or (
+        batch_id == published and (rest.endswith(".rows") or rest.startswith((_ATTEMPT, _COMMIT)))
+    )
 
 
-def _parsed_manifest(path: Path, text: bytes) -> Manifest:
+def _recorded(path: Path) -> _Json | None:
+    """Returns what is recorded in a file with a checksum; None: there is no such file.
+
+    :raises StagingDamaged: the file is malformed
+    """
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
     head, _, body = text.partition(b"\n")
     body = body.rstrip(b"\n")
     if head != b"%08x" % crc32c(body):
         raise StagingDamaged(f"{path} is damaged: its checksum is wrong")
-    found: dict[str, Any] = json.loads(body)
-    if found.pop("version") != _VERSION:
+    found: _Json = json.loads(body)
+    return found
+
+
+def _parsed_manifest(path: Path, found: _Json) -> Manifest:
+    transactional = bool(found.get("transactional"))
+    if found["version"] != (_TRANSACTIONAL_VERSION if transactional else _VERSION):
         raise StagingDamaged(f"{path} was written by another version of Magnetar")
     files = tuple(_parsed_file(each) for each in found["files"])
-    behind = {topic: (place[0], place[1]) for topic, place in found["behind"].items()}
-    return Manifest(found["batch_id"], found["producer"], files, behind)
+    return Manifest(found["batch_id"], found["producer"], files, _positions(found["behind"]), transactional)
 
 
-def _parsed_file(found: dict[str, Any]) -> StagedFile:
+def _positions(found: _Json) -> dict[str, tuple[int, int]]:
+    return {topic: (place[0], place[1]) for topic, place in found.items()}
+
+
+def _parsed_file(found: _Json) -> StagedFile:
     schemas = tuple((kind, text) for kind, text in found.get("schemas", ()))
     return replace(StagedFile(**found), topics=tuple(found["topics"]), schemas=schemas)
