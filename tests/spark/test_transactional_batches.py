@@ -203,9 +203,8 @@ def test_a_transaction_that_timed_out_is_published_again(
 ) -> None:
     class Slow(Staging):
         def entries(self, manifest: Manifest) -> Iterator[CutEntry]:
-            for entry in super().entries(manifest):
-                time.sleep(0.4)
-                yield entry
+            time.sleep(1.5)
+            yield from super().entries(manifest)
 
     staging = Staging(tmp_path)
     files = staged(world, staging, 0, topics)

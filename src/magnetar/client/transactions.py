@@ -53,6 +53,9 @@ class OpenTransaction:
 
     def check_open(self) -> None:
         """:raises InvalidTxnStatusError: it is no longer open"""
+        if self._loop.time() >= self._ends_at:
+            # The loop was too busy for the timer.
+            self._expired()
         if self.state is not TransactionState.OPEN:
             raise InvalidTxnStatusError(self._not("be used"))
 
