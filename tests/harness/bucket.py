@@ -29,6 +29,23 @@ class Bucket:
         found = self._s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
         return {each["Key"] for each in found}
 
+    def put(self, name: str, content: bytes, metadata: dict[str, str]) -> None:
+        self._s3.put_object(Bucket=BUCKET, Key=name, Body=content, Metadata=metadata)
+
+    def get(self, name: str) -> bytes:
+        body: bytes = self._s3.get_object(Bucket=BUCKET, Key=name)["Body"].read()
+        return body
+
+    def begin_upload(self, name: str) -> None:
+        """Begins an upload of parts, and does not complete it."""
+        self._s3.create_multipart_upload(Bucket=BUCKET, Key=name)
+
+    @property
+    def uploads(self) -> set[str]:
+        """The names of uploads that are not complete."""
+        found = self._s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+        return {each["Key"] for each in found}
+
     @property
     def settings(self) -> dict[str, int | str]:
         return {

@@ -98,6 +98,44 @@ def test_a_killed_broker_goes_on_offloading(start_server: StartServer, bucket: B
         time.sleep(0.1)
 
 
+def test_a_bucket_with_a_foreign_cluster_and_strange_objects_keeps_what_is_theirs(
+    start_server: StartServer, bucket: Bucket, topic: str
+) -> None:
+    """Both clusters number their ledgers alike, and one of them dies, goes on and deletes what it has."""
+    strange = {
+        "0a2b3c4d-0000-4000-8000-000000000001-ledger-3": {"s3managedledgeroffloaderformatversion": "1"},
+        "0a2b3c4d-0000-4000-8000-000000000001-ledger-3-index": {},
+        "notes.txt": {},
+    }
+    for name, metadata in strange.items():
+        bucket.put(name, name.encode(), metadata)
+    bucket.begin_upload("0a2b3c4d-0000-4000-8000-000000000002-ledger-4")
+    ours, theirs = (start_server(**KEEPING, **AT_ONCE, **bucket.settings) for _ in range(2))
+    for cluster in (ours, theirs):
+        publish(cluster, topic, 230, 20_000)
+    for cluster in (ours, theirs):
+        wait_until(cluster, topic, 4)
+    numbers = [
+        {each["ledgerId"] for each in ledgers(each, topic) if each["offloaded"]} for each in (ours, theirs)
+    ]
+    assert numbers[0] & numbers[1], "the clusters have no ledger id in common"
+    publish(ours, topic, 100, 20_000, 230)
+    ours.kill()
+    ours.start()
+    check_read(ours, topic, 330, 20_000)
+    admin(ours, "topics", "delete", "-f", topic)
+    until(lambda: len(bucket.names), lambda count: count == len(strange) + 2 * 4)
+    # Whatever a broker looks for at its start and now and then has been looked for.
+    ours.restart(kill=False)
+    time.sleep(1)
+    assert len(bucket.names) == len(strange) + 2 * 4
+    check_read(theirs, topic, 230, 20_000)
+    theirs.restart(kill=True)
+    check_read(theirs, topic, 230, 20_000)
+    assert {name: bucket.get(name) for name in strange} == {name: name.encode() for name in strange}
+    assert bucket.uploads == {"0a2b3c4d-0000-4000-8000-000000000002-ledger-4"}
+
+
 def test_a_file_system_keeps_ledgers(start_server: StartServer, topic: str, tmp_path: Path) -> None:
     server = start_server(
         **KEEPING, **AT_ONCE, managedLedgerOffloadDriver="filesystem", fileSystemURI=f"file://{tmp_path}"
