@@ -16,6 +16,9 @@ from otlp_collector import Collector, collecting
 from prometheus_client.parser import text_string_to_metric_families
 from server import Server
 
+from magnetar.client import InitialPosition
+from magnetar.client.blocking import Client
+
 TOPIC = "persistent://public/default/told"
 PARTITION = "persistent://public/default/parts-partition-1"
 OF_TOPIC = {
@@ -59,7 +62,11 @@ def served(start_server: Callable[..., Server], collector: Collector) -> Iterato
         patch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1000")
-        server = start_server(clusterName="told", exposeConsumerLevelMetricsInPrometheus="true")
+        server = start_server(
+            clusterName="told",
+            exposeConsumerLevelMetricsInPrometheus="true",
+            transactionCoordinatorEnabled="true",
+        )
     client = pulsar.Client(server.url)
     assert server.ask("PUT", "/admin/v2/persistent/public/default/parts/partitions", "2")[0] == 204
     consumer = client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared, consumer_name="who")
@@ -120,6 +127,52 @@ def test_values_are_those_that_metrics_print(served: Server, collector: Collecto
         "pulsar.producer.access_mode": "shared",
     }
     assert points[key("pulsar.broker.producer.message.incoming.count", by_producer)] == 10
+
+
+def test_transactions_of_coordinators_topics_and_subscriptions(served: Server, collector: Collector) -> None:
+    topic = f"{TOPIC}-in-transactions"
+    with Client(served.url) as client:
+        consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+        producer = client.create_producer(topic)
+        for _ in range(3):
+            producer.send(b"to acknowledge")
+            with client.transaction() as committed:
+                producer.send(b"committed", transaction=committed)
+                consumer.acknowledge(consumer.receive(10_000), transaction=committed)
+        aborted, kept = client.transaction().begin(), client.transaction().begin()
+        for each in (aborted, kept):
+            producer.send(b"never seen", transaction=each)
+        aborted.abort()
+        status = "pulsar.transaction.status"
+        for name, own, wanted in (
+            (
+                "pulsar.broker.transaction.coordinator.transaction.count",
+                {"pulsar.transaction.coordinator.id": 0},
+                {"active": 1, "committed": 3, "aborted": 1, "created": 5, "timeout": 0},
+            ),
+            (
+                "pulsar.broker.topic.transaction.count",
+                {**OF_TOPIC, "pulsar.topic": topic},
+                {"active": 1, "committed": 3, "aborted": 1},
+            ),
+            (
+                "pulsar.broker.transaction.pending.ack.store.transaction.count",
+                {
+                    **OF_TOPIC,
+                    "pulsar.topic": topic,
+                    "pulsar.subscription.name": "s",
+                    "pulsar.transaction.pending.ack.store.operation.status": "success",
+                },
+                {"committed": 3, "aborted": 0},
+            ),
+        ):
+            points = {key(name, {**own, status: which}): count for which, count in wanted.items()}
+            collector.wait(lambda points=points: points.items() <= collector.points.items())
+        appended = key(
+            "pulsar.broker.transaction.coordinator.append.log.count", {"pulsar.transaction.coordinator.id": 0}
+        )
+        assert collector.points[appended] >= 5 + 3 + 3 + 1 + 1
+        kept.abort()
 
 
 def test_lookups_are_told_by_how_they_ended(served: Server, collector: Collector) -> None:

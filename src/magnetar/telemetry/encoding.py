@@ -30,6 +30,7 @@ from magnetar.telemetry.instruments import (
     of_consumer,
     of_producer,
     of_topic,
+    transactions_of,
 )
 
 SCOPE = "org.apache.pulsar.broker"
@@ -148,6 +149,8 @@ def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
             own = _key_values(of_producer(producer))
             gathered.add_row(instruments_of("producer"), producer, [*attributes, *own])
         for subscription in topic.subscriptions:
+            for instrument, by, count in transactions_of(subscription):
+                gathered.add(instrument, {**of_topic(topic), **by}, count)
             for consumer in subscription.consumers:
                 own = _key_values(of_consumer(subscription, consumer))
                 gathered.add_row(instruments_of("consumer"), consumer, [*attributes, *own])

@@ -74,6 +74,10 @@ def of_broker(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attribute
     for kind, part in parts.items():
         for figure in instruments_of(kind):
             yield figure, figure.attributes, figure.of(part)
+    for coordinator in snapshot.coordinators:
+        own = {"pulsar.transaction.coordinator.id": coordinator.number}
+        for figure in instruments_of("coordinator"):
+            yield figure, {**own, **figure.attributes}, figure.of(coordinator)
     written = Instrument("pulsar.broker.metadata.store.outgoing.size", _C, "{By}")
     for store in snapshot.metadata:
         yield written, {"pulsar.metadata.store.name": store.name}, store.put_bytes
@@ -117,6 +121,25 @@ def durations_of(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attrib
                 "pulsar.schema_registry.response": "success" if succeeded else "failure",
             }
             yield _SCHEMAS, by, durations
+
+
+_ACKNOWLEDGING = Instrument(
+    "pulsar.broker.transaction.pending.ack.store.transaction.count", _C, "{transaction}"
+)
+
+
+def transactions_of(
+    subscription: SubscriptionMetrics,
+) -> Iterator[tuple[Instrument, Attributes, Number]]:
+    """Yields the ended transactions that had acknowledged messages of a subscription, in addition to the
+    attributes of the topic."""
+    for status, count in zip(("committed", "aborted"), subscription.transactions or (), strict=False):
+        by = {
+            "pulsar.subscription.name": subscription.name,
+            "pulsar.transaction.status": status,
+            "pulsar.transaction.pending.ack.store.operation.status": "success",
+        }
+        yield _ACKNOWLEDGING, by, count
 
 
 def of_topic(topic: TopicMetrics) -> Attributes:

@@ -49,7 +49,7 @@ def values(snapshot: MetricsSnapshot) -> dict[str, dict[tuple[str, ...], float]]
 
 def test_an_instrument_is_of_one_kind_and_unit() -> None:
     known: dict[str, tuple[object, str]] = {}
-    kinds = ("topic", "compaction", "consumer", "producer", "broker", "connections", "cache")
+    kinds = ("topic", "compaction", "consumer", "producer", "broker", "connections", "cache", "coordinator")
     for figure in (each for kind in kinds for each in instruments_of(kind)):
         assert known.setdefault(figure.name, (figure.kind, figure.unit)) == (figure.kind, figure.unit)
 
