@@ -370,3 +370,25 @@ def test_a_stream_and_a_named_write_through_spark(
         rows.write.format("pulsar").options(**world.options(topic=topic, delivery="transactional")).mode(
             "append"
         ).save()
+
+
+def test_batches_end_before_an_open_transaction(spark: SparkSession, world: Cluster, topic: str) -> None:
+    producer = world.client.create_producer(topic)
+
+    def read() -> list[str]:
+        rows = spark.read.format("pulsar").options(**world.options(topic=topic)).load()
+        return [bytes(row.value).decode() for row in rows.orderBy("__messageId").collect()]
+
+    world.client.subscribe(topic, "keep").close()
+    producer.send(b"before")
+    assert read() == ["before"]
+    committed, aborted = world.client.transaction().begin(), world.client.transaction().begin()
+    producer.send(b"committed", transaction=committed)
+    producer.send(b"aborted", transaction=aborted)
+    producer.send(b"behind")
+    assert read() == ["before"]
+    aborted.abort()
+    assert read() == ["before"]
+    committed.commit()
+    assert read() == ["before", "committed", "behind"]
+    producer.close()

@@ -201,10 +201,16 @@ class AdminClient:
             return None if found["totalAbortedTransactions"] else set()
         return {(most, least) for most, least in found["abortedTransactions"]}
 
-    def visible_end(self, topic: str) -> tuple[int, int]:
-        """Returns (ledger id, entry id) of the last entry of a topic that no open transaction hides."""
+    def visible_end(self, topic: str) -> tuple[int, int] | None:
+        """Returns (ledger id, entry id) of a topic's last entry that no open transaction hides; None: the
+        broker has no transactions."""
         path = topic_path(topic).removeprefix("/admin/v2/persistent/")
-        found = self._http.ask("GET", f"{_TRANSACTIONS}/transactionBufferStats/{path}")
+        try:
+            found = self._http.ask("GET", f"{_TRANSACTIONS}/transactionBufferStats/{path}")
+        except AdminError as error:
+            if error.status != HTTPStatus.SERVICE_UNAVAILABLE or _TRANSACTIONS_OFF not in str(error):
+                raise
+            return None
         ledger, _, entry = str(found["maxReadPosition"]).partition(":")
         return int(ledger), int(entry)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from magnetar.admin_client import AdminClient
@@ -84,8 +85,7 @@ def layout_of(admin: AdminClient, topic: str) -> Layout:
     :raises NotFound: the topic does not exist
     """
     stats = admin.topic_internal_stats(topic)
-    # Only brokers of Magnetar tell what an open transaction hides.
-    last_ledger, last_entry = _position(stats.get("maxReadPosition") or stats["lastConfirmedEntry"])
+    last_ledger, last_entry = _visible_end(admin, topic, stats)
     ledgers = []
     for each in stats["ledgers"]:
         ledger, entries = int(each["ledgerId"]), int(each["entries"])
@@ -96,6 +96,15 @@ def layout_of(admin: AdminClient, topic: str) -> Layout:
         ledgers.append((ledger, entries))
     cursors = {name: str(each["markDeletePosition"]) for name, each in stats["cursors"].items()}
     return Layout(tuple(sorted(ledgers)), cursors)
+
+
+def _visible_end(admin: AdminClient, topic: str, stats: Mapping[str, object]) -> tuple[int, int]:
+    hidden_from = stats.get("maxReadPosition")
+    if hidden_from is not None:
+        return _position(hidden_from)
+    last = _position(stats["lastConfirmedEntry"])
+    # Apache Pulsar's brokers tell it elsewhere, and a moment later than what the statistics tell.
+    return min(last, admin.visible_end(topic) or last)
 
 
 def _position(text: object) -> tuple[int, int]:

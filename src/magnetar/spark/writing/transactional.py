@@ -227,7 +227,7 @@ class TransactionalBatch:
         kept = [int(each["ledgerId"]) for each in self._admin.topic_internal_stats(topic)["ledgers"]]
         if behind[0] >= 0 and (not kept or behind[0] < min(kept)):
             return _Told.GONE
-        return _Told.ABORTED if visible >= end else _Told.HIDDEN
+        return _Told.ABORTED if visible is not None and visible >= end else _Told.HIDDEN
 
     def _name(self, attempt: Attempt) -> str:
         return f"transaction ({attempt.most},{attempt.least}) of batch {self._batch_id}"
