@@ -13,7 +13,7 @@ from raw_connection import sub_message
 from secured import Secured
 from simulated_io import SimulatedDisk
 
-from magnetar.broker.coordination.coordinators import ASSIGN, Coordinators
+from magnetar.broker.coordination.coordinators import ASSIGN, Coordinators, ended_up_to
 from magnetar.broker.coordination.transaction import Participant
 from magnetar.broker.dispatch.contract import DispatchSettings
 from magnetar.broker.ownership.contract import Bundle
@@ -89,6 +89,22 @@ def test_the_metadata_are_those_of_apache_pulsar() -> None:
     broker.run(broker.broker.namespaces.change_partitioned(ASSIGN, partitions=3))
     broker = Coordinating(broker.world.crash())
     assert broker.run(broker.coordinators.count()) == 3
+
+
+def test_statistics_of_a_coordinator_say_which_transactions_have_ended() -> None:
+    def ended(state: str, last: int, mark: int, ongoing: int) -> int:
+        stats = {"state": state, "leastSigBits": last, "lowWaterMark": mark, "ongoingTxnSize": ongoing}
+        return ended_up_to(stats)
+
+    assert ended("Ready", 7, 4, 1) == 4
+    assert ended("Ready", 7, 7, 0) == 7
+    # Apache Pulsar's broker says 0 while nothing is open.
+    assert ended("Ready", 7, 0, 0) == 7
+    assert ended("Ready", 0, 0, 0) == 0
+    assert ended("Ready", 0, -1, 1) == -1
+    assert ended("Initializing", 7, 0, 0) == -1
+    assert ended("Ready", -1, -1, 0) == -1
+    assert ended_up_to({}) == -1
 
 
 def test_a_coordinator_is_loaded_when_a_client_connects_and_only_once() -> None:

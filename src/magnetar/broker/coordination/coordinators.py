@@ -344,9 +344,7 @@ class Coordinators:
             if error.status == HTTPStatus.NOT_FOUND:
                 return -1
             raise
-        mark = told.get("lowWaterMark")
-        # One of Apache Pulsar that still reads its log does not know what is open.
-        return mark if isinstance(mark, int) and told.get("state") == "Ready" else -1
+        return ended_up_to(told)
 
     # Leaving
 
@@ -434,6 +432,19 @@ class Coordinators:
         for task in [self._start_closing(number) for number in list(self.loaded)]:
             await finished(self._io.loop, task)
         await self.participants.close()
+
+
+def ended_up_to(stats: Mapping[str, object]) -> int:
+    """Returns the number up to which all transactions have ended; -1: it is not known.
+
+    :param stats: ``TransactionCoordinatorStats``
+    """
+    if stats.get("state") != "Ready":
+        # It still reads its log.
+        return -1
+    # The mark of Apache Pulsar's broker is 0 while nothing is open.
+    told = stats.get("leastSigBits" if stats.get("ongoingTxnSize") == 0 else "lowWaterMark")
+    return told if isinstance(told, int) else -1
 
 
 def _not_served(number: int) -> ServiceNotReady:
