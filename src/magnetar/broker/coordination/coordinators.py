@@ -247,11 +247,14 @@ class Coordinators:
             await sleep(self._io.loop, _KEEP_SECONDS)
 
     async def _load_missing(self) -> None:
+        """The leader has all coordinators loaded, and other brokers load their own: the leader may be Apache
+        Pulsar's broker, which does not."""
         if self._topics.stopping:
             return
-        if self._beside is not None and not self._beside.leadership.is_leader:
-            return
         missing = [number for number in range(await self.count()) if number not in self.loaded]
+        if self._beside is not None and not self._beside.leadership.is_leader:
+            held = self._topics.ownership.held()
+            missing = [n for n in missing if any(ASSIGN.partition(n) in bundle for bundle in held)]
         await together(self._io.loop, missing, self._load_one, _AT_ONCE)
 
     async def _load_one(self, number: int) -> None:
