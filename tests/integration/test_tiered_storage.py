@@ -19,6 +19,8 @@ from faulty_object_store import Fault, object_store
 from offloaded_topics import ADMIN, admin, check_read, connected, content, ledgers, publish, run, wait_until
 from server import Server
 
+from magnetar.client import Client, ConsumerType, InitialPosition
+
 StartServer = Callable[..., Server]
 PAGE = Path(__file__).parents[2] / "docs" / "tiered-storage.md"
 MEGABYTES = int(os.environ.get("MAGNETAR_OFFLOAD_MB", "60"))
@@ -270,6 +272,43 @@ def test_a_store_that_is_gone_stops_only_its_consumers_and_is_explained(
     for number in range(120):
         assert consumer.receive(20_000).data() == content(number, 1000)
     client.close()
+
+
+def test_what_an_aborted_transaction_gives_back_waits_for_a_store_that_is_away(
+    start_server: StartServer, topic: str
+) -> None:
+    """The keys, which choose the consumer of each message, are in the store."""
+    with object_store() as store:
+        server = start_server(
+            **KEEPING,
+            **AT_ONCE,
+            **store.settings(),
+            managedLedgerOffloadDriver="aws-s3",
+            transactionCoordinatorEnabled="true",
+            managedLedgerCacheSizeMB=0,
+            magnetarOffloadCacheSizeMB=0,
+        )
+        publish(server, topic, 120, 1000)
+        wait_until(server, topic, 2)
+        while local_bytes(server, topic) > 30_000:
+            time.sleep(0.1)
+        with Client(server.url) as client:
+            consumer = client.subscribe(
+                topic, "s", consumer_type=ConsumerType.KeyShared, initial_position=InitialPosition.Earliest
+            )
+            messages = [consumer.receive(20_000) for _ in range(120)]
+            transaction = client.transaction().begin()
+            for each in messages:
+                consumer.acknowledge(each, transaction=transaction)
+            store.plan(Fault.ERROR, "GET", times=1_000_000)
+            transaction.abort()
+            until(lambda: server.log.count("cannot read entries; trying again"), lambda count: count > 1)
+            other = client.create_producer(topic)
+            other.send(b"goes on")
+            store.planned.clear()
+            again = [consumer.receive(20_000).data() for _ in range(121)]
+        assert sorted(again) == sorted([*(each.data() for each in messages), b"goes on"])
+        assert "failed" not in server.log
 
 
 def test_a_store_that_hangs_delays_only_readers_of_offloaded_ledgers(

@@ -32,6 +32,7 @@ from magnetar.broker.dispatch.waiting import (
 from magnetar.broker.flow.loop_budget import FILTER_PRICE
 from magnetar.invariants import must
 from magnetar.io.interfaces import Cancellable
+from magnetar.io.waiting import sleep
 from magnetar.ledger.interface import EntryRun, LedgerError, NoSuchLedger
 from magnetar.managed_ledger.acknowledged import WHOLE
 from magnetar.managed_ledger.errors import ManagedLedgerError
@@ -447,15 +448,9 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             if not ledgers.exists(position):
                 # A client acknowledged what was never stored, or it was trimmed.
                 continue
-            try:
-                hashed = await self._hash_at(position)
-            except (LedgerError, ManagedLedgerError) as error:
-                if self._cursor.is_consumed(*position):
-                    continue
-                # The messages would not be delivered before the next load, which comes after a failure.
-                self._subscription.fail(error)
-                raise
-            if self._closed:
+            while (hashed := await self._hash_or_none(position)) is None and not self._closed:
+                await sleep(self._subscription.topic.loop, self._settings.read_retry_seconds)
+            if hashed is None or self._closed:
                 return
             if self._cursor.is_consumed(*position):
                 continue
@@ -468,6 +463,16 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             if position < self._unread() and position not in self.replay:
                 self._wait_as_due(position, hashed)
         self.read_more()
+
+    async def _hash_or_none(self, position: Position) -> int | None:
+        """Returns what :meth:`_hash_at` does; 0 for a consumed entry; None: the entry cannot be read now."""
+        try:
+            return await self._hash_at(position)
+        except (LedgerError, ManagedLedgerError) as error:
+            if self._cursor.is_consumed(*position) or self._cursor.skip_lost(position, error):
+                return 0
+            self._subscription.read_failed(error)
+            return None
 
     async def _hash_at(self, position: Position) -> int:
         """Returns the hash of an entry's key, if it matters which consumer gets the entry."""
