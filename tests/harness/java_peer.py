@@ -83,9 +83,10 @@ class JavaPeer:
         self.ask("consume", id=name, topic=topic, **options)
         return JavaConsumer(self, name)
 
-    def table_view(self, topic: str) -> JavaTableView:
+    def table_view(self, topic: str, **options: object) -> JavaTableView:
+        """The option is ``schema``."""
         name = f"v{next(self._ids)}"
-        self.ask("view", id=name, topic=topic)
+        self.ask("view", id=name, topic=topic, **options)
         return JavaTableView(self, name)
 
     def close(self) -> None:
@@ -172,8 +173,12 @@ class JavaTableView:
         self._name = name
 
     def contents(self) -> dict[str, bytes]:
+        return {key: b64decode(text) for key, text in self.values().items()}
+
+    def values(self) -> dict[str, str]:
+        """Texts of the values; bytes are in Base64, see :meth:`contents`."""
         answer = self._peer.ask("contents", id=self._name)
-        return {name[1:]: b64decode(value) for name, value in answer.items() if name.startswith(".")}
+        return {name[1:]: value for name, value in answer.items() if name.startswith(".")}
 
     def close(self) -> None:
         self._peer.ask("close", id=self._name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import date
+from datetime import UTC, date, datetime, time
 from enum import Enum
 
 import pulsar
@@ -31,6 +31,8 @@ from magnetar.client.schemas import (
     CustomEnum,
     Integer,
     JsonSchema,
+    KeyValue,
+    KeyValueSchema,
     PrimitiveSchema,
     ProtobufNativeSchema,
     Record,
@@ -78,6 +80,15 @@ SCHEMAS: dict[str, tuple[ValueSchema, object]] = {
     "INT64": (PrimitiveSchema("INT64"), 1 << 40),
     "FLOAT": (PrimitiveSchema("FLOAT"), 0.5),
     "DOUBLE": (PrimitiveSchema("DOUBLE"), 0.1),
+    "BYTES": (PrimitiveSchema("BYTES"), b"\0\xff"),
+    "DATE": (PrimitiveSchema("DATE"), date(1969, 7, 20)),
+    "TIME": (PrimitiveSchema("TIME"), time(20, 17, 40, 5000)),
+    "TIMESTAMP": (PrimitiveSchema("TIMESTAMP"), datetime(1969, 7, 20, 20, 17, 40, 5000, UTC)),
+    "INSTANT": (PrimitiveSchema("INSTANT"), datetime(1969, 7, 20, 20, 17, 40, 1, UTC)),
+    "LOCAL_DATE": (PrimitiveSchema("LOCAL_DATE"), date(9999, 12, 31)),
+    "LOCAL_TIME": (PrimitiveSchema("LOCAL_TIME"), time(23, 59, 59, 999_999)),
+    "LOCAL_DATE_TIME": (PrimitiveSchema("LOCAL_DATE_TIME"), datetime(1, 1, 1, 0, 0, 0, 1)),
+    "inline pair": (KeyValueSchema(PrimitiveSchema("STRING"), JsonSchema(Order)), KeyValue("k", order(1))),
 }
 
 
@@ -123,6 +134,45 @@ def test_values_arrive_as_they_were_sent(server: Server, client: Client, topic: 
         assert (await reader.read_next(WAIT)).value() == value
 
     run(server.url, work)
+
+
+def test_separated_keys_are_keys_of_messages(server: Server, client: Client, topic: str) -> None:
+    AdminClient(server.http_url).create_partitioned_topic(topic, 3)
+    schema = KeyValueSchema(PrimitiveSchema("STRING"), PrimitiveSchema("INT32"), separated=True)
+    consumer = client.subscribe(topic, "s", schema=schema)
+    producer = client.create_producer(topic, schema=schema, batching_enabled=True)
+    for number in range(12):
+        producer.send_async(
+            KeyValue(f"k{number % 4}", number), lambda _result, _id: None, properties={"n": "1"}
+        )
+    producer.flush()
+    partitions: dict[bytes | None, set[int]] = {}
+    numbers: dict[object, list[int]] = {}
+    for _ in range(12):
+        message = consumer.receive(WAIT)
+        pair = message.value()
+        assert isinstance(pair, KeyValue)
+        assert message.partition_key_bytes() == str(pair.key).encode()
+        assert message.has_base64_encoded_key()
+        assert message.properties() == {"n": "1"}
+        partitions.setdefault(message.partition_key_bytes(), set()).add(message.message_id().partition())
+        numbers.setdefault(pair.key, []).append(message.value().value)
+    assert numbers == {f"k{key}": list(range(key, 12, 4)) for key in range(4)}
+    assert {len(each) for each in partitions.values()} == {1}
+    with pytest.raises(ValueError, match="the content has only the value"):
+        schema.decode(message.data())
+
+    async def work(client: aio.Client) -> None:
+        producer = await client.create_producer(topic, schema=schema)
+        await producer.send(KeyValue("k", None))
+        await producer.send(KeyValue(None, 5))
+
+    run(server.url, work)
+    messages = [consumer.receive(WAIT) for _ in range(2)]
+    assert {(message.value(), message.has_null_value()) for message in messages} == {
+        (KeyValue("k", None), True),
+        (KeyValue(None, 5), False),
+    }
 
 
 def test_several_topics_partitions_and_interceptors(server: Server, client: Client, topic: str) -> None:
@@ -186,6 +236,70 @@ def test_avro_is_read_with_the_schema_of_its_writer(client: Client, topic: str, 
     ]
 
 
+@pytest.mark.parametrize("separated", [True, False])
+def test_both_parts_of_a_pair_are_read_with_the_schemas_of_their_writer(
+    client: Client, topic: str, separated: bool
+) -> None:
+    def version(*fields: str) -> AvroSchema:
+        described = [{"name": name, "type": ["null", "long"], "default": None} for name in fields]
+        return AvroSchema(None, {"type": "record", "name": "Price", "fields": described})
+
+    first = KeyValueSchema(version("cents"), version("cents"), separated=separated)
+    second = KeyValueSchema(version("item", "cents"), version("rate", "cents"), separated=separated)
+    consumer = client.subscribe(topic, "s", schema=first, initial_position=InitialPosition.Earliest)
+    client.create_producer(topic, schema=first).send(KeyValue({"cents": 1}, {"cents": 2}))
+    pair = KeyValue({"item": 3, "cents": 4}, {"rate": 5, "cents": 6})
+    client.create_producer(topic, schema=second).send(pair)
+    assert [consumer.receive(WAIT).value() for _ in range(2)] == [
+        KeyValue({"cents": 1}, {"cents": 2}),
+        KeyValue({"cents": 4}, {"cents": 6}),
+    ]
+
+
+REFUSED: dict[str, tuple[object, str]] = {
+    "BYTES": ("text", "must be bytes"),
+    "DATE": (datetime(2000, 1, 1), "must be a datetime.date"),
+    "TIME": (time(1, tzinfo=UTC), "must have no time zone"),
+    "TIMESTAMP": (datetime(2000, 1, 1), "requires a time zone"),
+    "INSTANT": (date(2000, 1, 1), "must be a datetime.datetime"),
+    "LOCAL_DATE": ("2000-01-01", "must be a datetime.date"),
+    "LOCAL_TIME": (1, "must be a datetime.time"),
+    "LOCAL_DATE_TIME": (datetime(2000, 1, 1, tzinfo=UTC), "must have no time zone"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_values_that_a_primitive_schema_cannot_have(client: Client, topic: str, kind: str) -> None:
+    value, reason = REFUSED[kind]
+    with pytest.raises(InvalidMessage, match=reason):
+        client.create_producer(topic, schema=PrimitiveSchema(kind)).send(value)
+
+
+def test_dates_that_python_does_not_have(client: Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", schema=PrimitiveSchema("LOCAL_DATE"))
+    client.create_producer(topic).send((1 << 40).to_bytes(8))
+    with pytest.raises(InvalidMessage, match="it does not match the consumer's schema"):
+        consumer.receive(WAIT).value()
+
+
+def test_what_contradicts_a_pair_is_refused(client: Client, topic: str) -> None:
+    separated = KeyValueSchema(PrimitiveSchema("STRING"), PrimitiveSchema("INT32"), separated=True)
+    producer = client.create_producer(topic, schema=separated)
+    for options in ({"partition_key": ""}, {"partition_key_bytes": b"k"}, {"null_partition_key": True}):
+        with pytest.raises(InvalidMessage, match=f"{next(iter(options))} must not be given"):
+            producer.send(KeyValue("k", 1), **options)
+    for value in ("text", ("k", 1), 5):
+        with pytest.raises(InvalidMessage, match="the value must be a KeyValue"):
+            producer.send(value)
+    with pytest.raises(InvalidMessage, match="the value does not match"):
+        producer.send(KeyValue("k", "text"))
+    inline = KeyValueSchema(PrimitiveSchema("STRING"), PrimitiveSchema("INT32"))
+    consumer = client.subscribe(f"{topic}-i", "s", schema=inline)
+    client.create_producer(f"{topic}-i", schema=inline).send(KeyValue("k", 1), partition_key="other")
+    message = consumer.receive(WAIT)
+    assert (message.value(), message.partition_key()) == (KeyValue("k", 1), "other")
+
+
 def test_values_of_the_official_client(server: Server, client: Client, topic: str) -> None:
     class Parcel(pulsar.schema.Record):  # type: ignore[misc]
         number = pulsar.schema.Integer(required=True)
@@ -246,6 +360,10 @@ def test_contents_that_do_not_match_and_null_values(client: Client, topic: str) 
     assert message.data() == b"not four"
     assert consumer.receive(WAIT).value() is None
     assert consumer.receive(WAIT).value() == 5
+    with client.create_producer(topic, schema=PrimitiveSchema("INT32")) as numbers:
+        numbers.send(None, null_value=True)
+    message = consumer.receive(WAIT)
+    assert (message.value(), message.has_null_value()) == (None, True)
 
 
 def test_a_schema_of_the_program(client: Client, topic: str) -> None:

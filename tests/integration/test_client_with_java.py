@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from pathlib import Path
+from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
@@ -36,8 +37,12 @@ from magnetar.client import (
     Message,
     ProducerSchema,
     Timeout,
+    ValueSchema,
     key_value_schema,
 )
+from magnetar.client.schemas import AvroSchema as AvroValues
+from magnetar.client.schemas import JsonSchema as JsonValues
+from magnetar.client.schemas import KeyValue, KeyValueSchema, PrimitiveSchema
 from magnetar.pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
 __all__ = ["java_command"]
@@ -185,9 +190,9 @@ def test_key_batches_of_java_go_to_one_consumer_for_each_key(
         producer.send(b"%d" % number, key=f"k{number % 12}")
     assert producer.flush() == 12
     found: tuple[dict[str, list[int]], ...] = ({}, {})
-    deadline = time.monotonic() + WAIT_MS / 1000
+    deadline = monotonic() + WAIT_MS / 1000
     while sum(len(numbers) for keys in found for numbers in keys.values()) < 60:
-        assert time.monotonic() < deadline, found
+        assert monotonic() < deadline, found
         for consumer, by_key in zip(consumers, found, strict=True):
             for message in consumer.batch_receive():
                 by_key.setdefault(message.partition_key(), []).append(int(message.data()))
@@ -209,9 +214,9 @@ def test_java_gets_each_key_of_batches_at_one_consumer(
     producer.flush()
     found: tuple[dict[str, list[int]], ...] = ({}, {})
     places: dict[str, set[str]] = {}
-    deadline = time.monotonic() + WAIT_MS / 1000
+    deadline = monotonic() + WAIT_MS / 1000
     while sum(len(numbers) for keys in found for numbers in keys.values()) < 60:
-        assert time.monotonic() < deadline, found
+        assert monotonic() < deadline, found
         for consumer, by_key in zip(consumers, found, strict=True):
             message = consumer.take(20)
             if message is None:
@@ -360,6 +365,101 @@ def test_keys_and_values_are_read_by_both(client: Client, java: JavaPeer, topic:
     other.close()
 
 
+DATES: dict[str, tuple[str, object, str, object]] = {
+    "DATE": ("951782400000", date(2000, 2, 29), "-1", date(1969, 12, 31)),
+    "TIME": ("45296789", time(12, 34, 56, 789_000), "-3600000", time(23)),
+    "TIMESTAMP": (
+        "951827696789",
+        datetime(2000, 2, 29, 12, 34, 56, 789_000, tzinfo=UTC),
+        "-1",
+        datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+    ),
+    "INSTANT": (
+        "1969-02-28T12:34:56.789012Z",
+        datetime(1969, 2, 28, 13, 34, 56, 789_012, tzinfo=timezone(timedelta(hours=1))),
+        "2000-02-29T12:34:56.789012345Z",
+        datetime(2000, 2, 29, 12, 34, 56, 789_012, tzinfo=UTC),
+    ),
+    "LOCAL_DATE": ("1969-12-31", date(1969, 12, 31), "2000-02-29", date(2000, 2, 29)),
+    "LOCAL_TIME": (
+        "12:34:56.789012",
+        time(12, 34, 56, 789_012),
+        "23:59:59.999999999",
+        time(23, 59, 59, 999_999),
+    ),
+    "LOCAL_DATE_TIME": (
+        "1969-02-28T12:34:56.789012",
+        datetime(1969, 2, 28, 12, 34, 56, 789_012),
+        "2000-02-29T00:00:00.000000999",
+        datetime(2000, 2, 29),
+    ),
+}
+"""By type: what Java reads of a value, that value, what Java sends, and the value that it is read as."""
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_dates_and_times_are_read_by_both(client: Client, java: JavaPeer, topic: str, kind: str) -> None:
+    text, ours, sent, found = DATES[kind]
+    schema = PrimitiveSchema(kind)
+    by_java = java.consumer(topic, schema=kind)
+    consumer = client.subscribe(topic, "python", initial_position=EARLIEST, schema=schema)
+    client.create_producer(topic, schema=schema).send(ours)
+    other = java.producer(topic, schema=kind)
+    other.send(text)
+    other.send(sent)
+    other.flush()
+    assert [message.value for message in received_by_java(by_java, 3)] == [text, text, sent]
+    messages = received(consumer, 3)
+    assert [message.value() for message in messages] == [ours, ours, found]
+    assert messages[0].data() == messages[1].data()
+    by_java.close()
+    other.close()
+
+
+PAIRS: dict[str, tuple[ValueSchema, bool]] = {
+    "separated": (KeyValueSchema(PrimitiveSchema("STRING"), PrimitiveSchema("INT64"), separated=True), True),
+    "inline": (KeyValueSchema(PrimitiveSchema("STRING"), PrimitiveSchema("INT64")), True),
+    "separated-records": (
+        KeyValueSchema(AvroValues(Order), JsonValues(Order), separated=True),
+        False,
+    ),
+    "inline-records": (KeyValueSchema(JsonValues(Order), AvroValues(Order)), False),
+}
+"""Schemas by their names in the Java program, and whether keys are text."""
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_pairs_are_read_by_both(client: Client, java: JavaPeer, topic: str, kind: str) -> None:
+    schema, is_text = PAIRS[kind]
+
+    def pair(key: str | None, value: int | None) -> KeyValue:
+        if is_text:
+            return KeyValue(key, value)
+        records = [None if each is None else Order(number=int(each), item="x") for each in (key, value)]
+        return KeyValue(*records)
+
+    by_java = java.consumer(topic, schema=kind)
+    consumer = client.subscribe(topic, "python", initial_position=EARLIEST, schema=schema)
+    with client.create_producer(topic, schema=schema) as producer:
+        for value in (pair("5", 5), pair(None, 6), pair("7", None)):
+            producer.send(value)
+    other = java.producer(topic, schema=kind)
+    for text in ("5:5", "null:6", "7:null") if is_text else ("5/x:5/x", "null:6/x", "7/x:null"):
+        other.send(text)
+    other.flush()
+    messages = received(consumer, 6)
+    expected = [pair("5", 5), pair(None, 6), pair("7", None)] * 2
+    assert [message.value() for message in messages] == expected
+    assert [message.has_null_partition_key() for message in messages] == [False, kind[0] == "s", False] * 2
+    if is_text:
+        assert [message.data() for message in messages[:3]] == [message.data() for message in messages[3:]]
+    texts = [message.value for message in received_by_java(by_java, 6)]
+    assert texts[:3] == texts[3:]
+    assert texts[0] == ("5:5" if is_text else "5/x:5/x")
+    by_java.close()
+    other.close()
+
+
 def test_both_are_refused_with_an_incompatible_schema(client: Client, java: JavaPeer, topic: str) -> None:
     definition = json.dumps(
         {"type": "record", "name": "Order", "fields": [{"name": "number", "type": "string"}]}
@@ -468,10 +568,10 @@ def test_table_views_of_both_are_alike(client: Client, java: JavaPeer, topic: st
         other.send(content, key=key)
     other.flush()
     expected = {"a": b"6", "d": b"5"}
-    deadline = time.monotonic() + WAIT_MS / 1000
+    deadline = monotonic() + WAIT_MS / 1000
     while ours.contents() != expected or theirs.contents() != expected:
-        assert time.monotonic() < deadline, (ours.contents(), theirs.contents())
-        time.sleep(0.02)
+        assert monotonic() < deadline, (ours.contents(), theirs.contents())
+        sleep(0.02)
     ours.close()
     theirs.close()
     other.close()

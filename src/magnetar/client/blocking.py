@@ -324,7 +324,8 @@ class Producer(ClosedByWith):
     def send(self, content: object, **options: Any) -> MessageId:
         """Publishes one message and waits for the receipt.
 
-        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a value
+        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a
+            value, or None with ``null_value``
         :param options: those of :class:`MessageOptions`, and ``sequence_id``: the number of the message,
             which deduplication compares
         :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
@@ -336,7 +337,7 @@ class Producer(ClosedByWith):
         """
         if self._slots is not None or self._keeps_context:
             return self._thread.run(self._producer.send(content, **options))
-        data = content_of(content, self._schema)
+        data = content_of(content, self._schema, options)
         outcome: Outcome[MessageId] = Outcome()
         number = options.pop("sequence_id", None)
         message_id = self._thread.outcome(outcome, self._enqueue_now, data, outcome.told, number, options)
@@ -375,7 +376,7 @@ class Producer(ClosedByWith):
         :raises InvalidMessage: the value does not match the schema
         :raises AlreadyClosed: the client is closed
         """
-        data = content_of(content, self._schema)
+        data = content_of(content, self._schema, options)
         slots, room = self._slots, self._room
         try:
             if slots is not None:

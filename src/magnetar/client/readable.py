@@ -6,19 +6,19 @@ import io
 import json
 import math
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, time
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
 from magnetar.client.schema import BAD_VALUES, PRIMITIVES, Decoder, TopicSchema
+from magnetar.client.times import decoder
 from magnetar.protocol.key_values import SIDES, split
 
 DecodeMessage = Callable[[Message], object]
 """Raises one of :data:`UNREADABLE` if the message does not match its schema."""
 UNREADABLE = (*BAD_VALUES, RecursionError, InvalidMessage)
 _BYTES = ("NONE", "BYTES")
-_DAY_ZERO = datetime(1970, 1, 1)
 
 
 def described(message: Message, decoded: tuple[str, object] | None) -> dict[str, object]:
@@ -128,15 +128,9 @@ def _decoder(kind: str, definition: bytes) -> Decoder | None:
         return json.loads
     if kind == "AVRO":
         return _avro(json.loads(definition))
-    if kind in ("DATE", "LOCAL_DATE"):
-        return lambda data: (_DAY_ZERO + timedelta(days=PRIMITIVES[kind](data))).date()
-    if kind in ("TIMESTAMP", "INSTANT"):
-        return lambda data: (_DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))).replace(tzinfo=UTC)
-    if kind in ("TIME", "LOCAL_TIME"):
-        return lambda data: (_DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))).time()
-    if kind == "LOCAL_DATE_TIME":
-        return lambda data: _DAY_ZERO + timedelta(microseconds=PRIMITIVES[kind](data))
-    return None if kind in _BYTES else PRIMITIVES.get(kind)
+    if kind in _BYTES:
+        return None
+    return decoder(kind) or PRIMITIVES.get(kind)
 
 
 def _avro(definition: dict[str, object] | list[object] | str) -> Decoder:

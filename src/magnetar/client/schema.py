@@ -6,11 +6,14 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from magnetar.client.exceptions import InvalidMessage
 from magnetar.protocol import key_values
 from magnetar.protocol.pulsar_api_pb2 import Schema
+
+if TYPE_CHECKING:
+    from magnetar.client.message import Message
 
 __all__ = ["ProducerSchema", "TopicSchema", "ValueSchema", "key_value_schema", "topic_schema"]
 _TYPES: dict[str, Schema.Type] = {
@@ -80,7 +83,7 @@ class ValueSchema(ABC):
     """Base of schemas that encode values to contents, and decode them; those of ``magnetar.client.schemas``,
     or a program's own."""
 
-    needs_writer: ClassVar[bool] = False
+    needs_writer: bool = False
     """Whether a content can only be decoded with the schema that it was written with."""
 
     def __init__(self, declared: ProducerSchema) -> None:
@@ -105,6 +108,28 @@ class ValueSchema(ABC):
         :raises ValueError: the content does not match
         """
 
+    def add_options(self, value: object, options: dict[str, object]) -> None:  # noqa: B027 - most add none
+        """Adds what a value decides besides the content of its message, such as the key; without an effect
+        here.
+
+        :param value: what a program sends
+        :param options: those of :class:`MessageOptions` that the program has given
+        :raises TypeError: the value has the wrong type
+        :raises ValueError: an option contradicts the value
+        """
+
+    def value_of(self, message: Message, writer: object = None) -> object:
+        """Returns the value of a message; None for a null value.
+
+        :param message: a message that was received
+        :param writer: as for :meth:`decode`
+        :raises ValueError: the message does not match
+        """
+        content = message.data()
+        if not content and message.has_null_value():
+            return None
+        return self.decode(content, writer)
+
     def writer(self, found: TopicSchema) -> object:
         """Returns another version of the topic's schema as :meth:`decode` needs it.
 
@@ -118,14 +143,20 @@ class ValueSchema(ABC):
         self.declared.fill(schema)
 
 
-def content_of(value: object, schema: ProducerSchema | ValueSchema | None) -> bytes:
+def content_of(
+    value: object, schema: ProducerSchema | ValueSchema | None, options: dict[str, object]
+) -> bytes:
     """Returns the content of what a program sends.
 
     :param schema: that of the producer
+    :param options: those of the message, to which the schema may add
     :raises InvalidMessage: the value does not match the schema; or it is not bytes, without such a schema
     """
     if isinstance(schema, ValueSchema):
+        if value is None and options.get("null_value"):
+            return b""
         try:
+            schema.add_options(value, options)
             return schema.encode(value)
         except BAD_VALUES as error:
             raise InvalidMessage(f"the value does not match the producer's schema: {error}") from error

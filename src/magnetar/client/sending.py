@@ -29,7 +29,8 @@ class AcceptsMessages(ClosedByAsyncWith):
         """Publishes one message and waits for the receipt. If it is cancelled, the message is still
         published.
 
-        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a value
+        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a
+            value, or None with ``null_value``
         :param sequence_id: the number of the message, which deduplication compares; None: the next one
         :param options: those of :class:`MessageOptions`
         :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
@@ -39,7 +40,7 @@ class AcceptsMessages(ClosedByAsyncWith):
         :raises Timeout: no receipt within the send time-out; the message may still have been published
         :raises PulsarException: the producer is closed, or has failed for good
         """
-        data = content_of(content, self._options.schema)
+        data = content_of(content, self._options.schema, options)
         said = self.message_options(options)
         if said is None or said.transaction is None:
             return await self.send_content(data, sequence_id, said)
@@ -63,7 +64,7 @@ class AcceptsMessages(ClosedByAsyncWith):
             result = Result.Ok if error is None else error.result
             self._loop.call_soon(callback, result, message_id)
 
-        data = content_of(content, self._options.schema)
+        data = content_of(content, self._options.schema, options)
         said = self.message_options(options)
         try:
             self.enqueue(data, done, sequence_id, said)

@@ -35,10 +35,8 @@ class ValueMessage(Message):
     def value(self) -> Any:
         if isinstance(self._writer, PulsarException):
             raise self._writer
-        if not self._content and self.has_null_value():
-            return None
         try:
-            return self._schema.decode(self._content, self._writer)
+            return self._schema.value_of(self, self._writer)
         except BAD_VALUES as error:
             raise InvalidMessage(f"{self._id}: it does not match the consumer's schema: {error}") from error
 

@@ -28,6 +28,8 @@ from magnetar.client.schemas.records import RecordField as Field
 from magnetar.client.schemas.records import StringField as String
 from magnetar.client.schemas.values import AvroValues as AvroSchema
 from magnetar.client.schemas.values import JsonValues as JsonSchema
+from magnetar.client.schemas.values import KeyValue
+from magnetar.client.schemas.values import KeyValueValues as KeyValueSchema
 from magnetar.client.schemas.values import PrimitiveValues as PrimitiveSchema
 from magnetar.client.schemas.values import ProtobufValues as ProtobufNativeSchema
 
@@ -42,6 +44,8 @@ __all__ = [
     "Float",
     "Integer",
     "JsonSchema",
+    "KeyValue",
+    "KeyValueSchema",
     "Long",
     "Map",
     "Null",

@@ -1,4 +1,5 @@
-"""How values are encoded and decoded: records as Avro and JSON, messages of protobuf, numbers and text.
+"""How values are encoded and decoded: records as Avro and JSON, messages of protobuf, text, numbers, dates
+and times, and pairs.
 
 The interface of the official client uses these, too.
 """
@@ -9,19 +10,28 @@ import io
 import json
 import struct
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
-from magnetar.client.schema import PRIMITIVES, ProducerSchema, TopicSchema, ValueSchema
+from magnetar.client import times
+from magnetar.client.schema import PRIMITIVES, ProducerSchema, TopicSchema, ValueSchema, key_value_schema
 from magnetar.client.schemas.records import AvroRecord
+from magnetar.protocol.key_values import SIDES, declared, join, split
+
+if TYPE_CHECKING:
+    from magnetar.client.message import Message as PulsarMessage
 
 __all__ = [
     "AvroValues",
     "Definition",
     "JsonValues",
+    "KeyValue",
+    "KeyValueValues",
     "PrimitiveValues",
     "ProtobufValues",
     "check_kind",
@@ -33,15 +43,6 @@ _Parsed = str | list[object] | dict[str, object]
 """A definition as fastavro has it."""
 _OWN = ("_default", "_required", "_required_default")
 """Attributes of a record that are not fields."""
-_NUMBERS = {
-    "BOOLEAN": ">?",
-    "INT8": ">b",
-    "INT16": ">h",
-    "INT32": ">i",
-    "INT64": ">q",
-    "FLOAT": ">f",
-    "DOUBLE": ">d",
-}
 
 
 def check_kind(value: object, kind: type | None) -> None:
@@ -54,34 +55,157 @@ def check_kind(value: object, kind: type | None) -> None:
         raise TypeError(f"Invalid record obj of type {type(value)} - expected type is {kind}")
 
 
+def _text(value: object) -> bytes:
+    check_kind(value, str)
+    return str(value).encode()
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"the value must be bytes, not {value!r}")
+    return bytes(value)
+
+
+_ENCODERS: dict[str, Callable[[object], bytes]] = {
+    "STRING": _text,
+    "BOOLEAN": struct.Struct(">?").pack,
+    "INT8": struct.Struct(">b").pack,
+    "INT16": struct.Struct(">h").pack,
+    "INT32": struct.Struct(">i").pack,
+    "INT64": struct.Struct(">q").pack,
+    "FLOAT": struct.Struct(">f").pack,
+    "DOUBLE": struct.Struct(">d").pack,
+    "BYTES": _bytes,
+    **times.ENCODERS,
+}
+
+
 def values_of(record: object) -> Definition:
     """Returns the values of a record's fields."""
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
 class PrimitiveValues(ValueSchema):
-    """Text and numbers, as other clients encode them."""
+    """Text, bytes, numbers, dates and times, as other clients encode them."""
 
     def __init__(self, kind: str) -> None:
-        """:param kind: ``STRING``, ``BOOLEAN``, ``INT8``, ``INT16``, ``INT32``, ``INT64``, ``FLOAT`` or
-            ``DOUBLE``
+        """:param kind: ``STRING``, ``BYTES``, ``BOOLEAN``, ``INT8``, ``INT16``, ``INT32``, ``INT64``,
+            ``FLOAT``, ``DOUBLE``; ``DATE`` and ``LOCAL_DATE`` for a date, ``TIME`` and ``LOCAL_TIME`` for a
+            time, ``TIMESTAMP`` and ``INSTANT`` for a datetime with a time zone, ``LOCAL_DATE_TIME`` for one
+            without. ``DATE``, ``TIME`` and ``TIMESTAMP`` are in milliseconds of UTC
 
         :raises ValueError: another kind
         """
-        if kind != "STRING" and kind not in _NUMBERS:
-            raise ValueError(f"the kind must be STRING or one of {', '.join(_NUMBERS)}, not {kind}")
+        if kind not in _ENCODERS:
+            first, *others = _ENCODERS
+            raise ValueError(f"the kind must be {first} or one of {', '.join(others)}, not {kind}")
         super().__init__(ProducerSchema(kind))
-        self._pack = struct.Struct(_NUMBERS[kind]).pack if kind in _NUMBERS else None
-        self._decode = PRIMITIVES[kind]
+        self._encode = _ENCODERS[kind]
+        self._decode = times.decoder(kind) or PRIMITIVES[kind]
 
     def encode(self, value: object) -> bytes:
-        if self._pack is not None:
-            return self._pack(value)
-        check_kind(value, str)
-        return str(value).encode()
+        return self._encode(value)
 
     def decode(self, data: bytes, writer: object = None) -> object:
         return self._decode(data)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """A pair, the value of messages with a :class:`KeyValueSchema`."""
+
+    key: object
+    """A value of the schema of keys, or None."""
+    value: object
+    """A value of the schema of values, or None."""
+
+
+class KeyValueValues(ValueSchema):
+    """Pairs of a key and a value, each with a schema."""
+
+    def __init__(self, key: ValueSchema, value: ValueSchema, *, separated: bool = False) -> None:
+        """:param key: the schema of keys
+
+        :param value: the schema of values
+        :param separated: the key is that of the message, which chooses the partition and what compaction
+            keeps, and the content is the value; else the content has both
+        """
+        super().__init__(key_value_schema(key.declared, value.declared, separated=separated))
+        self._key = key
+        self._value = value
+        self._separated = separated
+        self.needs_writer = key.needs_writer or value.needs_writer
+
+    def encode(self, value: object) -> bytes:
+        pair = _pair(value)
+        content = None if pair.value is None else self._value.encode(pair.value)
+        return (content or b"") if self._separated else join(self._encoded_key(pair), content)
+
+    def _encoded_key(self, pair: KeyValue) -> bytes | None:
+        return None if pair.key is None else self._key.encode(pair.key)
+
+    def add_options(self, value: object, options: dict[str, object]) -> None:
+        if not self._separated:
+            return
+        for name in ("partition_key", "partition_key_bytes", "null_partition_key", "null_value"):
+            if options.get(name) not in (None, False):
+                raise ValueError(f"{name} must not be given, because the pair has the key and the value")
+        pair = _pair(value)
+        key = self._encoded_key(pair)
+        if key is None:
+            options["null_partition_key"] = True
+        else:
+            options["partition_key_bytes"] = key
+        options["null_value"] = pair.value is None
+
+    def decode(self, data: bytes, writer: object = None) -> KeyValue:
+        """Returns the pair of a content that has both parts.
+
+        :param data: the content of a message
+        :param writer: the schemas with which it was written, as :meth:`writer` returns them; None: this one
+        :raises ValueError: the content does not match, or the keys are separated
+        """
+        if self._separated:
+            raise ValueError("the content has only the value, because keys are separated; use value_of")
+        return self._decoded(*split(data), writer)
+
+    def value_of(self, message: PulsarMessage, writer: object = None) -> KeyValue | None:
+        content = message.data()
+        if self._separated:
+            value = None if message.has_null_value() else content
+            return self._decoded(message.partition_key_bytes(), value, writer)
+        if not content and message.has_null_value():
+            return None
+        return self._decoded(*split(content), writer)
+
+    def _decoded(self, key: bytes | None, value: bytes | None, writer: object) -> KeyValue:
+        of_key, of_value = writer if isinstance(writer, tuple) else (None, None)
+        return KeyValue(
+            None if key is None else self._key.decode(key, of_key),
+            None if value is None else self._value.decode(value, of_value),
+        )
+
+    def writer(self, found: TopicSchema) -> tuple[object, object]:
+        if found.kind != "KEY_VALUE":
+            raise ValueError(f"its type is {found.kind or 'unknown'}, not KEY_VALUE")
+        key, value = (
+            schema.writer(TopicSchema(part.kind, data or b"", part.properties))
+            if schema.needs_writer
+            else None
+            for schema, data, part in zip(
+                (self._key, self._value),
+                split(found.data),
+                (declared(found.properties, side) for side in SIDES),
+                strict=True,
+            )
+        )
+        return key, value
+
+
+def _pair(value: object) -> KeyValue:
+    if not isinstance(value, KeyValue):
+        raise TypeError(f"the value must be a KeyValue, not {value!r}")
+    return value
 
 
 class JsonValues(ValueSchema):

@@ -5,8 +5,15 @@ import java.io.InputStreamReader;
 import java.net.URLDecoder;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
+import java.sql.Time;
+import java.sql.Timestamp;
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.LocalTime;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Date;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -50,7 +57,7 @@ public final class Peer {
     private final PulsarClient client;
     private final Map<String, Producer<Object>> producers = new HashMap<>();
     private final Map<String, Consumer<Object>> consumers = new HashMap<>();
-    private final Map<String, TableView<byte[]>> views = new HashMap<>();
+    private final Map<String, TableView<Object>> views = new HashMap<>();
     private final Map<String, String> schemas = new HashMap<>();
     private final Map<String, Message<Object>> received = new HashMap<>();
     private final List<CompletableFuture<MessageId>> sent = new ArrayList<>();
@@ -111,7 +118,9 @@ public final class Peer {
             case "negative-acknowledge" -> consumers.get(id).negativeAcknowledge(received.remove(id));
             case "reconsume" -> consumers.get(id)
                     .reconsumeLater(received.remove(id), Long.parseLong(asked.get("ms")), TimeUnit.MILLISECONDS);
-            case "view" -> views.put(id, client.newTableView(Schema.BYTES).topic(asked.get("topic")).create());
+            case "view" -> views.put(id, client.newTableView(schema(asked.getOrDefault("schema", "bytes")))
+                    .topic(asked.get("topic"))
+                    .create());
             case "contents" -> views.get(id).forEach((key, value) -> answer.put("." + key, text(value)));
             case "close" -> close(id);
             default -> throw new IllegalArgumentException(asked.get("do"));
@@ -129,6 +138,17 @@ public final class Peer {
                     case "avro" -> Schema.AVRO(Order.class);
                     case "separated" -> Schema.KeyValue(Schema.STRING, Schema.INT64, KeyValueEncodingType.SEPARATED);
                     case "inline" -> Schema.KeyValue(Schema.STRING, Schema.INT64, KeyValueEncodingType.INLINE);
+                    case "separated-records" -> Schema.KeyValue(
+                            Schema.AVRO(Order.class), Schema.JSON(Order.class), KeyValueEncodingType.SEPARATED);
+                    case "inline-records" -> Schema.KeyValue(
+                            Schema.JSON(Order.class), Schema.AVRO(Order.class), KeyValueEncodingType.INLINE);
+                    case "DATE" -> Schema.DATE;
+                    case "TIME" -> Schema.TIME;
+                    case "TIMESTAMP" -> Schema.TIMESTAMP;
+                    case "INSTANT" -> Schema.INSTANT;
+                    case "LOCAL_DATE" -> Schema.LOCAL_DATE;
+                    case "LOCAL_TIME" -> Schema.LOCAL_TIME;
+                    case "LOCAL_DATE_TIME" -> Schema.LOCAL_DATE_TIME;
                     default -> throw new IllegalArgumentException(name);
                 };
         return found;
@@ -139,18 +159,31 @@ public final class Peer {
             case "bytes" -> Base64.getDecoder().decode(text);
             case "string" -> text;
             case "int64" -> Long.valueOf(text);
-            case "separated", "inline" -> {
-                String[] parts = text.split(":");
-                yield new KeyValue<>(parts[0], Long.valueOf(parts[1]));
-            }
+            case "separated", "inline" -> pair("string", "int64", text);
+            case "separated-records", "inline-records" -> pair("json", "json", text);
+            case "DATE" -> new Date(Long.parseLong(text));
+            case "TIME" -> new Time(Long.parseLong(text));
+            case "TIMESTAMP" -> new Timestamp(Long.parseLong(text));
+            case "INSTANT" -> Instant.parse(text);
+            case "LOCAL_DATE" -> LocalDate.parse(text);
+            case "LOCAL_TIME" -> LocalTime.parse(text);
+            case "LOCAL_DATE_TIME" -> LocalDateTime.parse(text);
             default -> {
-                String[] parts = text.split(":");
+                String[] parts = text.split("[:/]");
                 Order order = new Order();
                 order.number = Integer.parseInt(parts[0]);
                 order.item = parts.length > 1 ? parts[1] : null;
                 yield order;
             }
         };
+    }
+
+    /** Both parts with a colon between them; a part may be "null". */
+    private static KeyValue<Object, Object> pair(String key, String value, String text) {
+        String[] parts = text.split(":");
+        return new KeyValue<>(
+                parts[0].equals("null") ? null : value(key, parts[0]),
+                parts[1].equals("null") ? null : value(value, parts[1]));
     }
 
     private static String text(Object value) {
@@ -161,7 +194,10 @@ public final class Peer {
             return order.item == null ? "" + order.number : order.number + ":" + order.item;
         }
         if (value instanceof KeyValue<?, ?> pair) {
-            return pair.getKey() + ":" + pair.getValue();
+            return text(pair.getKey()).replace(':', '/') + ":" + text(pair.getValue()).replace(':', '/');
+        }
+        if (value instanceof Date date) {
+            return String.valueOf(date.getTime());
         }
         return String.valueOf(value);
     }

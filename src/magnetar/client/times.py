@@ -1,0 +1,89 @@
+"""Dates and times of Python in the forms of Pulsar's Java client."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+
+from magnetar.client.schema import PRIMITIVES
+
+__all__ = ["ENCODERS", "decoder"]
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_long = struct.Struct(">q").pack
+_second_and_nanos = struct.Struct(">qi").pack
+_day_and_nanos = struct.Struct(">qq").pack
+
+
+def _day(value: object) -> int:
+    """Returns the days since 1970."""
+    if isinstance(value, datetime) or not isinstance(value, date):
+        raise TypeError(f"the value must be a datetime.date, not {value!r}")
+    return (value - _EPOCH.date()).days
+
+
+def _of_day(value: object) -> int:
+    """Returns the microseconds since midnight."""
+    if not isinstance(value, time):
+        raise TypeError(f"the value must be a datetime.time, not {value!r}")
+    if value.tzinfo is not None:
+        raise ValueError(f"a time of day must have no time zone, but {value!r} has one")
+    return (datetime.combine(_EPOCH, value) - _EPOCH) // _MICROSECOND
+
+
+def _moment(value: object) -> int:
+    """Returns the microseconds since 1970 in UTC."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"the value must be a datetime.datetime, not {value!r}")
+    if value.utcoffset() is None:
+        raise ValueError(f"a moment requires a time zone, which {value!r} lacks; use LOCAL_DATE_TIME without")
+    return (value - _EPOCH.replace(tzinfo=UTC)) // _MICROSECOND
+
+
+def _instant(value: object) -> bytes:
+    seconds, micros = divmod(_moment(value), 1_000_000)
+    return _second_and_nanos(seconds, micros * 1000)
+
+
+def _local_date_time(value: object) -> bytes:
+    if not isinstance(value, datetime):
+        raise TypeError(f"the value must be a datetime.datetime, not {value!r}")
+    if value.tzinfo is not None:
+        raise ValueError(f"a local time must have no time zone, but {value!r} has one; use INSTANT with it")
+    return _day_and_nanos(_day(value.date()), _of_day(value.time()) * 1000)
+
+
+ENCODERS: dict[str, Callable[[object], bytes]] = {
+    "DATE": lambda value: _long(_day(value) * 86_400_000),
+    "TIME": lambda value: _long(_of_day(value) // 1000),
+    "TIMESTAMP": lambda value: _long(_moment(value) // 1000),
+    "INSTANT": _instant,
+    "LOCAL_DATE": lambda value: _long(_day(value)),
+    "LOCAL_TIME": lambda value: _long(_of_day(value) * 1000),
+    "LOCAL_DATE_TIME": _local_date_time,
+}
+"""Encoders by the name of the type. DATE is midnight in UTC; TIME and TIMESTAMP lose what is shorter than a
+millisecond, as in Java. They raise TypeError or ValueError for values that the type cannot have."""
+
+
+def decoder(kind: str) -> Callable[[bytes], date | time] | None:
+    """Returns the decoder of a type; None: it is not one of dates and times. Nanoseconds are cut to
+    microseconds, and moments are in UTC.
+
+    :param kind: the name of the type
+    """
+    if kind not in ENCODERS:
+        return None
+    number = PRIMITIVES[kind]
+
+    def since_epoch(data: bytes) -> datetime:
+        return _EPOCH + timedelta(microseconds=number(data))
+
+    if kind in ("DATE", "LOCAL_DATE"):
+        return lambda data: (_EPOCH + timedelta(days=number(data))).date()
+    if kind in ("TIMESTAMP", "INSTANT"):
+        return lambda data: since_epoch(data).replace(tzinfo=UTC)
+    if kind in ("TIME", "LOCAL_TIME"):
+        return lambda data: since_epoch(data).time()
+    return since_epoch
