@@ -14,6 +14,7 @@ from server import Server
 from magnetar.admin_client import AdminClient
 from magnetar.client import (
     Client,
+    InitialPosition,
     InvalidConfiguration,
     Message,
     MessageId,
@@ -277,3 +278,90 @@ def test_a_start_in_the_past_stays_when_the_reader_reconnects(
     time.sleep(3)
     admin.unload_topic(topic)
     assert reader.read_next(WAIT).data() == b"published before the reader began"
+
+
+def test_a_reader_learns_the_end_of_a_topic(
+    server: Server, client: Client, admin: AdminClient, topic: str
+) -> None:
+    batch = client.create_producer(topic, batching_enabled=True)
+    for number in range(5):
+        batch.send_async(b"%d" % number, lambda _result, _id: None)
+    batch.flush()
+    last = publish(client, topic, b"5", b"6")[-1]
+    with client.create_reader(topic, MessageId.earliest, reader_name="before the end") as reader:
+        for _ in range(3):
+            reader.read_next(WAIT)
+        admin.terminate_topic(topic)
+        assert not reader.has_reached_end_of_topic()
+        for _ in range(4):
+            reader.read_next(WAIT)
+        until(reader.has_reached_end_of_topic)
+        assert subscriptions(admin, topic) == {"before the end": 0}
+        reader.seek(MessageId.earliest)
+        assert not reader.has_reached_end_of_topic()
+        assert [reader.read_next(WAIT).data() for _ in range(7)] == [b"%d" % number for number in range(7)]
+        until(reader.has_reached_end_of_topic)
+        with pytest.raises(Timeout):
+            reader.read_next(100)
+
+    async def work(client: aio.Client) -> None:
+        reader = await client.create_reader(topic, last)
+        await asyncio_until(reader.has_reached_end_of_topic)
+        heard: list[bytes] = []
+        listening = await client.create_reader(
+            topic, MessageId.earliest, message_listener=lambda _reader, message: heard.append(message.data())
+        )
+        await asyncio_until(listening.has_reached_end_of_topic)
+        assert heard == [b"%d" % number for number in range(7)]
+
+    run(server.url, work)
+
+
+def test_a_reader_of_partitions_learns_the_end_of_all(client: Client, admin: AdminClient, topic: str) -> None:
+    admin.create_partitioned_topic(topic, 2)
+    publish(client, topic, *(b"%d" % number for number in range(10)))
+    reader = client.create_reader(topic, MessageId.earliest)
+    for _ in range(10):
+        reader.read_next(WAIT)
+    admin.terminate_topic(f"{topic}-partition-0")
+    time.sleep(0.3)
+    assert not reader.has_reached_end_of_topic()
+    admin.terminate_topic(f"{topic}-partition-1")
+    until(reader.has_reached_end_of_topic)
+
+
+def test_a_consumer_learns_the_end_of_a_topic(client: Client, admin: AdminClient, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    publish(client, topic, b"1", b"2")
+    first, second = consumer.receive(WAIT), consumer.receive(WAIT)
+    consumer.acknowledge(first)
+    admin.terminate_topic(topic)
+    time.sleep(0.3)
+    assert not consumer.has_reached_end_of_topic()
+    consumer.acknowledge(second)
+    until(consumer.has_reached_end_of_topic)
+    with pytest.raises(Timeout):
+        consumer.receive(100)
+    late = client.subscribe(topic, "s2", initial_position=InitialPosition.Earliest)
+    assert late.receive(WAIT).data() == b"1"
+    assert not late.has_reached_end_of_topic()
+    late.acknowledge_cumulative(late.receive(WAIT))
+    until(late.has_reached_end_of_topic)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+async def asyncio_until(reached: Callable[[], bool]) -> None:
+    while not reached():  # noqa: ASYNC110 - nothing tells when
+        await asyncio.sleep(0.01)
+
+
+def subscriptions(admin: AdminClient, topic: str) -> dict[str, int]:
+    """Returns the backlogs by the name of the consumer."""
+    found = admin.topic_stats(topic)["subscriptions"]
+    return {each["consumers"][0]["consumerName"]: each["msgBacklog"] for each in found.values()}

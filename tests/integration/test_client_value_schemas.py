@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time as clock
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, date, datetime, time
 from enum import Enum
+from queue import SimpleQueue
 
 import pulsar
 import pytest
@@ -395,3 +398,81 @@ def test_a_schema_that_is_gone(server: Server, client: Client, topic: str) -> No
     with pytest.raises(PulsarException):
         message.value()
     assert message.data() == schema.encode(order(1))
+
+
+def test_a_table_view_has_values(server: Server, client: Client, topic: str) -> None:
+    schema = AvroSchema(Order)
+    producer = client.create_producer(topic, schema=schema)
+    for number, key in enumerate(("a", "b", "a", "c")):
+        producer.send(order(number), partition_key=key)
+    producer.send(None, null_value=True, partition_key="c")
+    with client.create_table_view(topic, schema=schema) as view:
+        assert view.contents() == {"a": order(2), "b": order(1)}
+        assert (view.get("b"), view.get("c"), len(view)) == (order(1), None, 2)
+        assert "a" in view
+        assert "c" not in view
+        changes: SimpleQueue[tuple[str, object]] = SimpleQueue()
+
+        def fails(_key: str, _value: object) -> None:
+            raise RuntimeError("on purpose")
+
+        view.listen(fails)
+        assert view.listen(lambda key, value: changes.put((key, value))) == view.contents()
+        producer.send(order(7), partition_key="d")
+        producer.send(None, null_value=True, partition_key="a")
+        assert [changes.get(timeout=SECONDS) for _ in range(2)] == [("d", order(7)), ("a", None)]
+        assert view.contents() == {"b": order(1), "d": order(7)}
+
+    async def work(client: aio.Client) -> None:
+        view = await client.create_table_view(topic, schema=schema)
+        assert view.contents() == {"b": order(1), "d": order(7)}
+        assert "d" in view
+        heard: asyncio.Queue[tuple[str, object]] = asyncio.Queue()
+        view.listen(lambda key, value: heard.put_nowait((key, value)))
+        producer = await client.create_producer(topic, schema=schema)
+        await producer.send(order(8), partition_key="b")
+        assert await heard.get() == ("b", order(8))
+        contents = await client.create_table_view(topic)
+        assert contents.get("b") == schema.encode(order(8))
+
+    run(server.url, work)
+
+
+def test_a_table_view_of_separated_keys(client: Client, topic: str) -> None:
+    schema = KeyValueSchema(PrimitiveSchema("INT32"), PrimitiveSchema("STRING"), separated=True)
+    producer = client.create_producer(topic, schema=schema)
+    for key, value in ((1, "one"), (2, "two"), (1, None), (None, "lost")):
+        producer.send(KeyValue(key, value))
+    view = client.create_table_view(topic, schema=schema)
+    assert view.contents() == {b64encode((2).to_bytes(4)).decode(): KeyValue(2, "two")}
+
+
+def test_a_table_view_says_which_value_cannot_be_read(client: Client, topic: str) -> None:
+    numbers = PrimitiveSchema("INT32")
+    client.create_producer(topic, schema=numbers).send(5, partition_key="good")
+    producer = client.create_producer(topic)
+    producer.send(b"not four", partition_key="bad")
+    view = client.create_table_view(topic, schema=numbers)
+    changes: SimpleQueue[tuple[str, object]] = SimpleQueue()
+    assert (view.get("good"), len(view)) == (5, 2)
+    for ask in (lambda: view.get("bad"), view.contents, lambda: view.listen(print)):
+        with pytest.raises(InvalidMessage, match="it does not match the consumer's schema"):
+            ask()
+    producer.send((6).to_bytes(4), partition_key="bad")
+    producer.send(b"not four either", partition_key="good")
+    producer.send((7).to_bytes(4), partition_key="good")
+
+    def good() -> object:
+        try:
+            return view.get("good")
+        except InvalidMessage:
+            return None
+
+    deadline = clock.monotonic() + SECONDS
+    while good() != 7:
+        assert clock.monotonic() < deadline
+        clock.sleep(0.01)
+    assert view.listen(lambda key, value: changes.put((key, value))) == {"bad": 6, "good": 7}
+    producer.send(b"no", partition_key="good")
+    producer.send((8).to_bytes(4), partition_key="bad")
+    assert changes.get(timeout=SECONDS) == ("bad", 8)

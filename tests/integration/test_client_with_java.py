@@ -575,3 +575,36 @@ def test_table_views_of_both_are_alike(client: Client, java: JavaPeer, topic: st
     ours.close()
     theirs.close()
     other.close()
+
+
+@pytest.mark.parametrize("kind", ["avro", "separated"])
+def test_table_views_of_both_have_the_same_values(
+    client: Client, java: JavaPeer, topic: str, kind: str
+) -> None:
+    def text(value: object) -> str:
+        return f"{value.number}:x" if isinstance(value, Order) else f"{value.key}:{value.value}"
+
+    schema = AvroValues(Order) if kind == "avro" else PAIRS[kind][0]
+    producer = client.create_producer(topic, schema=schema)
+    for number, key in enumerate("abac"):
+        value = Order(number=number, item="x") if kind == "avro" else KeyValue(key, number)
+        producer.send(value, **({"partition_key": key} if kind == "avro" else {}))
+    if kind == "avro":
+        producer.send(None, null_value=True, partition_key="c")
+    else:
+        producer.send(KeyValue("c", None))
+    theirs, ours = java.table_view(topic, schema=kind), client.create_table_view(topic, schema=schema)
+    found = theirs.values()
+    assert found == {key: text(value) for key, value in ours.contents().items()}
+    assert len(found) == 2
+    other = java.producer(topic, schema=kind)
+    other.send("9:x" if kind == "avro" else "d:9", **({"key": "d"} if kind == "avro" else {}))
+    other.flush()
+    deadline = monotonic() + WAIT_MS / 1000
+    while len(ours) < 3 or len(theirs.values()) < 3:
+        assert monotonic() < deadline
+        sleep(0.02)
+    assert theirs.values() == {key: text(value) for key, value in ours.contents().items()}
+    ours.close()
+    theirs.close()
+    other.close()

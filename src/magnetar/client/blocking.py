@@ -16,6 +16,7 @@ from magnetar.client.blocking_consumer import Consumer, ListenerOnThreads, Reade
 from magnetar.client.blocking_opening import BlockingOpening
 from magnetar.client.exceptions import AlreadyClosed, InvalidConfiguration, PulsarException, Result
 from magnetar.client.failover import ClusterAddress, ClusterFailover
+from magnetar.client.message import Value
 from magnetar.client.message_id import MessageId
 from magnetar.client.partitioned import PartitionedProducer
 from magnetar.client.producer import Producer as AsyncProducer
@@ -449,7 +450,7 @@ class Producer(ClosedByWith):
 
 
 class TableView(ClosedByWith):
-    """The contents of a topic by key; see :meth:`Client.create_table_view`."""
+    """The contents of a topic by key, or their values; see :meth:`Client.create_table_view`."""
 
     def __init__(self, view: AsyncTableView, thread: LoopThread) -> None:
         self._view = view
@@ -458,27 +459,37 @@ class TableView(ClosedByWith):
     def __len__(self) -> int:
         return len(self._view)
 
-    def get(self, key: str) -> bytes | None:
-        """Returns the content of a key; None: the topic has no message with it.
+    def __contains__(self, key: object) -> bool:
+        return key in self._view
+
+    def get(self, key: str) -> Value:
+        """Returns the content of a key, or the value if the view has a schema with values; None: the topic
+        has no message with this key.
 
         :param key: the ``partition_key`` of messages
+        :raises InvalidMessage: the content does not match the schema
+        :raises PulsarException: the schema with which the message was written could not be looked up
         """
         return self._view.get(key)
 
-    def contents(self) -> dict[str, bytes]:
-        """Returns a copy of all contents by key."""
+    def contents(self) -> dict[str, Value]:
+        """Returns a copy of all contents, or values, by key.
+
+        :raises PulsarException: as :meth:`get`, for any key
+        """
         return self._view.contents()
 
-    def listen(self, listener: Listener) -> dict[str, bytes]:
+    def listen(self, listener: Listener) -> dict[str, Value]:
         """Calls ``listener`` for each later change, and returns a copy of the contents before them.
 
-        :param listener: called with a key and its new content, empty if the key was deleted, in the client's
-            loop, which it must not block
+        :param listener: called with a key and its new content, empty if the key was deleted; or with its
+            value, None if the key was deleted. It runs in the client's loop, which it must not block
         :raises AlreadyClosed: the client is closed
+        :raises PulsarException: as :meth:`contents`; then nothing is called
         """
         return self._thread.run(self._listen(listener))
 
-    async def _listen(self, listener: Listener) -> dict[str, bytes]:
+    async def _listen(self, listener: Listener) -> dict[str, Value]:
         return self._view.listen(listener)
 
     def close(self) -> None:

@@ -283,6 +283,10 @@ class Consumer(Messages):
         """
         self._thread.run(self._fetched.seek(messageid))
 
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic is terminated and all its messages are acknowledged, so that none follows."""
+        return not self._taken and self._consumer.has_reached_end_of_topic()
+
     def get_last_message_id(self) -> MessageId:
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
 
@@ -386,6 +390,11 @@ class Reader(Messages):
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return bool(self._taken) or self._thread.run(self._reader.has_message_available())
+
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic is terminated and all its messages were read, so that none follows. The broker
+        tells the reader a moment after it has read the last one."""
+        return not self._taken and self._reader.has_reached_end_of_topic()
 
     def get_last_message_id(self) -> MessageId:
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.

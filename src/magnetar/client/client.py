@@ -34,7 +34,7 @@ from magnetar.client.partitioned import PartitionedConsumer, PartitionedProducer
 from magnetar.client.pool import ConnectionPool
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader
-from magnetar.client.schema import TopicSchema, topic_schema
+from magnetar.client.schema import TopicSchema, ValueSchema, topic_schema
 from magnetar.client.security import (
     Address,
     AuthData,
@@ -476,7 +476,8 @@ class Client(Opening):
 
     async def _create_table_view(self, topic: str, **options: Unpack[TableViewArguments]) -> TableView:
         reader = await self._create_reader(topic, MessageId.earliest, is_read_compacted=True, **options)
-        view = TableView(self.services, topic, reader)
+        has_values = isinstance(options.get("schema"), ValueSchema)
+        view = TableView(self.services, topic, reader, has_values=has_values)
         try:
             await view.open()
         except PulsarException:

@@ -17,7 +17,7 @@ from magnetar.client.hot_messages import runs_of
 from magnetar.client.listening import Listened
 from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget, meant_by
 from magnetar.client.message_id import MessageId
-from magnetar.client.options import ConsumerOptions
+from magnetar.client.options import ConsumerOptions, ReaderOptions
 from magnetar.client.positions import Positions
 from magnetar.client.receiver_queue import ReceiverQueue
 from magnetar.client.receiving import Position, Taken
@@ -64,7 +64,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             _consumers,
             announce=self._announce,
             close_command=lambda request_id: self._commands.close(request_id),
-            attached=lambda _connection: self._queue.attached(),
+            attached=lambda _connection: self._attached(),
             ended=lambda _error: self._queue.end(),
             moved=lambda: self._positions.migrated(),
             before_reattach=lambda: self._positions.until_sought(),
@@ -170,7 +170,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         return self._name
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether the topic is terminated and all its messages were delivered."""
+        """Whether the topic is terminated and all its messages are acknowledged, so that none follows."""
         return self._end_of_topic
 
     # Receiving
@@ -433,7 +433,12 @@ class Consumer(Attached, Listened, AsyncMessages):
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
         :raises PulsarException: the broker refused, or the consumer is not connected
         """
-        await self._positions.seek(target(self.topic()) if callable(target) else target)
+        reached, self._end_of_topic = self._end_of_topic, False
+        try:
+            await self._positions.seek(target(self.topic()) if callable(target) else target)
+        except PulsarException:
+            self._end_of_topic = reached
+            raise
 
     async def get_last_message_id(self) -> MessageId:
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.
@@ -470,6 +475,11 @@ class Consumer(Attached, Listened, AsyncMessages):
             connection, lambda request_id: self._commands.subscribe(request_id, start, epoch)
         )
 
+    def _attached(self) -> None:
+        self._queue.attached()
+        if isinstance(self._options, ReaderOptions):
+            self._positions.acknowledge_read()
+
     async def unsubscribe(self) -> None:
         """Deletes the subscription, and closes.
 
@@ -503,6 +513,7 @@ class Consumer(Attached, Listened, AsyncMessages):
     def _end(self) -> None:
         self._attachment.stop()
         self._redelivery.forget()
+        self._positions.end()
         self._queue.end()
 
 

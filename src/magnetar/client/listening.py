@@ -161,7 +161,7 @@ class ListenerCalls:
 
     def _refuse(self, message: Message) -> None:
         if self._reader is not None:
-            # A reader acknowledges nothing, and goes on with the next message.
+            # A reader goes on with the next message.
             return
         try:
             self._consumer.negative_acknowledge(message)

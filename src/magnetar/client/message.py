@@ -16,6 +16,8 @@ from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
 
 _SHOWN_BYTES = 64
+Value = Any
+"""What a content means to a program; its type depends on the schema."""
 """Bytes of a message's data in its printed form."""
 
 
@@ -232,7 +234,7 @@ class Message(PlainMessage):
         shown = repr(data) if len(data) <= _SHOWN_BYTES else f"{data[:_SHOWN_BYTES]!r}..., {len(data)} bytes"
         return f"Message({self.message_id()}, {self.topic_name()}, {shown})"
 
-    def value(self) -> Any:
+    def value(self) -> Value:
         """The content; or, if the consumer has a schema of ``magnetar.client.schemas``, the value, None for a
         null value.
 

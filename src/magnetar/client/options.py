@@ -226,3 +226,7 @@ class ConsumerOptions:
             raise InvalidConfiguration("unacked_messages_timeout_ms must be 0 or more")
         if self.dead_letter_policy is not None:
             self.dead_letter_policy.check()
+
+
+class ReaderOptions(ConsumerOptions):
+    """Options of a reader's consumer, which acknowledges everything that is read."""

@@ -13,7 +13,7 @@ from magnetar.client.receiver_queue import ReceiverQueue
 from magnetar.client.receiving import StartPosition
 from magnetar.client.redelivery import Redelivery
 from magnetar.client.wire import ConsumerEnd
-from magnetar.io.interfaces import Future, Loop
+from magnetar.io.interfaces import Cancellable, Future, Loop
 from magnetar.io.waiting import finished
 
 
@@ -46,6 +46,39 @@ class Positions:
         self._since = loop.time() - start.total_seconds() if isinstance(start, timedelta) else None
         """The time of the loop when the first messages were published; None: the start is another one."""
         self._seeking: Future[None] | None = None
+        self._group_seconds = options.ack_group_time_ms / 1000
+        self._acknowledging: Cancellable | None = None
+
+    def acknowledge_read(self) -> None:
+        """Acknowledges what is read, some time later and together; called when the broker begins to deliver.
+
+        The broker knows from it the backlog of a reader, and tells the reader the end of a terminated topic.
+        """
+        # Until the time has passed, further messages cost nothing.
+        self._queue.on_taken = None
+        if self._acknowledging is None:
+            self._acknowledging = self._loop.call_later(self._group_seconds, self._acknowledge_now)
+
+    def _acknowledge_now(self) -> None:
+        self._acknowledging = None
+        if self._seeking is not None:
+            # A position before the seek must not move the subscription after it.
+            self.acknowledge_read()
+            return
+        queue = self._queue
+        queue.on_taken = self.acknowledge_read
+        read = queue.last_taken
+        if read is None and not queue.start.inclusive:
+            # The broker delivers the message of the start position, too.
+            read = self._start
+        if read is not None and read.ledger_id() >= 0 and read != MessageId.latest:
+            queue.chunks.acknowledged_until(read.position)
+            self._acks.cumulative(read)
+
+    def end(self) -> None:
+        """Acknowledges nothing any more."""
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
 
     async def seek(self, target: MessageId | int) -> None:
         """As :meth:`Consumer.seek`."""

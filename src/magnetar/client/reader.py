@@ -15,7 +15,7 @@ from magnetar.client.interceptors import BeforeRead, ReaderInterceptor, consumer
 from magnetar.client.listening import MessageListener, listen
 from magnetar.client.message import Message, RawEntry, SeekTarget
 from magnetar.client.message_id import MessageId
-from magnetar.client.options import ConsumerOptions
+from magnetar.client.options import ReaderOptions
 from magnetar.client.partitioned import PartitionedConsumer
 from magnetar.client.schema import ProducerSchema, ValueSchema
 from magnetar.client.statements import AsyncMessages
@@ -77,7 +77,7 @@ class Reader(AsyncMessages):
         self._to_last = start_message_id_inclusive and start_message_id == MessageId.latest
         name = subscription_name or f"{prefix}reader-{services.io.randomness.token(5).hex()}"
         self._services = services
-        self._options = options = ConsumerOptions(
+        self._options = options = ReaderOptions(
             receiver_queue_size=receiver_queue_size,
             consumer_name=reader_name,
             start_message_id=start_message_id,
@@ -194,6 +194,11 @@ class Reader(AsyncMessages):
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._consumer.has_message_available()
+
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic is terminated and all its messages were read, so that none follows. The broker
+        tells the reader a moment after it has read the last one."""
+        return self._consumer.has_reached_end_of_topic()
 
     async def get_last_message_id(self) -> MessageId:
         """Returns the id of the topic's last message; its entry id is -1 if the topic is empty.

@@ -77,6 +77,8 @@ class ReceiverQueue:
         """The messages that were or are ready for the program, and the entries that contain them."""
         self.last_taken: MessageId | None = None
         """The last message, or the last entry, that the program received."""
+        self.on_taken: Callable[[], object] | None = None
+        """Called when the program has received a message or an entry."""
         scaled = options.auto_scaled_receiver_queue and options.receiver_queue_size > 0
         self._memory = memory if scaled else None
         self._counted = 0
@@ -197,6 +199,8 @@ class ReceiverQueue:
             self.permits.use(entry.num_messages)
             if not self.start.skips(entry.message_id()):
                 self.last_taken = entry.message_id()
+                if self.on_taken is not None:
+                    self.on_taken()
                 self.opened.messages += entry.num_messages
                 self.opened.bytes += len(entry.data)
                 return entry
@@ -230,6 +234,8 @@ class ReceiverQueue:
                 if self.start.matters and self.start.skips(message_id):
                     continue
                 self.last_taken = message_id
+                if self.on_taken is not None:
+                    self.on_taken()
                 if self._taken.matters:
                     self._taken.add(message)
                 return message if self.intercept is None else self.intercept(message)

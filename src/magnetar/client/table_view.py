@@ -1,29 +1,36 @@
-"""Table views: the latest content of each key of a topic, kept up to date."""
+"""Table views: the latest value of each key of a topic, kept up to date."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from magnetar.client.attachment import Services
-from magnetar.client.exceptions import AlreadyClosed
-from magnetar.client.message import Message
+from magnetar.client.exceptions import AlreadyClosed, PulsarException
+from magnetar.client.message import Message, Value
 from magnetar.client.reader import Reader
 from magnetar.client.statements import ClosedByAsyncWith
 from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import report
 
-Listener = Callable[[str, bytes], object]
-"""Called in the client's loop with a key and its new content; empty: the key was deleted."""
+Listener = Callable[[str, Value], object]
+"""Called in the client's loop with a key and its new content, empty if the key was deleted; of a view with a
+schema with values, with the value, None if the key was deleted."""
 
 
 class TableView(ClosedByAsyncWith):
-    """The contents of a topic by key; see ``Client.create_table_view``."""
+    """The contents of a topic by key, or their values; see ``Client.create_table_view``."""
 
-    def __init__(self, services: Services, topic: str, reader: Reader) -> None:
-        """:param reader: reads the compacted topic from its first message; the view closes it"""
+    def __init__(self, services: Services, topic: str, reader: Reader, *, has_values: bool) -> None:
+        """:param reader: reads the compacted topic from its first message; the view closes it
+
+        :param has_values: whether the reader's schema decodes contents
+        """
         self._loop = services.io.loop
         self._reader = reader
         self._tasks = TaskScope(self._loop, f"table view of {topic}")
-        self._contents: dict[str, bytes] = {}
+        self._values: dict[str, Value] = {}
+        """Without values, the contents. An exception: the value cannot be read."""
+        self._deleted = None if has_values else b""
         self._listeners: list[Listener] = []
 
     async def open(self) -> None:
@@ -45,36 +52,54 @@ class TableView(ClosedByAsyncWith):
     def _apply(self, message: Message) -> None:
         if not message.has_partition_key():
             return
-        key, content = message.partition_key(), message.data()
-        if content:
-            self._contents[key] = content
+        key = message.partition_key()
+        value: Value = self._deleted
+        if message.data():
+            try:
+                value = self._values[key] = message.value()
+            except PulsarException as error:
+                value = self._values[key] = error
         else:
-            self._contents.pop(key, None)
+            self._values.pop(key, None)
         for listener in self._listeners:
-            listener(key, content)
+            try:
+                listener(key, _readable(value))
+            except Exception as error:  # noqa: BLE001 - reported; the view goes on
+                report(self._loop, listener, error)
 
     def __len__(self) -> int:
-        return len(self._contents)
+        return len(self._values)
 
-    def get(self, key: str) -> bytes | None:
-        """Returns the content of a key; None: the topic has no message with it.
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def get(self, key: str) -> Value:
+        """Returns the content of a key, or the value if the view has a schema with values; None: the topic
+        has no message with this key.
 
         :param key: the ``partition_key`` of messages
+        :raises InvalidMessage: the content does not match the schema
+        :raises PulsarException: the schema with which the message was written could not be looked up
         """
-        return self._contents.get(key)
+        return _readable(self._values.get(key))
 
-    def contents(self) -> dict[str, bytes]:
-        """Returns a copy of all contents by key."""
-        return dict(self._contents)
+    def contents(self) -> dict[str, Value]:
+        """Returns a copy of all contents, or values, by key.
 
-    def listen(self, listener: Listener) -> dict[str, bytes]:
+        :raises PulsarException: as :meth:`get`, for any key
+        """
+        return {key: _readable(value) for key, value in tuple(self._values.items())}
+
+    def listen(self, listener: Listener) -> dict[str, Value]:
         """Calls ``listener`` for each later change, and returns a copy of the contents before them.
 
-        :param listener: called with a key and its new content, empty if the key was deleted; it must not
-            block
+        :param listener: called with a key and its new content, empty if the key was deleted; or with its
+            value, None if the key was deleted. It must not block
+        :raises PulsarException: as :meth:`contents`; then nothing is called
         """
+        before = self.contents()
         self._listeners.append(listener)
-        return self.contents()
+        return before
 
     async def close(self) -> None:
         """Closes the view. Idempotent.
@@ -83,3 +108,13 @@ class TableView(ClosedByAsyncWith):
         """
         await self._reader.close()
         await self._tasks.close()
+
+
+def _readable(value: Value) -> Value:
+    """Returns the value.
+
+    :raises PulsarException: it cannot be read
+    """
+    if isinstance(value, PulsarException):
+        raise value
+    return value

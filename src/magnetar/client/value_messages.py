@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from magnetar.client.attachment import Services
 from magnetar.client.exceptions import InvalidMessage, PulsarException
-from magnetar.client.message import Message
+from magnetar.client.message import Message, Value
 from magnetar.client.schema import BAD_VALUES, ValueSchema, topic_schema
 from magnetar.io.tasks import KeyedTasks, TaskScope
 
@@ -32,7 +31,7 @@ class ValueMessage(Message):
         self._schema = schema
         self._writer = writer
 
-    def value(self) -> Any:
+    def value(self) -> Value:
         if isinstance(self._writer, PulsarException):
             raise self._writer
         try:

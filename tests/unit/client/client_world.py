@@ -40,6 +40,8 @@ class Broker:
         """Why an acknowledgement counts for nothing, by the type of the command."""
         self.asked: list[BaseCommand] = []
         self.flows: list[BaseCommand] = []
+        self.acks: list[BaseCommand] = []
+        """Acknowledgements that nobody waits for."""
         self._ids = 0
 
     def new_request_id(self) -> int:
@@ -49,6 +51,8 @@ class Broker:
     def send(self, sent: BaseCommand | bytes | bytearray) -> None:
         if isinstance(sent, BaseCommand) and sent.type == BaseCommand.FLOW:
             self.flows.append(sent)
+        elif isinstance(sent, BaseCommand) and sent.type == BaseCommand.ACK:
+            self.acks.append(sent)
 
     def ask(self, _request_id: int, command: BaseCommand, seconds: float, **_options: bool) -> Any:
         self.asked.append(command)
