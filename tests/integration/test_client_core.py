@@ -15,11 +15,13 @@ from magnetar.admin_client import AdminClient
 from magnetar.client.aio import (
     Client,
     CompressionType,
+    Consumer,
     ConsumerType,
     InitialPosition,
     Message,
     MessageId,
     ProducerAccessMode,
+    Reader,
 )
 from magnetar.client.exceptions import (
     AlreadyClosed,
@@ -428,6 +430,39 @@ PARTITIONS = 3
 
 def admin_url(url: str) -> str:
     return os.environ.get("MAGNETAR_PEER_ADMIN_URL", "") if PEER else ADMIN[url]
+
+
+def test_readers_and_consumers_learn_the_end_of_a_topic(url: str, topic: str) -> None:
+    async def reached(end: Consumer | Reader) -> None:
+        while not end.has_reached_end_of_topic():  # noqa: ASYNC110 - nothing tells when
+            await asyncio.sleep(0.01)
+
+    async def work(client: Client) -> None:
+        consumer = await client.subscribe(topic, "s", **EARLIEST)
+        assert isinstance(consumer, Consumer)
+        ids = await publish(client, topic, 5)
+        reader = await client.create_reader(topic, MessageId.earliest)
+        for _ in range(4):
+            await reader.read_next(WAIT)
+            await consumer.acknowledge(await consumer.receive(WAIT))
+        await asyncio.to_thread(AdminClient(admin_url(url)).terminate_topic, topic)
+        await asyncio.sleep(0.5)
+        assert not reader.has_reached_end_of_topic()
+        assert not consumer.has_reached_end_of_topic()
+        await reader.read_next(WAIT)
+        await consumer.acknowledge(await consumer.receive(WAIT))
+        await reached(reader)
+        await reached(consumer)
+        await reader.seek(MessageId.earliest)
+        assert not reader.has_reached_end_of_topic()
+        for _ in range(5):
+            await reader.read_next(WAIT)
+        await reached(reader)
+        behind_the_last = await client.create_reader(topic, ids[-1])
+        assert not await behind_the_last.has_message_available()
+        await reached(behind_the_last)
+
+    run(url, work)
 
 
 def test_topics_with_partitions(url: str, topic: str) -> None:
