@@ -92,6 +92,7 @@ INTERNAL: Mapping[type, frozenset[str]] = {
     schemas.ProtobufNativeSchema: frozenset({"add_options", "fill", "value_of"}),
     client.BatchReceivePolicy: frozenset({"check", "is_enough"}),
     client.DeadLetterPolicy: frozenset({"check"}),
+    client.RedeliveryBackoff: frozenset({"check", "seconds"}),
     client.ClusterFailover: frozenset({"check"}),
     MessageOptions: frozenset(
         {"dispatch_key", "fill", "fill_keys", "fill_transaction", "must_be_alone", "single"}
@@ -158,6 +159,7 @@ BLOCKING = (
         (
             client.BatchReceivePolicy,
             client.DeadLetterPolicy,
+            client.RedeliveryBackoff,
             client.ClusterAddress,
             client.ClusterFailover,
             client.ControlledClusterFailover,

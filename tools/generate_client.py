@@ -388,6 +388,7 @@ if TYPE_CHECKING:
     from magnetar.client.open_telemetry import OpenTelemetry
     from magnetar.client.partitioned import Router
     from magnetar.client.schema import ProducerSchema, ValueSchema
+    from magnetar.client.timing import RedeliveryBackoff
     from magnetar.client.unpacking import Unpacking
     from magnetar.io.tls import TlsFiles
     from magnetar.security.client_authentication.authentication import Authentication

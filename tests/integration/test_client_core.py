@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ import pytest
 from server import VARIANTS, Server
 
 from magnetar.admin_client import AdminClient
+from magnetar.client import RedeliveryBackoff
 from magnetar.client.aio import (
     Client,
     CompressionType,
@@ -212,6 +214,30 @@ def test_negative_acknowledgement_brings_it_back(url: str, topic: str) -> None:
         again = await consumer.receive(WAIT)
         assert again.message_id() == first[1].message_id()
         assert again.redelivery_count() == 1
+
+    run(url, work)
+
+
+def test_negative_acknowledgements_with_a_back_off(url: str, topic: str) -> None:
+    async def work(client: Client) -> None:
+        consumer = await client.subscribe(
+            topic,
+            "s",
+            consumer_type=ConsumerType.Shared,
+            negative_ack_redelivery_backoff=RedeliveryBackoff(100, 10_000, 3),
+        )
+        await publish(client, topic, 1)
+        loop = asyncio.get_running_loop()
+        delays: list[float] = []
+        for count in range(4):
+            message = await consumer.receive(WAIT)
+            delays.append(loop.time())
+            assert message.redelivery_count() == count
+            consumer.negative_acknowledge(message)
+        waited = [later - earlier for earlier, later in pairwise(delays)]
+        assert all(
+            wanted <= found < wanted + 1 for wanted, found in zip((0.1, 0.3, 0.9), waited, strict=True)
+        )
 
     run(url, work)
 

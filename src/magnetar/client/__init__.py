@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from magnetar.client.message import Message, RawEntry
     from magnetar.client.message_id import MessageId
     from magnetar.client.schema import ProducerSchema, ValueSchema, key_value_schema
+    from magnetar.client.timing import RedeliveryBackoff
     from magnetar.security.client_authentication.authentication import (
         Authentication,
         AuthenticationBasic,
@@ -75,6 +76,7 @@ _MESSAGES = {
     "ValueSchema": "schema",
     "RawEntry": "message",
     "ReaderInterceptor": "interceptors",
+    "RedeliveryBackoff": "timing",
     "ClusterAddress": "failover",
     "Transaction": "blocking_transactions",
     "TransactionId": "coordinators",
@@ -113,6 +115,7 @@ __all__ = [
     "ConsumerType",
     "CryptoFailureAction",
     "DeadLetterPolicy",
+    "RedeliveryBackoff",
     "InitialPosition",
     "MessageId",
     "HashingScheme",

@@ -254,7 +254,8 @@ class Consumer(Messages):
         self._thread.run(self._consumer.reconsume_later(message, delay_ms, properties))
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``; of a batch, of all its messages.
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``, or after
+        ``negative_ack_redelivery_backoff``; of a batch, of all its messages.
 
         :param message: a message or an entry, or its id. Consumers of several topics need the message
         :raises AlreadyClosed: the client is closed

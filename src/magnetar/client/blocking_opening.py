@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from magnetar.client.partitioned import Router
     from magnetar.client.schema import ProducerSchema, ValueSchema
+    from magnetar.client.timing import RedeliveryBackoff
     from magnetar.client.unpacking import Unpacking
     from magnetar.io.tls import TlsFiles
     from magnetar.security.client_authentication.authentication import Authentication
@@ -290,6 +291,8 @@ class BlockingOpening(ABC):
         interceptors: Sequence[ConsumerInterceptor] = (),
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
+        negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
+        ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer:
         """Creates a consumer of a topic.
@@ -354,6 +357,10 @@ class BlockingOpening(ABC):
             acknowledged. Closing waits for the call
         :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
             same key are in order
+        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
+            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
+            more each time that a message was redelivered; None: no more
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -394,6 +401,8 @@ class BlockingOpening(ABC):
             interceptors=interceptors,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
+            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -441,6 +450,8 @@ class BlockingOpening(ABC):
         interceptors: Sequence[ConsumerInterceptor] = (),
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
+        negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
+        ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None,
     ) -> Consumer:
         """Creates a consumer of several topics.
 
@@ -504,6 +515,10 @@ class BlockingOpening(ABC):
             acknowledged. Closing waits for the call
         :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
             same key are in order
+        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
+            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
+            more each time that a message was redelivered; None: no more
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -543,6 +558,8 @@ class BlockingOpening(ABC):
             interceptors=interceptors,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
+            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
         )
 
     @abstractmethod
@@ -591,6 +608,8 @@ class BlockingOpening(ABC):
         interceptors: Sequence[ConsumerInterceptor] = (),
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
+        negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
+        ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None,
     ) -> Consumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -657,6 +676,10 @@ class BlockingOpening(ABC):
             acknowledged. Closing waits for the call
         :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
             same key are in order
+        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
+            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
+            more each time that a message was redelivered; None: no more
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -699,6 +722,8 @@ class BlockingOpening(ABC):
             interceptors=interceptors,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
+            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
         )
 
     @abstractmethod

@@ -15,7 +15,7 @@ from magnetar.client.dead_letters import RetryLetters
 from magnetar.client.exceptions import InvalidConfiguration, PulsarException
 from magnetar.client.hot_messages import runs_of
 from magnetar.client.listening import Listened
-from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget, meant_by
+from magnetar.client.message import Acknowledged, Message, RawEntry, SeekTarget, meant_by, redeliveries_of
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions, ReaderOptions
 from magnetar.client.positions import Positions
@@ -400,14 +400,15 @@ class Consumer(Attached, Listened, AsyncMessages):
         await self.acknowledge(message)
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``; of a batch, of all its messages.
+        """Requests redelivery after ``negative_ack_redelivery_delay_ms``, or after
+        ``negative_ack_redelivery_backoff``; of a batch, of all its messages.
 
         :param message: a message or an entry, or its id. Consumers of several topics need the message
         :raises PulsarException: the consumer is closed, or has failed for good
         """
         self._attachment.check_open()
         self._refused += 1
-        self._redelivery.refused(meant_by(message).position)
+        self._redelivery.refused(meant_by(message).position, redeliveries_of(message))
 
     def _ask_again_refused(self, positions: list[Position]) -> None:
         """Called when the delay of negatively acknowledged entries has passed."""

@@ -357,3 +357,10 @@ what a function returns for the name of each topic or partition."""
 def meant_by(said: Acknowledged) -> MessageId:
     """Returns the id of the message or entry."""
     return said if isinstance(said, MessageId) else said.message_id()
+
+
+def redeliveries_of(said: Acknowledged) -> int:
+    """Returns how often the message or entry was redelivered; 0: only the id is known."""
+    if isinstance(said, Message):
+        return said.redelivery_count()
+    return said.redeliveries if isinstance(said, RawEntry) else 0

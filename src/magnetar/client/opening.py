@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from magnetar.client.reader import Reader
     from magnetar.client.schema import ProducerSchema, ValueSchema
     from magnetar.client.table_view import TableView
+    from magnetar.client.timing import RedeliveryBackoff
     from magnetar.client.unpacking import Unpacking
     from magnetar.io.tls import TlsFiles
     from magnetar.security.client_authentication.authentication import Authentication
@@ -112,6 +113,8 @@ class ConsumerArguments(TypedDict, total=False):
     interceptors: Sequence[ConsumerInterceptor]
     message_listener: MessageListener | None
     listener_concurrency: int
+    negative_ack_redelivery_backoff: RedeliveryBackoff | None
+    ack_timeout_redelivery_backoff: RedeliveryBackoff | None
     max_total_receiver_queue_size_across_partitions: int
 
 
@@ -152,6 +155,8 @@ class TopicsArguments(TypedDict, total=False):
     interceptors: Sequence[ConsumerInterceptor]
     message_listener: MessageListener | None
     listener_concurrency: int
+    negative_ack_redelivery_backoff: RedeliveryBackoff | None
+    ack_timeout_redelivery_backoff: RedeliveryBackoff | None
 
 
 class PatternArguments(TypedDict, total=False):
@@ -193,6 +198,8 @@ class PatternArguments(TypedDict, total=False):
     interceptors: Sequence[ConsumerInterceptor]
     message_listener: MessageListener | None
     listener_concurrency: int
+    negative_ack_redelivery_backoff: RedeliveryBackoff | None
+    ack_timeout_redelivery_backoff: RedeliveryBackoff | None
 
 
 class ReaderArguments(TypedDict, total=False):
@@ -420,6 +427,8 @@ class Opening(ABC):
         interceptors: Sequence[ConsumerInterceptor] = (),
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
+        negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
+        ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> Consumer | PartitionedConsumer | TopicsConsumer:
         """Creates a consumer of a topic.
@@ -484,6 +493,10 @@ class Opening(ABC):
             acknowledged. Closing waits for the call
         :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
             same key are in order
+        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
+            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
+            more each time that a message was redelivered; None: no more
         :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -524,6 +537,8 @@ class Opening(ABC):
             interceptors=interceptors,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
+            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
             max_total_receiver_queue_size_across_partitions=max_total_receiver_queue_size_across_partitions,
         )
 
@@ -571,6 +586,8 @@ class Opening(ABC):
         interceptors: Sequence[ConsumerInterceptor] = (),
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
+        negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
+        ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None,
     ) -> TopicsConsumer:
         """Creates a consumer of several topics.
 
@@ -634,6 +651,10 @@ class Opening(ABC):
             acknowledged. Closing waits for the call
         :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
             same key are in order
+        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
+            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
+            more each time that a message was redelivered; None: no more
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe_to_topics(
@@ -673,6 +694,8 @@ class Opening(ABC):
             interceptors=interceptors,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
+            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
         )
 
     @abstractmethod
@@ -721,6 +744,8 @@ class Opening(ABC):
         interceptors: Sequence[ConsumerInterceptor] = (),
         message_listener: MessageListener | None = None,
         listener_concurrency: int = 1,
+        negative_ack_redelivery_backoff: RedeliveryBackoff | None = None,
+        ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None,
     ) -> TopicsConsumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
@@ -787,6 +812,10 @@ class Opening(ABC):
             acknowledged. Closing waits for the call
         :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
             same key are in order
+        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
+            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
+            more each time that a message was redelivered; None: no more
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -829,6 +858,8 @@ class Opening(ABC):
             interceptors=interceptors,
             message_listener=message_listener,
             listener_concurrency=listener_concurrency,
+            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
         )
 
     @abstractmethod

@@ -20,6 +20,7 @@ from magnetar.client.enums import (
 from magnetar.client.exceptions import InvalidConfiguration
 from magnetar.client.message_id import MessageId
 from magnetar.client.schema import ProducerSchema, ValueSchema
+from magnetar.client.timing import RedeliveryBackoff
 
 if TYPE_CHECKING:
     from magnetar.client.encryption.key_readers import KeyReader
@@ -185,6 +186,12 @@ class ConsumerOptions:
     raises, that is logged and the message is negatively acknowledged. Closing waits for the call."""
     listener_concurrency: int = 1
     """Calls of the listener at the same time; above 1, only messages of the same key are in order."""
+    negative_ack_redelivery_backoff: RedeliveryBackoff | None = None
+    """The delay before a negatively acknowledged message is redelivered, longer each time; None:
+    ``negative_ack_redelivery_delay_ms``."""
+    ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
+    """Additional milliseconds to ``unacked_messages_timeout_ms``, more each time that a message was
+    redelivered; None: no more."""
 
     @property
     def is_shared(self) -> bool:
@@ -224,6 +231,11 @@ class ConsumerOptions:
             raise InvalidConfiguration(f"the start position must be 1 s ago or earlier, not {start}")
         if self.unacked_messages_timeout_ms < 0:
             raise InvalidConfiguration("unacked_messages_timeout_ms must be 0 or more")
+        if self.ack_timeout_redelivery_backoff is not None and not self.unacked_messages_timeout_ms:
+            raise InvalidConfiguration("ack_timeout_redelivery_backoff requires unacked_messages_timeout_ms")
+        for backoff in (self.negative_ack_redelivery_backoff, self.ack_timeout_redelivery_backoff):
+            if backoff is not None:
+                backoff.check()
         if self.dead_letter_policy is not None:
             self.dead_letter_policy.check()
 

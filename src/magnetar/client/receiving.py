@@ -56,6 +56,51 @@ class Arrivals:
             settle(waiter)
 
 
+class Unacknowledged:
+    """Entries that wait for their acknowledgement; ``ackTimeout`` of official clients."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        seconds: float,
+        options: ConsumerOptions,
+        ask_again: Callable[[list[Position]], object],
+    ) -> None:
+        """:param seconds: the time-out, without its back-off"""
+        self._loop = loop
+        self._seconds = seconds
+        self._backoff = options.ack_timeout_redelivery_backoff
+        self._ask_again = ask_again
+        self._waiting: dict[float, Expiring[Position]] = {}
+        """By the time-out; there are several with a back-off."""
+
+    def add(self, position: Position, redeliveries: int) -> None:
+        """Starts the time-out of an entry, or restarts it.
+
+        :param redeliveries: how often it was redelivered before
+        """
+        seconds = self._seconds
+        if self._backoff is not None:
+            seconds += self._backoff.seconds(redeliveries)
+            self.remove(position)
+        waiting = self._waiting.get(seconds)
+        if waiting is None:
+            waiting = self._waiting[seconds] = Expiring(self._loop, seconds, self._ask_again)
+        waiting.add(position)
+
+    def remove(self, position: Position) -> None:
+        for each in self._waiting.values():
+            each.remove(position)
+
+    def remove_until(self, bound: Position) -> None:
+        for each in self._waiting.values():
+            each.remove_where(lambda position: position <= bound)
+
+    def forget(self) -> None:
+        for each in self._waiting.values():
+            each.forget()
+
+
 class Taken:
     """Acknowledgement time-out and dead letters of one consumer; without both it costs nothing."""
 
@@ -77,8 +122,7 @@ class Taken:
         """
         self._tasks = TaskScope(loop, "messages that were received", owner_goes_on)
         seconds = options.unacked_messages_timeout_ms / 1000
-        self._unacknowledged = Expiring[Position](loop, seconds, ask_again) if seconds else None
-        """Entries by the time of their receipt; ``ackTimeout`` of official clients."""
+        self._unacknowledged = Unacknowledged(loop, seconds, options, ask_again) if seconds else None
         policy = options.dead_letter_policy
         # Other subscriptions rewind as a whole, and cannot leave out a message.
         self._dead: DeadLetters | None = None
@@ -95,14 +139,14 @@ class Taken:
 
     def add(self, message: Message) -> None:
         if self._unacknowledged is not None:
-            self._unacknowledged.add(message.message_id().position)
+            self._unacknowledged.add(message.message_id().position, message.redelivery_count())
         if self._dead is not None:
             self._dead.taken(message)
 
     def withheld(self, position: Position) -> None:
         """Starts the time-out of an entry that is neither delivered nor acknowledged."""
         if self._unacknowledged is not None:
-            self._unacknowledged.add(position)
+            self._unacknowledged.add(position, 0)
 
     def refused(self, position: Position) -> None:
         """Stops the time-out after a negative acknowledgement, which has its own delay."""
@@ -121,7 +165,7 @@ class Taken:
 
     def settled_until(self, bound: Position) -> None:
         if self._unacknowledged is not None:
-            self._unacknowledged.remove_where(lambda position: position <= bound)
+            self._unacknowledged.remove_until(bound)
 
     def without_dead(
         self, positions: list[Position], ask_again: Callable[[list[Position]], object]

@@ -36,12 +36,24 @@ class Redelivery:
         self._queue = queue
         self._taken = taken
         self._acks = acks
-        self._nacks = NegativeAcknowledgements(loop, options.negative_ack_redelivery_delay_ms / 1000, due)
+        self._loop = loop
+        self._delay = options.negative_ack_redelivery_delay_ms / 1000
+        self._backoff = options.negative_ack_redelivery_backoff
+        self._due = due
+        self._nacks: dict[float, NegativeAcknowledgements] = {}
+        """By their delay in seconds; there are several with a back-off."""
 
-    def refused(self, position: Position) -> None:
-        """Requests redelivery of an entry after the delay of negative acknowledgements."""
+    def refused(self, position: Position, redeliveries: int) -> None:
+        """Requests redelivery of an entry after the delay of negative acknowledgements.
+
+        :param redeliveries: how often the entry was redelivered before
+        """
         self._taken.refused(position)
-        self._nacks.add(position)
+        delay = self._delay if self._backoff is None else self._backoff.seconds(redeliveries)
+        waiting = self._nacks.get(delay)
+        if waiting is None:
+            waiting = self._nacks[delay] = NegativeAcknowledgements(self._loop, delay, self._due)
+        waiting.add(position)
 
     def request_all(self) -> None:
         """Requests redelivery of all unacknowledged messages.
@@ -79,5 +91,6 @@ class Redelivery:
 
     def forget(self) -> None:
         """Forgets all messages that wait for their redelivery, without requesting it."""
-        self._nacks.forget()
+        for waiting in self._nacks.values():
+            waiting.forget()
         self._taken.forget()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from magnetar.client.exceptions import PulsarException, Timeout
+from magnetar.client.exceptions import InvalidConfiguration, PulsarException, Timeout
 from magnetar.io.interfaces import Cancellable, Loop, Randomness
 from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, nobody_waits
@@ -44,6 +45,42 @@ class Backoff:
     def reset(self) -> None:
         """Starts again with the initial delay, after a success."""
         self._next = self._initial
+
+
+@dataclass(frozen=True)
+class RedeliveryBackoff:
+    """How long a message waits for its redelivery: longer each time. Defaults are those of Java's
+    ``MultiplierRedeliveryBackoff``."""
+
+    min_delay_ms: float = 10_000
+    """The delay before the first redelivery, in milliseconds; 0 or more."""
+    max_delay_ms: float = 600_000
+    """The longest delay, in milliseconds."""
+    multiplier: float = 2.0
+    """The factor from one delay to the next; above 1."""
+
+    def check(self) -> None:
+        """Checks the delays.
+
+        :raises InvalidConfiguration: a delay or the factor is out of range
+        """
+        if not 0 <= self.min_delay_ms <= self.max_delay_ms or not self.multiplier > 1:
+            raise InvalidConfiguration(
+                "the delays of a RedeliveryBackoff must be 0 or more, the longest not below the first, and "
+                f"its multiplier above 1, not {self.min_delay_ms}, {self.max_delay_ms} and {self.multiplier}"
+            )
+
+    def seconds(self, redeliveries: int) -> float:
+        """Returns the delay before the next redelivery.
+
+        :param redeliveries: how often the message was redelivered before
+        """
+        delay = self.min_delay_ms
+        for _ in range(redeliveries):
+            if delay <= 0 or delay >= self.max_delay_ms:
+                break
+            delay *= self.multiplier
+        return min(delay, self.max_delay_ms) / 1000
 
 
 async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, None, T], what: str) -> T:

@@ -42,6 +42,8 @@ class Broker:
         self.flows: list[BaseCommand] = []
         self.acks: list[BaseCommand] = []
         """Acknowledgements that nobody waits for."""
+        self.redeliveries: list[tuple[float, list[int]]] = []
+        """Requests for redelivery: when, and of which entries; none: of all."""
         self._ids = 0
 
     def new_request_id(self) -> int:
@@ -53,6 +55,9 @@ class Broker:
             self.flows.append(sent)
         elif isinstance(sent, BaseCommand) and sent.type == BaseCommand.ACK:
             self.acks.append(sent)
+        elif isinstance(sent, BaseCommand) and sent.type == BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+            asked = sent.redeliverUnacknowledgedMessages.message_ids
+            self.redeliveries.append((round(self._loop.time(), 3), [each.entryId for each in asked]))
 
     def ask(self, _request_id: int, command: BaseCommand, seconds: float, **_options: bool) -> Any:
         self.asked.append(command)
