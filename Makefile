@@ -32,7 +32,7 @@ help:
 	@echo 'make simulate 20,000 seeds of the whole broker with clients and faults instead of 300 (ARGS=--ledgers: of ledgers on bookies, ARGS=--brokers: of several brokers, ARGS=--geo: of clusters that replicate, ARGS=--shadows: of shadow topics)'
 	@echo 'make interop  the Rust client (slow to build)'
 	@echo 'make spark-on-pulsar  the tests of the Spark source against Apache Pulsar (ARGS="tests/spark/test_write.py")'
-	@echo 'make client-on-pulsar  the tests of the client beside the Java client against Apache Pulsar (ARGS="tests/integration/test_client_core.py")'
+	@echo 'make client-on-pulsar  the tests of the client, also beside the Java client, against Apache Pulsar (ARGS="tests/integration/test_client_core.py")'
 	@echo 'make soak     Spark in local clusters, pipelines at size, kills, other masters; 100 rounds of a cluster, brokers in trouble with 1,000 topics; hostile tenants; power cuts with new seeds for MINUTES=30'
 	@echo 'make setup    .venv with everything for development'
 

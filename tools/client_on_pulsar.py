@@ -1,5 +1,5 @@
-"""Runs the tests of the client beside the official Java client against Apache Pulsar standalone:
-``tools/client_on_pulsar.py [PYTEST ARGUMENTS]``.
+"""Runs the tests of the client that any broker passes against Apache Pulsar standalone, also those beside the
+official Java client: ``tools/client_on_pulsar.py [PYTEST ARGUMENTS]``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,15 @@ import sys
 
 from on_pulsar import run_tests
 
-TESTS = ["tests/integration/test_client_with_java.py"]
+TESTS = [
+    f"tests/integration/test_{name}.py"
+    for name in (
+        "client_core",
+        "client_cut_connections",
+        "client_with_java",
+        "official_programs",
+    )
+]
 
 
 def main() -> int:

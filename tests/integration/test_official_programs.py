@@ -1,5 +1,7 @@
 """Programs written for the official client, as its tutorials show each feature: they print the same with the
-official package and with ``magnetar.pulsar``. Each file has its expected output as its docstring."""
+official package and with ``magnetar.pulsar``. Each file has its expected output as its docstring.
+
+The broker is Magnetar, or Apache Pulsar where MAGNETAR_PEER_URL names it (make client-on-pulsar)."""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ import re
 from pathlib import Path
 
 import pytest
+from any_broker import Broker, broker, topic
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from server import Server
+
+__all__ = ["broker", "topic"]
 
 PROGRAMS = sorted((Path(__file__).parent / "clients" / "programs").glob("*.py"))
 IMPORTS = (
@@ -44,7 +48,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.mark.parametrize("package", ["pulsar", "magnetar.pulsar"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_a_program_prints_what_it_prints_with_the_official_client(
-    server: Server, topic: str, keys: tuple[str, str], program: Path, package: str
+    broker: Broker, topic: str, keys: tuple[str, str], program: Path, package: str
 ) -> None:
     text = program.read_text()
     expected = ast.get_docstring(ast.parse(text), clean=False)
@@ -54,11 +58,11 @@ def test_a_program_prints_what_it_prints_with_the_official_client(
             text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
 
     def partition(count: int) -> None:
-        assert server.ask("PUT", f"/admin/v2/{topic.replace('://', '/')}/partitions", str(count))[0] == 204
+        broker.admin.create_partitioned_topic(topic, count)
 
     given = {
         "__name__": "__main__",
-        "URL": server.url,
+        "URL": broker.url,
         "TOPIC": topic,
         "PUBLIC_KEY": keys[0],
         "PRIVATE_KEY": keys[1],
