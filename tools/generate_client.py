@@ -162,7 +162,8 @@ _CLIENT = Method(
         (
             "service_url",
             "str | ClusterFailover | ControlledClusterFailover",
-            "``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS ``pulsar+ssl://``; or several "
+            "``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS ``pulsar+ssl://``; or the web "
+            "services of brokers, ``http://`` or ``https://``, which name the first broker; or several "
             "clusters, of which one is used",
         ),
     ),

@@ -96,7 +96,7 @@ def test_a_program_changes_the_cluster(start_server: Callable[..., Server]) -> N
         producer.send(b"y")
         assert [received(consumer).data() for _ in range(2)] == [b"x", b"y"]
         with pytest.raises(InvalidUrl):
-            client.use_service(ClusterAddress("http://x"))
+            client.use_service(ClusterAddress("ftp://x"))
         assert used(client) == west.url
 
 

@@ -32,6 +32,7 @@ class WebService:
 
     def __init__(self) -> None:
         self.status, self.body = 200, b""
+        self.location = "/elsewhere"
         self.requests: list[tuple[str, dict[str, str]]] = []
         service = self
 
@@ -40,7 +41,7 @@ class WebService:
                 service.requests.append((self.path, dict(self.headers)))
                 self.send_response(service.status)
                 if service.status == 302:
-                    self.send_header("Location", "/elsewhere")
+                    self.send_header("Location", service.location)
                 self.end_headers()
                 self.wfile.write(service.body)
 
@@ -108,7 +109,7 @@ def test_it_uses_the_cluster_that_is_named(start_server: Callable[..., Server], 
         (200, b"{", "a JSON object that has a serviceUrl"),
         (200, b'{"serviceUrl": ""}', "a JSON object that has a serviceUrl"),
         (200, b'{"serviceUrl": 1}', "must be text"),
-        (200, b'{"serviceUrl": "http://x"}', "is not an address like"),
+        (200, b'{"serviceUrl": "ftp://x"}', "is not an address like"),
         (
             200,
             b'{"serviceUrl": "pulsar://h", "authPluginClassName": "x.Y", "authParamsString": "secret"}',

@@ -214,8 +214,8 @@ def test_a_dead_host_is_left_for_the_next_at_once(broker: Server, topic: str) ->
             client = Client(url, connection_timeout_ms=300)
             for number in range(5):
                 assert await client.get_topic_partitions(f"{topic}-{number}") == [f"{topic}-{number}"]
-            found, _ = await client.services.lookup._service()
-            again, _ = await client.services.lookup._service()
+            found = await client.services.lookup.connection()
+            again = await client.services.lookup.connection()
             assert found is again
             await client.close()
 
@@ -230,7 +230,7 @@ def test_nobody_there(topic: str) -> None:
         with pytest.raises(PulsarException):
             await client.get_topic_partitions(topic)
         await client.close()
-        for wrong in ("http://localhost:8080", "pulsar://", "pulsar://a:b", "pulsar://a:70000", "localhost"):
+        for wrong in ("ftp://localhost:8080", "pulsar://", "pulsar://a:b", "pulsar://a:70000", "localhost"):
             with pytest.raises(InvalidUrl):
                 Client(wrong)
 

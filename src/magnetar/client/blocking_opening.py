@@ -87,7 +87,8 @@ class BlockingOpening(ABC):
         """Starts the client's loop.
 
         :param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
-            ``pulsar+ssl://``; or several clusters, of which one is used
+            ``pulsar+ssl://``; or the web services of brokers, ``http://`` or ``https://``, which name the
+            first broker; or several clusters, of which one is used
         :param operation_timeout_seconds: how long a request, such as one to open a producer, may take
         :param connection_timeout_ms: how long connecting to a broker may take
         :param connections_per_broker: connections to each broker, which producers and consumers share

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -37,11 +37,10 @@ from magnetar.client.reader import Reader
 from magnetar.client.schema import TopicSchema, ValueSchema, topic_schema
 from magnetar.client.security import (
     Address,
-    AuthData,
+    Reached,
     TlsOptions,
-    auth_data_source,
+    access_to,
     is_secured,
-    network_of,
     parse_proxy_url,
     parse_service_url,
 )
@@ -49,7 +48,7 @@ from magnetar.client.table_view import TableView
 from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Looking
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.client.watched_producer import new_producer
-from magnetar.io.interfaces import ClientIo, ConnectingNetwork
+from magnetar.io.interfaces import ClientIo
 from magnetar.io.tls import TlsFiles
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName, compile_pattern
@@ -120,7 +119,8 @@ class Client(Opening):
         connection_max_idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
-            ``pulsar+ssl://``; or several clusters, of which one is used
+            ``pulsar+ssl://``; or the web services of brokers, ``http://`` or ``https://``, which name the
+            first broker; or several clusters, of which one is used
 
         :param io: the event loop, network, clock and randomness; only ``magnetar.client.aio`` has a default
         :param operation_timeout_seconds: how long a request, such as one to open a producer, may take
@@ -196,12 +196,11 @@ class Client(Opening):
             if isinstance(service_url, ClusterFailover):
                 clusters = service_url
                 self._service = clusters.primary
-                for each in clusters.secondary:
+                for each in (clusters.primary, *clusters.secondary):
                     parse_service_url(each.service_url)
             else:
                 controlled = service_url
                 self._service = controlled.default
-        services = parse_service_url(self._service.service_url)
         named = (tls_certificate_file_path, tls_private_key_file_path)
         self._tls = TlsOptions(
             tls_files or TlsFiles(*(name or "" for name in named)),
@@ -210,7 +209,9 @@ class Client(Opening):
             proxy=_proxy(proxy_service_url, proxy_protocol),
         )
         self._connection_timeout = connection_timeout_ms / 1000
-        network, get_auth_data = self._access_to(self._service)
+        self._timeout, self._listener_name = operation_timeout_seconds, listener_name or ""
+        access = self._access_to(self._service)
+        services = access.addresses
         self._open_telemetry = open_telemetry
         observer = open_telemetry.observer if open_telemetry is not None else None
         pool = ConnectionPool(
@@ -218,8 +219,8 @@ class Client(Opening):
             per_broker=connections_per_broker,
             connection_timeout=self._connection_timeout,
             keep_alive=keep_alive_interval_seconds,
-            network=network,
-            get_auth_data=get_auth_data,
+            network=access.network,
+            get_auth_data=access.get_auth_data,
             max_idle=connection_max_idle_seconds,
             observer=observer,
         )
@@ -228,7 +229,8 @@ class Client(Opening):
             services,
             timeout=operation_timeout_seconds,
             secured=is_secured(self._service.service_url),
-            listener_name=listener_name or "",
+            listener_name=self._listener_name,
+            find=access.find,
             observed=(observer, io.loop) if observer is not None else None,
             first=io.randomness.below(len(services)) if len(services) > 1 else 0,
         )
@@ -292,43 +294,35 @@ class Client(Opening):
         :raises InvalidConfiguration: the credentials do not suit the service URL
         """
         self._check_open()
-        addresses = parse_service_url(service.service_url)
-        network, get_auth_data = self._access_to(service)
+        access = self._access_to(service)
         self._service = service
-        self.services.lookup.change(addresses, secured=is_secured(service.service_url))
+        secured = is_secured(service.service_url)
+        self.services.lookup.change(access.addresses, secured=secured, find=access.find)
         if self.services.coordinators is not None:
             left, self.services.coordinators = self.services.coordinators, None
             left.leave(ConnectError("the client uses another cluster now; begin a new transaction"))
         for each in self.services.attachments.values():
             each.cluster_changed()
-        self.services.pool.change(network, get_auth_data)
+        self.services.pool.change(access.network, access.get_auth_data)
 
-    def _access_to(
-        self, service: ClusterAddress
-    ) -> tuple[ConnectingNetwork, Callable[[], Awaitable[AuthData]] | None]:
-        """Returns the network to a cluster, and the source of credentials for it.
-
-        :raises InvalidConfiguration: a certificate would not be used, or its key is missing
-        """
-        tls, credentials = self._tls, service.authentication
-        if service.tls_trust_certs_file_path:
-            tls = replace(tls, files=replace(tls.files, trust=service.tls_trust_certs_file_path))
-        network = network_of(self._io, service.service_url, tls, credentials)
-        return network, auth_data_source(self._io, credentials) if credentials is not None else None
+    def _access_to(self, service: ClusterAddress) -> Reached:
+        return access_to(
+            self._io, service, self._tls, timeout=self._timeout, listener_name=self._listener_name
+        )
 
     async def _answers(self, service: ClusterAddress) -> bool:
         """Returns whether a cluster answers CONNECT, if only by refusing the credentials."""
         pool: ConnectionPool | None = None
         try:
-            network, get_auth_data = self._access_to(service)
+            access = self._access_to(service)
             pool = ConnectionPool(
                 self._io,
                 per_broker=1,
                 connection_timeout=self._connection_timeout,
-                network=network,
-                get_auth_data=get_auth_data,
+                network=access.network,
+                get_auth_data=access.get_auth_data,
             )
-            return await _any_answers(pool, parse_service_url(service.service_url))
+            return await _any_answers(pool, access.addresses)
         except InvalidConfiguration as error:
             log.warning("%s cannot be used: %s", service.service_url, error)
             return False

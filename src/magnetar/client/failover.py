@@ -19,7 +19,8 @@ class ClusterAddress:
     """The address of a cluster, and the credentials for it."""
 
     service_url: str
-    """``pulsar://host[:port][,host[:port]...]``, or with TLS ``pulsar+ssl://``."""
+    """``pulsar://host[:port][,host[:port]...]``, or with TLS ``pulsar+ssl://``; except in a
+    :class:`ClusterFailover`, which probes brokers, also ``http://`` or ``https://``."""
     authentication: Authentication | None = None
     """The credentials for this cluster. None: without credentials."""
     tls_trust_certs_file_path: str | None = None

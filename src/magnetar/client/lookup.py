@@ -17,7 +17,7 @@ from magnetar.client.exceptions import (
 )
 from magnetar.client.observing import Observed, timed
 from magnetar.client.pool import ConnectionPool
-from magnetar.client.security import Address, parse_service_url
+from magnetar.client.security import Address, BrokerUrls, FindBroker, parse_service_url
 from magnetar.client.wire import Assigned
 from magnetar.protocol.pulsar_api_pb2 import (
     BaseCommand,
@@ -54,6 +54,7 @@ class Lookup:
         secured: bool = False,
         listener_name: str = "",
         first: int = 0,
+        find: FindBroker | None = None,
         observed: Observed | None = None,
     ) -> None:
         """:param services: addresses; one is used as long as it answers, then the next
@@ -62,6 +63,7 @@ class Lookup:
         :param secured: use the TLS addresses of brokers
         :param listener_name: the advertised listener to request
         :param first: index of the first service to use
+        :param find: asks web services for the first broker; None: ``services`` are brokers
         :param observed: measures the client; None: nothing does
         """
         self._observed = observed
@@ -71,12 +73,16 @@ class Lookup:
         self._secured = secured
         self._listener_name = listener_name
         self._turn = first
+        self._find = find
+        self._found: Address | None = None
+        """The broker that a web service named, which is asked from then on."""
 
-    def change(self, services: tuple[Address, ...], *, secured: bool) -> None:
+    def change(self, services: tuple[Address, ...], *, secured: bool, find: FindBroker | None) -> None:
         """Uses the services of another cluster from now on; the parameters are those of the constructor."""
         self._services = services
         self._secured = secured
         self._turn = 0
+        self._find, self._found = find, None
 
     async def owner(self, topic: str) -> TopicBroker:
         """Returns the broker of a topic without partitions, or of one partition.
@@ -87,13 +93,13 @@ class Lookup:
         return await timed(self._observed, "topic", lambda: self._owner(topic))
 
     async def _owner(self, topic: str) -> TopicBroker:
-        connection, asked = await self._service()
+        connection, asked = await self._service(topic)
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             answer = await self._ask(connection, topic, authoritative)
             if answer.response == CommandLookupTopicResponse.Failed:
                 raise server_exception(answer.error, answer.message)
-            broker = self._broker(answer)
+            broker = self._broker(BrokerUrls(answer.brokerServiceUrl, answer.brokerServiceUrlTls))
             # After a redirect, the answering broker: service discovery forwards nothing.
             through = asked if answer.proxy_through_service_url else broker
             if answer.response == CommandLookupTopicResponse.Connect:
@@ -135,8 +141,8 @@ class Lookup:
             observed=self._observed,
         )
 
-    def _broker(self, answer: CommandLookupTopicResponse) -> Address:
-        url = answer.brokerServiceUrlTls if self._secured else answer.brokerServiceUrl
+    def _broker(self, urls: BrokerUrls) -> Address:
+        url = urls.tls if self._secured else urls.plain
         if not url:
             raise LookupError(
                 f"the broker of the topic has no address {'for' if self._secured else 'without'} TLS"
@@ -154,7 +160,7 @@ class Lookup:
         )
 
     async def _partitions(self, topic: str, *, makes_topic: bool) -> int:
-        connection, _ = await self._service()
+        connection, _ = await self._service(topic)
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
         command.partitionMetadata.topic = topic
@@ -180,7 +186,8 @@ class Lookup:
     async def _topics(
         self, namespace: str, pattern: str, mode: RegexSubscriptionMode
     ) -> tuple[Sequence[str], bool]:
-        connection, _ = await self._service()
+        # Web services know brokers by a topic, which need not exist.
+        connection, _ = await self._service(f"persistent://{namespace}/topics")
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
         wanted = command.getTopicsOfNamespace
@@ -203,7 +210,7 @@ class Lookup:
         return await timed(self._observed, "schema", lambda: self._schema(topic, version))
 
     async def _schema(self, topic: str, version: bytes) -> Schema:
-        connection, _ = await self._service()
+        connection, _ = await self._service(topic)
         command = BaseCommand(type=BaseCommand.GET_SCHEMA)
         request_id = command.getSchema.request_id = connection.wire.new_request_id()
         command.getSchema.topic = topic
@@ -234,10 +241,15 @@ class Lookup:
 
         :raises PulsarException: no service address answers
         """
-        return (await self._service())[0]
+        return (await self._service(""))[0]
 
-    async def _service(self) -> tuple[Connection, Address]:
-        """Returns a connection to the service that answered last, or to the next that answers."""
+    async def _service(self, topic: str) -> tuple[Connection, Address]:
+        """Returns a connection to the service that answered last, or to the next that answers.
+
+        :param topic: a topic whose broker web services may name; empty: any broker will do
+        """
+        if self._find is not None:
+            return await self._first_broker(self._find, topic)
         failure: PulsarException = ConnectError("no service address was given")
         for turn in range(self._turn, self._turn + len(self._services)):
             address = self._services[turn % len(self._services)]
@@ -249,3 +261,17 @@ class Lookup:
             self._turn = turn
             return connection, address
         raise failure
+
+    async def _first_broker(self, find: FindBroker, topic: str) -> tuple[Connection, Address]:
+        if self._found is not None:
+            try:
+                return await self._pool.get(self._found, self._found), self._found
+            except (ConnectError, Timeout):
+                # It may have stopped for good, and web services know another one.
+                self._found = None
+        if not topic:
+            raise ConnectError("no broker is known yet: the web services were not asked for one")
+        broker = self._broker(await find(topic))
+        connection = await self._pool.get(broker, broker)
+        self._found = broker
+        return connection, broker

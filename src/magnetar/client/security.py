@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.client.exceptions import (
     ConnectError,
@@ -18,7 +19,11 @@ from magnetar.io.interfaces import ClientIo, ConnectingNetwork
 from magnetar.io.tls import ClientTls, TlsFiles
 from magnetar.security.client_authentication.authentication import Authentication, NoCredentials
 
+if TYPE_CHECKING:
+    from magnetar.client.failover import ClusterAddress
+
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
+_WEB_PORTS = {"http": 80, "https": 443}
 _MAY_PASS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 AuthData = tuple[str, bytes]
 """The name of an authentication method, and its data."""
@@ -27,7 +32,7 @@ NO_AUTH_DATA: AuthData = ("", b"")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Service URLs: ``pulsar://host[:port][,host[:port]...]``; with TLS ``pulsar+ssl://``."""
+    """One host of a service URL."""
 
     host: str
     port: int
@@ -35,6 +40,17 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+class BrokerUrls(NamedTuple):
+    """The addresses of a topic's broker; empty: it has none of the kind."""
+
+    plain: str
+    tls: str
+
+
+FindBroker = Callable[[str], Awaitable[BrokerUrls]]
+"""Returns the broker of a topic. Raises PulsarException: no web service answers, or it refused."""
 
 
 def parse_service_url(url: str) -> tuple[Address, ...]:
@@ -47,6 +63,20 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     if port is None or not separator:
         raise InvalidUrl(f"{url!r} is not an address like pulsar://localhost:6650")
     return tuple(_address(part, url, port) for part in rest.rstrip("/").split(","))
+
+
+def is_web(url: str) -> bool:
+    """Whether a service URL is that of web services.
+
+    :raises InvalidUrl: it is, and is malformed
+    """
+    scheme, _, rest = url.partition("://")
+    port = _WEB_PORTS.get(scheme)
+    if port is None:
+        return False
+    for part in rest.rstrip("/").split(","):
+        _address(part, url, port)
+    return True
 
 
 def parse_proxy_url(url: str) -> Address:
@@ -62,7 +92,7 @@ def parse_proxy_url(url: str) -> Address:
 
 def is_secured(url: str) -> bool:
     """Whether a service URL is for TLS."""
-    return url.startswith("pulsar+ssl://")
+    return url.startswith(("pulsar+ssl://", "https://"))
 
 
 def _address(text: str, url: str, default_port: int) -> Address:
@@ -92,6 +122,63 @@ class TlsOptions:
     proxy: Address | None = None
     """A proxy for all connections, which tells brokers by SNI; None: without a proxy."""
 
+    def of(self, shown: tuple[str, str] | None) -> ClientTls:
+        """Returns the settings of connections.
+
+        :param shown: paths of the certificate of this client and its key, as credentials; None: there is none
+        """
+        return ClientTls(
+            self.files.showing(shown),
+            verify=not self.allow_insecure,
+            verify_host=self.validate_hostname,
+            proxy=(self.proxy.host, self.proxy.port) if self.proxy is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How a client reaches one cluster."""
+
+    addresses: tuple[Address, ...]
+    """Its brokers; none: web services name them."""
+    find: FindBroker | None
+    network: ConnectingNetwork
+    get_auth_data: Callable[[], Awaitable[AuthData]] | None
+
+
+def access_to(
+    io: ClientIo, service: ClusterAddress, tls: TlsOptions, *, timeout: float, listener_name: str
+) -> Reached:
+    """Returns the access to a cluster.
+
+    :param timeout: seconds for each answer of a web service
+    :param listener_name: the advertised listener to request; empty: the main one
+    :raises InvalidUrl: the service URL is malformed
+    :raises InvalidConfiguration: a certificate would not be used, or its key is missing
+    :raises OperationNotSupported: this network does not support TLS
+    """
+    url, credentials = service.service_url, service.authentication
+    addresses: tuple[Address, ...] = ()
+    web = is_web(url)
+    if not web:
+        addresses = parse_service_url(url)
+    if service.tls_trust_certs_file_path:
+        tls = replace(tls, files=replace(tls.files, trust=service.tls_trust_certs_file_path))
+    network = network_of(io, url, tls, credentials)
+    find: FindBroker | None = None
+    if web:
+        # Imported late: most clients need no HTTP.
+        from magnetar.client.web_lookup import finder
+
+        settings = tls.of(credentials.certificate if credentials is not None else None)
+        find = finder(io, url, credentials, settings, timeout=timeout, listener_name=listener_name)
+    return Reached(
+        addresses,
+        find,
+        network,
+        auth_data_source(io, credentials) if credentials is not None else None,
+    )
+
 
 def network_of(
     io: ClientIo, service_url: str, options: TlsOptions, authentication: Authentication | None
@@ -117,14 +204,7 @@ def network_of(
         raise InvalidConfiguration("a certificate and its key must be given together")
     if io.secured is None:
         raise OperationNotSupported("the network of this client does not support TLS")
-    return io.secured(
-        ClientTls(
-            files,
-            verify=not options.allow_insecure,
-            verify_host=options.validate_hostname,
-            proxy=(options.proxy.host, options.proxy.port) if options.proxy is not None else None,
-        )
-    )
+    return io.secured(options.of(shown))
 
 
 def connect_failure(where: str, error: OSError) -> ConnectError:

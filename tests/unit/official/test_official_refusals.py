@@ -35,7 +35,7 @@ def test_arguments_of_a_wrong_type_are_refused() -> None:
     with pytest.raises(ValueError, match="Argument authentication is expected to be either None or of type"):
         pulsar.Client(URL, authentication="token")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not an address"):
-        pulsar.Client("http://localhost")
+        pulsar.Client("ftp://localhost")
     with pytest.raises(ValueError, match="Argument token"):
         pulsar.AuthenticationToken(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Argument password"):
