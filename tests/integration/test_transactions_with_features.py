@@ -694,6 +694,26 @@ def test_a_deleted_subscription_lets_its_transactions_end(
     nothing_waits(client, consumer)
 
 
+def test_a_topic_is_deleted_whose_subscriptions_nobody_has_used_since_its_load(
+    client: Client, broker: Server, topic: str
+) -> None:
+    """Their pending acknowledgements are loaded to be deleted."""
+    consumers = [client.subscribe(topic, name, permits=100) for name in ("s", "without")]
+    where = Sender(client, topic).send(b"x")
+    client.message(consumers[0])
+    acknowledge(client, consumers[0], [id_of(where)], ONE)
+    end_on_subscription(client, topic, ONE, commit=True)
+    for consumer in consumers:
+        client.close_consumer(consumer)
+    done(broker, "PUT", path(topic, "unload"))
+    assert set(stats(broker, topic)["subscriptions"]) == {"s", "without"}
+    done(broker, "DELETE", path(topic) + "?force=true")
+    assert broker.ask("GET", path(topic, "stats"))[0] == 404
+    consumer = client.subscribe(topic, "s", permits=100)
+    Sender(client, topic).send(b"new")
+    assert received(client, consumer, 1) == [b"new"]
+
+
 # Producers and readers
 
 

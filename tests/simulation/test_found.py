@@ -129,3 +129,15 @@ def test_a_client_that_gives_up_opening_a_producer_leaves_no_unhandled_failure(
 def test_a_read_that_nobody_waits_for_any_more_is_no_error(seed: int) -> None:
     """A topic closed while entries were read from the disk, then the store: the log spoke of an error."""
     Scenario(seed).run()
+
+
+@pytest.mark.parametrize("seed", [32023])
+def test_pending_acknowledgements_that_are_being_loaded_end_with_their_topic(seed: int) -> None:
+    """The next life of the topic took them for those of another broker."""
+    Scenario(seed).run()
+
+
+@pytest.mark.parametrize("seed", [21086, 21337])
+def test_an_abort_gives_back_what_tiered_storage_cannot_be_asked_for(seed: int) -> None:
+    """The failed read of a key failed the topic."""
+    Scenario(seed).run()

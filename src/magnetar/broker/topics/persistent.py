@@ -6,6 +6,7 @@ import logging
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.compaction.compactor import Compactor
@@ -279,33 +280,30 @@ class Topic(BaseTopic[Subscription]):
         :return: None: there are none and ``create`` is false, or the subscription has no transactions
         :raises ServiceNotReady: they cannot be loaded now, or the topic is closing
         """
-        settings = self.settings.transactions
-        if settings is None or self.make_transactions is None or not subscription.durable:
-            return None
-        if subscription.pending is not None or (subscription.knows_pending and not create):
+        known = subscription.knows_pending and not create
+        if self.make_transactions is None or known or subscription.pending is not None:
             return subscription.pending
         async with self._preparing:
             self.check_open()
-            if subscription.pending is None and (create or not subscription.knows_pending):
-                from magnetar.broker.transactions.pending_acks import open_pending_acks
+            return await self._loaded_pending_acks(subscription, create=create)
 
-                own = weakref.proxy(self)
-                # A deletion ends the tenure of what it deletes, so it is not that of the topic.
-                tenure = self._log_tenures[subscription.name] = Tenure(self.loop)
-                if self.managed_ledger.stored_record.tenure.ended:
-                    raise ServiceNotReady("Topic is temporarily unavailable")
-                subscription.pending = await open_pending_acks(
-                    self._io,
-                    self._managed_ledgers,
-                    self.name,
-                    subscription.cursor,
-                    settings,
-                    self.policies.quorums,
-                    tenure,
-                    lambda error: own.lost_pending_acks(error),
-                    create=create,
-                )
-                subscription.knows_pending = True
+    async def _loaded_pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
+        settings = self.settings.transactions
+        if settings is None or self.make_transactions is None or not subscription.durable:
+            return None
+        if subscription.pending is None and (create or not subscription.knows_pending):
+            from magnetar.broker.transactions.pending_acks import open_pending_acks
+
+            # A deletion ends the tenure of what it deletes, so it is not that of the topic.
+            tenure = self._log_tenures[subscription.name] = Tenure(self.loop)
+            if self.managed_ledger.stored_record.tenure.ended:
+                raise ServiceNotReady("Topic is temporarily unavailable")
+            opening = partial(open_pending_acks, self._io, self._managed_ledgers, self.name)
+            quorums, lost = self.policies.quorums, partial(Topic.lost_pending_acks, weakref.proxy(self))
+            subscription.pending = await opening(
+                subscription.cursor, settings, quorums, tenure, lost, create=create
+            )
+            subscription.knows_pending = True
         return subscription.pending
 
     def tenures(self) -> list[Tenure]:
@@ -321,7 +319,12 @@ class Topic(BaseTopic[Subscription]):
 
     async def delete_pending_acks(self, subscription: Subscription) -> None:
         """Deletes the pending acknowledgements of a subscription that is being deleted."""
-        pending = await self.pending_acks(subscription, create=False)
+        async with self._preparing:
+            self.check_open()
+            await self._delete_pending_acks(subscription)
+
+    async def _delete_pending_acks(self, subscription: Subscription) -> None:
+        pending = await self._loaded_pending_acks(subscription, create=False)
         if pending is not None:
             subscription.pending = None
             await pending.log.delete()
@@ -562,7 +565,9 @@ class Topic(BaseTopic[Subscription]):
         self._disconnect()
         if self.transactions is not None:
             self.transactions.close()
-        logs = [each.pending for each in self.subscriptions.values() if each.pending is not None]
+        # From here on none is loaded any more.
+        async with self._preparing:
+            logs = [each.pending for each in self.subscriptions.values() if each.pending is not None]
         await together(self.loop, logs, lambda each: each.close(), AT_ONCE)
         if self.deduplication is not None:
             self.deduplication.snapshot(self.clock.monotonic())
@@ -577,8 +582,9 @@ class Topic(BaseTopic[Subscription]):
         self._disconnect()
         if self.transactions is not None:
             self.transactions.close()
-        for subscription in self.subscriptions.values():
-            await self.delete_pending_acks(subscription)
+        async with self._preparing:
+            for subscription in self.subscriptions.values():
+                await self._delete_pending_acks(subscription)
         await self._managed_ledgers.delete(self.managed_ledger)
         self._let_go()
 
