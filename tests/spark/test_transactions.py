@@ -42,7 +42,7 @@ class World:
         self.server = Server(folder, {**SETTINGS, **settings})
         self.server.start()
         self.cluster = Cluster(self.server.url, self.server.http_url)
-        self.talk = Transactions(self.server)
+        self.talk = Transactions(self.server.port)
 
     def publish(self, topic: str) -> list[str]:
         """Publishes plain messages, and those of transactions that have ended; returns what is committed."""
