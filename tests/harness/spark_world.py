@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from server import Server
 
 from magnetar.admin_client import AdminClient
 from magnetar.client.blocking import Client
@@ -74,6 +77,24 @@ class Cluster:
 
     def close(self) -> None:
         self.client.close()
+
+
+@contextmanager
+def served(folder: Path, settings: dict[str, int | str]) -> Iterator[Cluster]:
+    """A cluster of its own; or, where MAGNETAR_SPARK_SERVICE_URL and _ADMIN_URL say so, what runs there."""
+    server = None if "MAGNETAR_SPARK_SERVICE_URL" in os.environ else Server(folder, settings)
+    if server is not None:
+        server.start()
+    try:
+        if server is not None:
+            found = Cluster(server.url, server.http_url)
+        else:
+            found = Cluster(os.environ["MAGNETAR_SPARK_SERVICE_URL"], os.environ["MAGNETAR_SPARK_ADMIN_URL"])
+        yield found
+        found.close()
+    finally:
+        if server is not None:
+            server.close()
 
 
 def publish(cluster: Cluster, topic: str, count: int, first: int = 0, **options: Any) -> list[MessageId]:

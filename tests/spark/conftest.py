@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from server import Server
-from spark_world import Cluster, end, session
+from spark_world import Cluster, end, served, session
 
 from magnetar.spark.pipelines.run import run_pipeline
 
@@ -41,23 +40,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Magnetar; or, where MAGNETAR_SPARK_SERVICE_URL and _ADMIN_URL say so, what runs there."""
-    url = os.environ.get("MAGNETAR_SPARK_SERVICE_URL")
-    if url:
-        found = Cluster(url, os.environ["MAGNETAR_SPARK_ADMIN_URL"])
+    settings = {"managedLedgerMaxEntriesPerLedger": 50, "magnetarMinLedgerRolloverSeconds": 0}
+    with served(tmp_path_factory.mktemp("server"), settings) as found:
         yield found
-        found.close()
-        return
-    server = Server(
-        tmp_path_factory.mktemp("server"),
-        {"managedLedgerMaxEntriesPerLedger": 50, "magnetarMinLedgerRolloverSeconds": 0},
-    )
-    server.start()
-    try:
-        found = Cluster(server.url, server.http_url)
-        yield found
-        found.close()
-    finally:
-        server.close()
 
 
 @pytest.fixture

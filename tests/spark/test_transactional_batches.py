@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from server import Server
-from spark_world import Cluster
+from spark_world import Cluster, served
 from test_commit import names, stage, values
 from test_stream_write import add, lines, run
 from test_write import messages
@@ -40,20 +39,8 @@ Ends = dict[str, tuple[int, int]]
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A broker with transactions; or, where MAGNETAR_SPARK_SERVICE_URL says so, what runs there."""
-    url = os.environ.get("MAGNETAR_SPARK_SERVICE_URL")
-    if url:
-        found = Cluster(url, os.environ["MAGNETAR_SPARK_ADMIN_URL"])
+    with served(tmp_path_factory.mktemp("server"), SETTINGS) as found:
         yield found
-        found.close()
-        return
-    server = Server(tmp_path_factory.mktemp("server"), dict(SETTINGS))
-    server.start()
-    try:
-        found = Cluster(server.url, server.http_url)
-        yield found
-        found.close()
-    finally:
-        server.close()
 
 
 @pytest.fixture
