@@ -104,6 +104,14 @@ def test_snapshots_of_a_topic(ends: Endpoints) -> None:
     assert "metadata" in ours["ledgers"][0]
 
 
+def test_markers_count_as_no_messages(ends: Endpoints) -> None:
+    theirs = recorded("public/default/endpoints/stats")
+    _, body = ends.server.ask("GET", "/admin/v2/persistent/public/default/endpoints/stats")
+    found = json.loads(body)
+    assert found["msgInCounter"] == theirs["msgInCounter"] == len(ends.at)
+    assert found["bytesInCounter"] < found["storageSize"]
+
+
 def test_a_transaction_in_a_topic(ends: Endpoints) -> None:
     path = "transactionInBufferStats/public/default/endpoints/0"
     assert ends.get(f"{path}/{ends.open}") == {"startPosition": format_position(ends.at[3]), "aborted": False}

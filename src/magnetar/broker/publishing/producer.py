@@ -249,13 +249,13 @@ class Publish:
 
 
 class TransactionEnd(Publish):
-    """The marker that ends a transaction."""
+    """The marker that ends a transaction; it is no message."""
 
     __slots__ = ("commit",)
 
     def __init__(self, producer: Producer, started: float, transaction: TxnId, *, commit: bool) -> None:
         ids = array("q", (-1,))
-        super().__init__(producer, ids, ids, 1, started, transaction)
+        super().__init__(producer, ids, ids, 0, started, transaction)
         self.completes = False
         self.commit = commit
 

@@ -398,11 +398,11 @@ class Topic(BaseTopic[Subscription]):
             raise TopicTerminated(_TERMINATED) from error
         except ManagedLedgerClosed as error:
             raise ServiceNotReady("Topic is temporarily unavailable") from error
-        txn = publish.transaction
-        if txn is not None and self.transactions is not None and not isinstance(publish, TransactionEnd):
-            self.transactions.writing(txn, len(starts))
-        self.rate_in.messages += publish.messages
-        self.rate_in.bytes += size
+        if publish.messages:
+            if (txn := publish.transaction) is not None and self.transactions is not None:
+                self.transactions.writing(txn, len(starts))
+            self.rate_in.messages += publish.messages
+            self.rate_in.bytes += size
         if not self.is_busy:
             self.busy()
 
