@@ -37,7 +37,7 @@ from magnetar.client.reader import Reader
 from magnetar.client.schema import TopicSchema, ValueSchema, topic_schema
 from magnetar.client.security import (
     Address,
-    Reached,
+    ServiceAccess,
     TlsOptions,
     access_to,
     is_secured,
@@ -305,7 +305,7 @@ class Client(Opening):
             each.cluster_changed()
         self.services.pool.change(access.network, access.get_auth_data)
 
-    def _access_to(self, service: ClusterAddress) -> Reached:
+    def _access_to(self, service: ClusterAddress) -> ServiceAccess:
         return access_to(
             self._io, service, self._tls, timeout=self._timeout, listener_name=self._listener_name
         )

@@ -136,7 +136,7 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ServiceAccess:
     """How a client reaches one cluster."""
 
     addresses: tuple[Address, ...]
@@ -148,7 +148,7 @@ class Reached:
 
 def access_to(
     io: ClientIo, service: ClusterAddress, tls: TlsOptions, *, timeout: float, listener_name: str
-) -> Reached:
+) -> ServiceAccess:
     """Returns the access to a cluster.
 
     :param timeout: seconds for each answer of a web service
@@ -172,7 +172,7 @@ def access_to(
 
         settings = tls.of(credentials.certificate if credentials is not None else None)
         find = finder(io, url, credentials, settings, timeout=timeout, listener_name=listener_name)
-    return Reached(
+    return ServiceAccess(
         addresses,
         find,
         network,
