@@ -1,7 +1,8 @@
-"""What the client makes for each message that arrives: the message and its id, without what few programs use.
+"""What the client makes for each message that arrives: the message, without what few programs use. It has the
+numbers of its id; the id itself is made when a program asks for it.
 
-A hot module: plain Python that is also compiled, with the C types in ``hot_messages.pxd``. Compiled, the two
-objects of a message take a fifth of the time.
+A hot module: plain Python that is also compiled, with the C types in ``hot_messages.pxd``. Compiled, a
+message takes a fifth of the time.
 """
 
 from __future__ import annotations
@@ -114,10 +115,29 @@ def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: 
 class PlainMessage:
     """The content of a message, and what belongs to it."""
 
-    __slots__ = ("_content", "_entry", "_id", "_own_metadata", "_redeliveries", "_single_raw", "_topic")
+    __slots__ = (
+        "_batch_index",
+        "_batch_size",
+        "_content",
+        "_entry",
+        "_entry_id",
+        "_id",
+        "_ledger_id",
+        "_own_metadata",
+        "_partition",
+        "_redeliveries",
+        "_single_raw",
+        "_topic",
+    )
 
     _topic: str
-    _id: PlainId
+    _partition: int
+    _ledger_id: int
+    _entry_id: int
+    _batch_index: int
+    _batch_size: int
+    _id: PlainId | None
+    """Made of the numbers above when it is needed; None before."""
     _entry: Entry | RawEntry
     _single_raw: bytes
     _own_metadata: MessageMetadata | SingleMessageMetadata | None
@@ -142,7 +162,6 @@ AnyMessage = TypeVar("AnyMessage", bound=PlainMessage)
 
 def plain_messages_of(
     kind: type[AnyMessage],
-    id_kind: type[PlainId],
     topic: str,
     entries: deque[RawEntry],
     limit: int,
@@ -164,15 +183,14 @@ def plain_messages_of(
         if start < 0:
             break
         entries.popleft()
-        message_id = id_kind.__new__(id_kind)
-        message_id._partition = entry.partition
-        message_id._ledger_id = entry.ledger_id
-        message_id._entry_id = entry.entry_id
-        message_id._batch_index = -1
-        message_id._batch_size = 0
         message = kind.__new__(kind)
         message._topic = topic
-        message._id = message_id
+        message._partition = entry.partition
+        message._ledger_id = entry.ledger_id
+        message._entry_id = entry.entry_id
+        message._batch_index = -1
+        message._batch_size = 0
+        message._id = None
         message._entry = entry
         message._single_raw = b""
         message._own_metadata = None
@@ -198,19 +216,25 @@ def runs_of(
     pop = taken.popleft
     for _ in range(len(taken)):
         each = pop()
-        message_id: PlainId = each._id if isinstance(each, PlainMessage) else meant_by(each)
-        index = message_id._batch_index
-        if size >= 0 and message_id._ledger_id == ledger_id:
+        if isinstance(each, PlainMessage):
+            message: PlainMessage = each
+            index, batch_size = message._batch_index, message._batch_size
+            ledger, entry = message._ledger_id, message._entry_id
+        else:
+            message_id = meant_by(each)
+            index, batch_size = message_id._batch_index, message_id._batch_size
+            ledger, entry = message_id._ledger_id, message_id._entry_id
+        if size >= 0 and ledger == ledger_id:
             if index < 0:
-                if first < 0 and message_id._entry_id == last + 1:
+                if first < 0 and entry == last + 1:
                     last += 1
                     continue
-            elif first >= 0 and index == last + 1 and message_id._entry_id == entry_id:
+            elif first >= 0 and index == last + 1 and entry == entry_id:
                 last = index
                 continue
         if size >= 0:
             found.append((ledger_id, entry_id, first, last, size))
-        ledger_id, entry_id, size = message_id._ledger_id, message_id._entry_id, message_id._batch_size
+        ledger_id, entry_id, size = ledger, entry, batch_size
         first, last = index, entry_id if index < 0 else index
     if size >= 0:
         found.append((ledger_id, entry_id, first, last, size))
@@ -219,7 +243,6 @@ def runs_of(
 
 def messages_of(
     kind: type[AnyMessage],
-    id_kind: type[PlainId],
     topic: str,
     entry: Entry,
     payload: bytes,
@@ -230,7 +253,7 @@ def messages_of(
 ) -> list[AnyMessage]:
     """Returns the messages of a batch that must be delivered.
 
-    :param kind: the class of messages, without fields of its own; that of ids alike
+    :param kind: the class of messages, without fields of its own
     :param places: as :func:`magnetar.protocol.hot_client_decode.split_places` returns them
     :param ids: partition, ledger and entry
     :param ack_set: 64-bit words with a bit for each message that must be delivered; empty: all
@@ -243,15 +266,14 @@ def messages_of(
         if words and (index >> 6 >= words or not ack_set[index >> 6] >> (index & 63) & 1):
             continue
         start, middle, end = places[index]
-        message_id = id_kind.__new__(id_kind)
-        message_id._partition = partition
-        message_id._ledger_id = ledger_id
-        message_id._entry_id = entry_id
-        message_id._batch_index = index
-        message_id._batch_size = size
         message = kind.__new__(kind)
         message._topic = topic
-        message._id = message_id
+        message._partition = partition
+        message._ledger_id = ledger_id
+        message._entry_id = entry_id
+        message._batch_index = index
+        message._batch_size = size
+        message._id = None
         message._entry = entry
         message._single_raw = payload[start:middle]
         message._own_metadata = None

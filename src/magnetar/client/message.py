@@ -154,9 +154,7 @@ class RawEntry(PlainEntry):
                 f"{self.message_id()}: the batch holds fewer than {self.batch_size} messages"
             )
         ids = (self.partition, self.ledger_id, self.entry_id)
-        return messages_of(
-            Message, MessageId, topic, entry, payload, places, ids, self.redeliveries, self.ack_set
-        )
+        return messages_of(Message, topic, entry, payload, places, ids, self.redeliveries, self.ack_set)
 
 
 def id_of(command: CommandMessage, partition: int) -> MessageId:
@@ -207,7 +205,7 @@ class Message(PlainMessage):
 
     __slots__ = ()
 
-    _id: MessageId
+    _id: MessageId | None
 
     def __init__(
         self,
@@ -222,6 +220,10 @@ class Message(PlainMessage):
 
         :param single: serialized ``SingleMessageMetadata``; empty outside a batch"""
         self._topic = topic
+        self._partition = message_id.partition()
+        self._ledger_id, self._entry_id = message_id.position
+        self._batch_index = message_id.batch_index()
+        self._batch_size = message_id.batch_size()
         self._id = message_id
         self._entry = entry
         self._single_raw = single
@@ -245,7 +247,12 @@ class Message(PlainMessage):
 
     def message_id(self) -> MessageId:
         """The id of the message: ledger, entry, index in the batch and partition."""
-        return self._id
+        found = self._id
+        if found is None:
+            found = self._id = MessageId(
+                self._partition, self._ledger_id, self._entry_id, self._batch_index, self._batch_size
+            )
+        return found
 
     def publish_timestamp(self) -> int:
         """The publish time, in milliseconds since 1970."""
@@ -259,7 +266,7 @@ class Message(PlainMessage):
         """The number that the producer gave the message."""
         single = self._own()
         if isinstance(single, SingleMessageMetadata) and not single.HasField("sequence_id"):
-            return self._entry.metadata.sequence_id + max(0, self._id.batch_index())
+            return self._entry.metadata.sequence_id + max(0, self._batch_index)
         return single.sequence_id
 
     def properties(self) -> dict[str, str]:
@@ -295,7 +302,7 @@ class Message(PlainMessage):
         try:
             return b64decode(own.partition_key, validate=True)
         except ValueError as error:
-            raise InvalidMessage(f"{self._id}: its key is not Base64") from error
+            raise InvalidMessage(f"{self.message_id()}: its key is not Base64") from error
 
     def replicated_from(self) -> str:
         """The cluster where the message was published; empty: this one."""
@@ -334,13 +341,13 @@ class Message(PlainMessage):
         """
         own = self._own_metadata
         if own is None:
-            if self._id.batch_index() < 0:
+            if self._batch_index < 0:
                 own = self._entry.metadata
             else:
                 try:
                     own = parse_message(SingleMessageMetadata(), self._single_raw, "message's metadata")
                 except EntryError as error:
-                    raise InvalidMessage(f"{self._id}: {error}") from error
+                    raise InvalidMessage(f"{self.message_id()}: {error}") from error
             self._own_metadata = own
         return own
 

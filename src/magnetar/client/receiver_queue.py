@@ -289,9 +289,7 @@ class ReceiverQueue:
     def _open_plain(self) -> bool:
         """Opens the next entries that are one message each, without encryption and the like; returns whether
         there were any."""
-        found, size = plain_messages_of(
-            Message, MessageId, self._attachment.topic, self._entries, _RUN, plain_payload
-        )
+        found, size = plain_messages_of(Message, self._attachment.topic, self._entries, _RUN, plain_payload)
         self._ready.extend(found)
         self.opened.messages += len(found)
         self.opened.bytes += size

@@ -37,7 +37,9 @@ class ValueMessage(Message):
         try:
             return self._schema.value_of(self, self._writer)
         except BAD_VALUES as error:
-            raise InvalidMessage(f"{self._id}: it does not match the consumer's schema: {error}") from error
+            raise InvalidMessage(
+                f"{self.message_id()}: it does not match the consumer's schema: {error}"
+            ) from error
 
 
 class Values:

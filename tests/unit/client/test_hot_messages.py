@@ -15,7 +15,7 @@ from simulated_io.loop import SimulatedLoop
 from magnetar.client import hot_messages
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.hot_messages import runs_of
-from magnetar.client.message import meant_by
+from magnetar.client.message import RawEntry, meant_by
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
 from magnetar.protocol.hot_client_decode import MessageRun, plain_payload
@@ -47,10 +47,8 @@ def id_of(kind: type, ledger_id: int, entry_id: int, index: int = -1, size: int 
 
 
 def message_of(hot: Any, *numbers: int) -> Any:
-    ids, messages, _ = classes(hot)
-    made: Any = messages.__new__(messages)
-    made._id = id_of(ids, *numbers)
-    return made
+    _, messages, _ = classes(hot)
+    return id_of(messages, *numbers)
 
 
 def test_runs_of_what_is_acknowledged(hot: Any) -> None:
@@ -103,6 +101,18 @@ def test_runs_acknowledge_what_single_messages_do(ids: list[MessageId], group: i
         assert getattr(together, name) == getattr(one_by_one, name)
 
 
+def test_a_message_makes_its_id_once() -> None:
+    buffer = build_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"content")
+    made = RawEntry(5, 6, 2, 0, 0, buffer).plain_message("t")
+    assert made is not None
+    assert made.message_id() == MessageId(2, 5, 6)
+    batch = RawEntry(5, 7, 2, 0, 0, buffer).with_entry(RawEntry(5, 7, 2, 0, 0, buffer).entry)
+    [message] = batch.messages("t")
+    found = message.message_id()
+    assert found == MessageId(2, 5, 7)
+    assert message.message_id() is found
+
+
 def test_many_entries_are_acknowledged_in_groups() -> None:
     sent: list[int] = []
 
@@ -135,7 +145,7 @@ def entries(hot: Any, *contents: tuple[bytes, int]) -> deque[Any]:
 
 
 def test_entries_that_are_one_message(hot: Any) -> None:
-    ids, messages, _ = classes(hot)
+    _, messages, _ = classes(hot)
     waiting = entries(hot, (b"a", 0), (b"", 0), (b"c", 0), (b"batch", 2), (b"e", 0))
     assert [(each.ledger_id, each.entry_id, each.partition) for each in waiting] == [
         (7, number, 3) for number in range(5)
@@ -143,9 +153,9 @@ def test_entries_that_are_one_message(hot: Any) -> None:
     sizes = [len(each.data) for each in waiting]
 
     def opened(limit: int) -> tuple[list[bytes], int]:
-        found, size = hot.plain_messages_of(messages, ids, "t", waiting, limit, plain_payload)
-        assert all(each.topic_name() == "t" and each._id.batch_index() == -1 for each in found)
-        assert all(each.redelivery_count() == each._id.entry_id() for each in found)
+        found, size = hot.plain_messages_of(messages, "t", waiting, limit, plain_payload)
+        assert all(each.topic_name() == "t" and each._batch_index == -1 for each in found)
+        assert all(each.redelivery_count() == each._entry_id and each._id is None for each in found)
         return [each.data() for each in found], size
 
     assert opened(2) == ([b"a", b""], sum(sizes[:2]))
