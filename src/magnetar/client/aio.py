@@ -49,6 +49,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class Client(client.Client):
     """Producers, consumers and readers of one cluster, on the running event loop, or on that of ``io``.
 

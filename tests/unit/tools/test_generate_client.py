@@ -80,3 +80,4 @@ def test_a_client_of_a_given_loop_needs_the_loop() -> None:
 
 def test_only_public_names_are_listed() -> None:
     assert dir(magnetar.client) == sorted(magnetar.client.__all__)
+    assert dir(aio) == sorted(aio.__all__)
