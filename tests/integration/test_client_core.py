@@ -365,6 +365,20 @@ def test_small_receiver_queues(url: str, topic: str, queue: int) -> None:
     run(url, work)
 
 
+def test_a_consumer_of_a_higher_priority_comes_first(url: str, topic: str) -> None:
+    async def work(client: Client) -> None:
+        shared = {"consumer_type": ConsumerType.Shared}
+        low = await client.subscribe(topic, "s", priority_level=1, receiver_queue_size=10, **shared)
+        high = await client.subscribe(topic, "s", priority_level=0, receiver_queue_size=2, **shared)
+        await publish(client, topic, 6, **UNBATCHED)
+        # While the first one has no room, the other one gets what is left.
+        others = [(await low.receive(WAIT)).data() for _ in range(4)]
+        first = [(await high.receive(WAIT)).data() for _ in range(2)]
+        assert (first, others) == ([content(0), content(1)], [content(number) for number in range(2, 6)])
+
+    run(url, work)
+
+
 def test_who_is_refused(url: str, topic: str) -> None:
     async def work(client: Client) -> None:
         await client.subscribe(topic, "s")
