@@ -188,6 +188,29 @@ def anything(number: int) -> bytes:
     return random.randbytes(random.randrange(900_000, 1_100_000))
 
 
+def test_what_an_earlier_driver_offloaded_stays_readable_and_is_deleted(
+    start_server: StartServer, bucket: Bucket, topic: str, tmp_path: Path
+) -> None:
+    server = start_server(**KEEPING, **bucket.settings)
+    at_once = {"managedLedgerOffloadThresholdInBytes": 0, "managedLedgerOffloadDeletionLagInMillis": 0}
+    files = {"managedLedgerOffloadDriver": "filesystem", "fileSystemURI": f"file://{tmp_path}/tiered"}
+    for number, place in enumerate((files, bucket.settings, files)):
+        body = json.dumps({**place, **at_once})
+        assert server.ask("POST", "/admin/v2/namespaces/public/default/offloadPolicies", body)[0] == 204
+        publish(server, topic, 100, 1000, 100 * number)
+        wait_until(server, topic, 2 * number + 2)
+        while local_bytes(server, topic):
+            time.sleep(0.1)
+        check_read(server, topic, 100 * number + 100, 1000)
+    server.restart(kill=True)
+    check_read(server, topic, 300, 1000)
+    stored = [len(list(tmp_path.rglob("data"))), len(bucket.names)]
+    assert stored == [4, 4]
+    admin(server, "topics", "delete", "-f", topic)
+    while bucket.names or list(tmp_path.rglob("data")):
+        time.sleep(0.1)
+
+
 def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
     start_server: StartServer, topic: str, tmp_path: Path
 ) -> None:

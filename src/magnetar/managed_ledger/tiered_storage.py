@@ -324,7 +324,7 @@ class TieredStorage:
             if now is None and present is not None and not present.ended:
                 # The namespace's policies are not read for each read.
                 return present
-            return self._tier(now or await self._storage_of(managed_ledger, place), place.properties)
+            return self._tier_of(place, now or await self._find_storage(managed_ledger))
 
         key = OffloadKey(managed_ledger, ledger_id, place.uuid)
         return await TieredReader.opened(self._io, key, find_tier, reads)
@@ -353,7 +353,7 @@ class TieredStorage:
 
     async def _erase(self, managed_ledger: str, ledger_id: int, place: Offload) -> None:
         """:raises TieredStorageError: something may be left"""
-        tier = self._tier(await self._storage_of(managed_ledger, place), place.properties)
+        tier = self._tier_of(place, await self._find_storage(managed_ledger))
         key = OffloadKey(managed_ledger, ledger_id, place.uuid)
         try:
             with tier:
@@ -363,9 +363,14 @@ class TieredStorage:
         except OffloadError as error:
             raise TieredStorageError(str(error)) from error
 
-    async def _storage_of(self, managed_ledger: str, place: Offload) -> OffloadStorage:
-        storage = await self._find_storage(managed_ledger)
-        return storage or OffloadStorage(place.driver)
+    def _tier_of(self, place: Offload, present: OffloadStorage | None) -> _Tier:
+        """Returns the tier of the driver that the record of a ledger names, whatever the policies name now.
+
+        :param present: what the policies say: it has the credentials; None: they say nothing
+        :raises TieredStorageError: this object is closed
+        """
+        values = () if present is None else present.values
+        return self._tier(OffloadStorage(place.driver, values), place.properties)
 
     def _tier(self, storage: OffloadStorage, recorded: Mapping[str, str] | None) -> _Tier:
         """:param recorded: the place of a ledger, if it is read or deleted; what it says counts, and the

@@ -12,6 +12,9 @@ from magnetar.offload.cache import PieceCache
 from magnetar.offload.interface import OffloadDriver
 from magnetar.offload.settings import AWS_S3, checked_driver, file_settings, s3_settings
 
+_SAME_OBJECTS = "S3"
+"""Pulsar's driver for stores other than Amazon's. Records name it, and its objects are those of aws-s3."""
+
 
 def driver_for(name: str, values: Mapping[str, str], cache: PieceCache) -> OffloadDriver:
     """Returns the driver that offloads ledgers, and reads what it offloaded.
@@ -34,20 +37,31 @@ def driver_of(
         nothing
     :raises OffloadMisconfigured: the driver is not supported or not installed, or a setting is invalid
     """
+    if metadata and name.lower() == _SAME_OBJECTS.lower():
+        name = AWS_S3
     if checked_driver(name) == AWS_S3:
         from magnetar.offload.object_store import S3Driver
 
-        return S3Driver(s3_settings({**values, **_located(metadata)}), cache)
+        return S3Driver(s3_settings(_located(values, metadata)), cache)
     from magnetar.offload.file_store import file_driver_of
 
     return file_driver_of(file_settings(values), metadata, cache)
 
 
-def _located(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns what the metadata of a ledger in an object store say, by the names of settings."""
-    names = {
-        "bucket": "s3ManagedLedgerOffloadBucket",
-        "region": "s3ManagedLedgerOffloadRegion",
-        "serviceEndpoint": "s3ManagedLedgerOffloadServiceEndpoint",
-    }
-    return {setting: metadata[name] for name, setting in names.items() if metadata.get(name)}
+def _located(values: Mapping[str, str], metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns settings with the place that the metadata of a ledger in an object store name.
+
+    A region without an endpoint is a place of Amazon's, whatever endpoint the settings have now.
+    """
+    found = dict(values)
+    if metadata.get("bucket"):
+        found |= _named("Bucket", metadata["bucket"])
+    if metadata.get("region") or metadata.get("serviceEndpoint"):
+        found |= _named("Region", metadata.get("region", ""))
+        found |= _named("ServiceEndpoint", metadata.get("serviceEndpoint", ""))
+    return found
+
+
+def _named(name: str, value: str) -> Mapping[str, str]:
+    """Returns a setting under both of Pulsar's names."""
+    return {f"s3ManagedLedgerOffload{name}": value, f"managedLedgerOffload{name}": value}

@@ -172,3 +172,28 @@ def test_an_upload_that_may_be_unfinished_is_looked_for(complete: bool | None) -
     tiered.deletions.start()
     topic.world.wait(5)
     topic.check_nothing_is_left_over()
+
+
+def test_ledgers_are_read_and_deleted_with_the_driver_of_their_record() -> None:
+    """After another driver was configured, or none any more."""
+    topic = Offloading(MemoryBucket())
+    topic.publish(6)
+    topic.world.wait(5)
+    other = OffloadStorage("other", (("s3ManagedLedgerOffloadCredentialId", "key"),))
+    topic.bucket.opened.clear()
+    topic.ledger.use_offload(replace(AT_ONCE, storage=other))
+    topic.ledger.cache.clear()
+    assert topic.stored() == topic.published
+    assert topic.bucket.opened == [replace(other, driver="memory")]
+    topic.publish(6)
+    topic.world.wait(5)
+    assert {each.driver for each in topic.bucket.opened} == {"memory", "other"}
+    topic.ledger.use_offload(None)
+    topic.ledger.cache.clear()
+    assert topic.stored() == topic.published
+    topic.world.wait(3 * IDLE_SECONDS)
+    topic.bucket.opened.clear()
+    topic.world.run(topic.world.managed.delete(topic.ledger))
+    topic.world.wait(5)
+    topic.check_nothing_is_left_over()
+    assert set(topic.bucket.opened) == {OffloadStorage("memory"), OffloadStorage("other")}

@@ -8,7 +8,7 @@ import pytest
 from offloaded import cache
 
 from magnetar.ledger.interface import EntryRun
-from magnetar.offload import driver_for
+from magnetar.offload import driver_for, driver_of
 from magnetar.offload.cache import Piece
 from magnetar.offload.interface import OffloadMisconfigured
 from magnetar.offload.settings import s3_settings
@@ -71,6 +71,37 @@ def test_invalid_settings_are_refused(values: dict[str, str], expected: str) -> 
     with pytest.raises(OffloadMisconfigured, match=expected) as refused:
         driver_for("AWS-S3", values, cache())
     assert "word" not in str(refused.value)
+
+
+AMAZON = {"managedLedgerOffloadDriver": "AWS_S3", "bucket": "old", "region": "eu", "serviceEndpoint": ""}
+OTHER = {**AMAZON, "region": "", "serviceEndpoint": "http://old:9000"}
+
+
+@pytest.mark.parametrize("name", ["aws-s3", "S3"])
+@pytest.mark.parametrize("recorded", [AMAZON, OTHER])
+@pytest.mark.parametrize("prefix", ["s3M", "m"])
+def test_a_recorded_place_is_not_mixed_with_the_configured_one(
+    name: str, recorded: dict[str, str], prefix: str
+) -> None:
+    values = {
+        f"{prefix}anagedLedgerOffload{each}": value
+        for each, value in (("Bucket", "new"), ("Region", "us"), ("ServiceEndpoint", "http://new:9000"))
+    }
+    driver = driver_of(name, recorded, values, cache())
+    assert dict(driver.metadata) == recorded
+    driver.close()
+
+
+def test_what_the_record_of_a_ledger_leaves_out_is_configured() -> None:
+    driver = driver_of("aws-s3", {"bucket": "old"}, STORE, cache())
+    assert (driver.metadata["bucket"], driver.metadata["region"]) == ("old", "r")
+    driver.close()
+
+
+@pytest.mark.parametrize("name", ["google-cloud-storage", "azureblob", "aliyun-oss"])
+def test_ledgers_of_other_drivers_are_refused_by_name(name: str) -> None:
+    with pytest.raises(OffloadMisconfigured, match=f"Pulsar's driver {name} is not supported"):
+        driver_of(name, AMAZON, STORE, cache())
 
 
 @pytest.mark.parametrize("name", ["google-cloud-storage", "azureblob", "aliyun-oss", "transient", "S3"])
