@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import md5
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from magnetar.io.crc32c import crc32c
 from magnetar.ledger.bookkeeper.ledger_record import LedgerRecord
@@ -38,7 +37,7 @@ from magnetar.offload.interface import (
 from magnetar.offload.ledger_metadata import check_complete
 from magnetar.offload.map_file import BYTES, HEADER_BYTES, MapWriter, SequenceReader, plain_values, read_index
 from magnetar.offload.reading import PieceReader, PieceStart
-from magnetar.offload.settings import DEFAULT_READ_BYTES, FILE_SYSTEM, FileSettings
+from magnetar.offload.settings import DEFAULT_READ_BYTES, FILE_SYSTEM, FileSettings, local_path, missing_place
 
 _BASE = "storageBasePath"
 """The name in the recorded metadata."""
@@ -51,17 +50,21 @@ def file_driver_of(settings: FileSettings, metadata: Mapping[str, str], cache: P
 
     :raises OffloadMisconfigured: the base is missing, or is no local path
     """
-    return FileDriver(metadata.get(_BASE) or _configured_base(settings), cache)
+    return FileDriver(metadata.get(_BASE) or configured_base(settings), cache)
 
 
-def _configured_base(settings: FileSettings) -> str:
+def configured_base(settings: FileSettings) -> str:
+    """Returns where ledgers are offloaded to; reads the configuration of Hadoop if necessary.
+
+    :raises OffloadMisconfigured: no setting says so, or the configuration cannot be read
+    """
     if settings.uri:
         return settings.uri
     found = ""
     for profile in filter(None, map(str.strip, settings.profile.split(","))):
         try:
             # The operator's own file.
-            root = xml.parse(_local_path("fileSystemProfilePath", profile)).getroot()  # nosec B314
+            root = xml.parse(local_path("fileSystemProfilePath", profile)).getroot()  # nosec B314
         except (OSError, xml.ParseError) as error:
             reason = f"fileSystemProfilePath: {profile} cannot be read: {error}"
             raise OffloadMisconfigured(reason) from error
@@ -69,28 +72,8 @@ def _configured_base(settings: FileSettings) -> str:
             if each.findtext("name", "").strip() == "fs.defaultFS":
                 found = each.findtext("value", "").strip()
     if not found:
-        raise OffloadMisconfigured(
-            "driver filesystem needs a place: set fileSystemURI, such as file:///var/lib/offloaded, "
-            "or fs.defaultFS in the configuration that fileSystemProfilePath names"
-        )
+        raise missing_place()
     return found
-
-
-def _local_path(setting: str, uri: str) -> Path:
-    """Returns the path of a ``file:`` URI, or the path that it is.
-
-    :raises OffloadMisconfigured: it is of another kind, or relative
-    """
-    parts = urlsplit(uri)
-    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
-        raise OffloadMisconfigured(
-            f"{setting}: {parts.scheme}://{parts.hostname or ''} is not supported; mount the file system, "
-            "and give its path as file:///path"
-        )
-    path = unquote(parts.path) if parts.scheme else uri
-    if not path.startswith("/") or "${" in path:
-        raise OffloadMisconfigured(f"{setting}={uri!r} is no absolute path: give one, such as file:///path")
-    return Path(path)
 
 
 @contextmanager
@@ -114,7 +97,7 @@ class FileDriver(OffloadDriver):
         :raises OffloadMisconfigured: it is neither
         """
         self._base = base
-        self._path = _local_path("fileSystemURI", base)
+        self._path = local_path("fileSystemURI", base)
         self._cache = cache
 
     @property

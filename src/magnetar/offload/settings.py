@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from magnetar.lazy_dataclass import dataclass
 from magnetar.offload.interface import OffloadMisconfigured
@@ -88,11 +90,7 @@ def s3_settings(values: Mapping[str, str]) -> S3Settings:
             f"s3ManagedLedgerOffloadRole={value('Role')!r} is not supported: name the role as role_arn in a "
             "profile of the AWS configuration, and the profile in AWS_PROFILE"
         )
-    if "@" in value("ServiceEndpoint"):
-        raise OffloadMisconfigured(
-            "s3ManagedLedgerOffloadServiceEndpoint must not contain credentials: set "
-            "s3ManagedLedgerOffloadCredentialId and s3ManagedLedgerOffloadCredentialSecret"
-        )
+    _check_endpoint(value("ServiceEndpoint"))
     return S3Settings(
         value("Bucket"),
         value("Region"),
@@ -105,6 +103,18 @@ def s3_settings(values: Mapping[str, str]) -> S3Settings:
         ),
         _bytes("ReadBufferSizeInBytes", value("ReadBufferSizeInBytes"), DEFAULT_READ_BYTES, 1 << 12),
     )
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if "@" in endpoint:
+        raise OffloadMisconfigured(
+            "s3ManagedLedgerOffloadServiceEndpoint must not contain credentials: set "
+            "s3ManagedLedgerOffloadCredentialId and s3ManagedLedgerOffloadCredentialSecret"
+        )
+    if endpoint and not endpoint.lower().startswith(("http://", "https://")):
+        raise OffloadMisconfigured(
+            f"s3ManagedLedgerOffloadServiceEndpoint={endpoint!r} is no URL: give one, such as https://host:9000"
+        )
 
 
 def _bytes(name: str, text: str, default: int, least: int) -> int:
@@ -120,3 +130,39 @@ def _bytes(name: str, text: str, default: int, least: int) -> int:
 def file_settings(values: Mapping[str, str]) -> FileSettings:
     """Returns the settings of driver ``filesystem`` from ``fileSystemProfilePath`` and ``fileSystemURI``."""
     return FileSettings(values.get("fileSystemProfilePath", ""), values.get("fileSystemURI", ""))
+
+
+def check_files(settings: FileSettings) -> None:
+    """Checks what can be checked without reading a file.
+
+    :raises OffloadMisconfigured: the place is missing, or not on a local or mounted file system
+    """
+    if settings.uri:
+        local_path("fileSystemURI", settings.uri)
+    elif not settings.profile:
+        raise missing_place()
+
+
+def missing_place() -> OffloadMisconfigured:
+    """Returns the error of driver ``filesystem`` without a place."""
+    return OffloadMisconfigured(
+        "driver filesystem needs a place: set fileSystemURI, such as file:///var/lib/offloaded, "
+        "or fs.defaultFS in the configuration that fileSystemProfilePath names"
+    )
+
+
+def local_path(setting: str, uri: str) -> Path:
+    """Returns the path of a ``file:`` URI, or the path that it is.
+
+    :raises OffloadMisconfigured: it is of another kind, or relative
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+        raise OffloadMisconfigured(
+            f"{setting}: {parts.scheme}://{parts.hostname or ''} is not supported; mount the file system, "
+            "and give its path as file:///path"
+        )
+    path = unquote(parts.path) if parts.scheme else uri
+    if not path.startswith("/") or "${" in path:
+        raise OffloadMisconfigured(f"{setting}={uri!r} is no absolute path: give one, such as file:///path")
+    return Path(path)

@@ -134,27 +134,48 @@ def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
 
 
 def offload_fields(settings: Settings) -> Mapping[str, object]:
-    """Returns the ``OffloadPolicies`` of topics whose own and namespace's policies say nothing.
+    """Returns what counts where the ``OffloadPolicies`` of a topic and its namespace say nothing.
 
     :raises SettingsContradict: the driver is not supported, or a setting of it is missing or invalid
     """
-    if not settings.managed_ledger_offload_driver:
-        return {}
+    driver = settings.managed_ledger_offload_driver
+    stores = _of_stores(settings)
     found: dict[str, object] = {
-        "managedLedgerOffloadDriver": settings.managed_ledger_offload_driver,
         "managedLedgerOffloadThresholdInBytes": (
             settings.managed_ledger_offload_auto_trigger_size_threshold_bytes
         ),
         "managedLedgerOffloadThresholdInSeconds": settings.managed_ledger_offload_threshold_in_seconds,
         "managedLedgerOffloadDeletionLagInMillis": settings.managed_ledger_offload_deletion_lag_ms,
         "managedLedgerOffloadedReadPriority": settings.managed_ledger_data_read_priority,
-        **_of_stores(settings),
+        **stores,
     }
-    try:
-        check_offload(found)
-    except PreconditionFailed as error:
-        raise SettingsContradict(str(error)) from error
+    if driver:
+        found["managedLedgerOffloadDriver"] = driver
+        try:
+            check_offload(found)
+        except PreconditionFailed as error:
+            raise SettingsContradict(str(error)) from error
+        _check_profile({name: str(value) for name, value in stores.items()}, driver)
     return found
+
+
+def _check_profile(values: Mapping[str, str], driver: str) -> None:
+    """Checks what Hadoop's configuration says, if it is used.
+
+    :raises SettingsContradict: it cannot be read, or names another file system than a local or mounted one
+    """
+    # Most brokers do not offload.
+    from magnetar.offload.interface import OffloadMisconfigured
+    from magnetar.offload.settings import FILE_SYSTEM, file_settings, local_path
+
+    if driver.lower() != FILE_SYSTEM:
+        return
+    from magnetar.offload.file_store import configured_base
+
+    try:
+        local_path("fs.defaultFS", configured_base(file_settings(values)))
+    except OffloadMisconfigured as error:
+        raise SettingsContradict(str(error)) from error
 
 
 def _of_stores(settings: Settings) -> Mapping[str, object]:

@@ -50,6 +50,7 @@ RATE = {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1}
         ({"offload_threshold": "5 GB"}, 400),
         ({"offload_policies": {"managedLedgerOffloadDriver": "azureblob"}}, 412),
         ({"offload_policies": {"managedLedgerOffloadDriver": "aws-s3"}}, 412),
+        ({"offload_policies": {"managedLedgerOffloadDriver": "filesystem"}}, 412),
         ({"migrated": "moved"}, 400),
     ],
 )

@@ -116,7 +116,7 @@ def check_offload(found: Json) -> None:
     """
     # Most brokers do not offload.
     from magnetar.offload.interface import OffloadMisconfigured
-    from magnetar.offload.settings import AWS_S3, checked_driver, file_settings, s3_settings
+    from magnetar.offload.settings import AWS_S3, check_files, checked_driver, file_settings, s3_settings
 
     try:
         policy = offload_policy(found)
@@ -126,7 +126,7 @@ def check_offload(found: Json) -> None:
         if checked_driver(policy.storage.driver) == AWS_S3:
             s3_settings(values)
         else:
-            file_settings(values)
+            check_files(file_settings(values))
     except (MetadataFailure, OffloadMisconfigured) as error:
         raise PreconditionFailed(str(error)) from error
 
