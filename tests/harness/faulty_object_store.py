@@ -55,6 +55,8 @@ class ObjectStore:
     planned: list[Planned] = field(default_factory=list)
     seen: list[tuple[str, str]] = field(default_factory=list)
     """Methods and paths with queries of all requests."""
+    access_keys: list[str] = field(default_factory=list)
+    """The access key of each of them; empty: none."""
     released: threading.Event = field(default_factory=threading.Event)
     """Set: requests that hang are answered, and none hangs any more."""
     hanging: int = 0
@@ -155,6 +157,8 @@ def _proxy(target: str) -> Iterator[ObjectStore]:
 
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            _, _, credential = self.headers.get("Authorization", "").partition("Credential=")
+            store.access_keys.append(credential.partition("/")[0])
             fault = store.next_fault(self.command, self.path)
             if fault is Fault.HANG and not store.released.is_set():
                 store.hanging += 1

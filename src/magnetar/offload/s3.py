@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from hashlib import md5
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -22,6 +24,8 @@ from magnetar.offload.settings import S3Settings
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
+    from botocore.config import Config
+    from botocore.credentials import DeferredRefreshableCredentials
     from botocore.loaders import Loader
 
 T = TypeVar("T")
@@ -226,6 +230,7 @@ def _md5(data: bytes) -> bytes:
 def _client(settings: S3Settings) -> BaseClient:
     try:
         from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
         from botocore.loaders import create_loader
         from botocore.session import Session
     except ImportError as error:
@@ -247,6 +252,9 @@ def _client(settings: S3Settings) -> BaseClient:
     session = Session()
     # The description of S3 is read once: that takes a third of a second.
     session.register_component("data_loader", _loader)
+    if settings.role:
+        session.register_component("credential_provider", _Role(settings, config, _loader))
+        settings = replace(settings, key_id="", secret="")
     try:
         return session.create_client(
             "s3",
@@ -258,6 +266,43 @@ def _client(settings: S3Settings) -> BaseClient:
         )
     except ValueError as error:
         raise OffloadMisconfigured(f"s3ManagedLedgerOffloadServiceEndpoint: {error}") from error
+    except BotoCoreError as error:
+        raise _failed(f"{settings.bucket}, with role {settings.role!r}", error) from error
+
+
+class _Role:
+    """Credentials of a role, from Amazon's STS or the service that ``AWS_ENDPOINT_URL_STS`` names. They are
+    renewed before they expire."""
+
+    def __init__(self, settings: S3Settings, config: Config, loader: Loader) -> None:
+        self._settings = settings
+        self._config = config
+        self._loader = loader
+
+    def load_credentials(self) -> DeferredRefreshableCredentials:
+        """Returns what botocore asks for when it makes a client; the first request assumes the role.
+
+        :raises NoCredentialsError: there are none with which the role could be assumed
+        """
+        from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+        from botocore.exceptions import NoCredentialsError
+        from botocore.session import Session
+
+        session = Session()
+        session.register_component("data_loader", self._loader)
+        if self._settings.key_id:
+            session.set_credentials(self._settings.key_id, self._settings.secret)
+        own = session.get_credentials()
+        if own is None:
+            raise NoCredentialsError
+        region = self._settings.region or "us-east-1"
+        fetcher = AssumeRoleCredentialFetcher(
+            partial(session.create_client, region_name=region, config=self._config),
+            own,
+            self._settings.role,
+            {"RoleSessionName": self._settings.role_session},
+        )
+        return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
 def _check_version(name: str, metadata: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ MIN_BLOCK_BYTES = 5 << 20
 MAX_BLOCK_BYTES = (1 << 31) - 1
 DEFAULT_BLOCK_BYTES = 8 << 20
 DEFAULT_READ_BYTES = 1 << 20
+DEFAULT_ROLE_SESSION = "pulsar-s3-offload"
 DRIVER = "managedLedgerOffloadDriver"
 AWS_S3, FILE_SYSTEM = "aws-s3", "filesystem"
 _OTHERS = ("S3", "google-cloud-storage", "azureblob", "aliyun-oss", "transient")
@@ -34,6 +35,10 @@ class S3Settings:
     secret: str = field(default="", repr=False)
     block_bytes: int = DEFAULT_BLOCK_BYTES
     read_bytes: int = DEFAULT_READ_BYTES
+    role: str = ""
+    """ARN of the role that requests assume, with these credentials; empty: none."""
+    role_session: str = DEFAULT_ROLE_SESSION
+    """The name of the session with the role, as Amazon's logs show it."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,6 @@ def s3_settings(values: Mapping[str, str]) -> S3Settings:
             "s3ManagedLedgerOffloadCredentialId and s3ManagedLedgerOffloadCredentialSecret go together: "
             "set both or none"
         )
-    if value("Role"):
-        raise OffloadMisconfigured(
-            f"s3ManagedLedgerOffloadRole={value('Role')!r} is not supported: name the role as role_arn in a "
-            "profile of the AWS configuration, and the profile in AWS_PROFILE"
-        )
     _check_endpoint(value("ServiceEndpoint"))
     return S3Settings(
         value("Bucket"),
@@ -102,6 +102,8 @@ def s3_settings(values: Mapping[str, str]) -> S3Settings:
             _bytes("MaxBlockSizeInBytes", value("MaxBlockSizeInBytes"), DEFAULT_BLOCK_BYTES, MIN_BLOCK_BYTES),
         ),
         _bytes("ReadBufferSizeInBytes", value("ReadBufferSizeInBytes"), DEFAULT_READ_BYTES, 1 << 12),
+        value("Role"),
+        value("RoleSessionName") or DEFAULT_ROLE_SESSION,
     )
 
 

@@ -229,12 +229,43 @@ def test_missing_credentials_are_told(store: ObjectStore, monkeypatch: pytest.Mo
         monkeypatch.setenv(name, "/nonexistent")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     nothing = {"s3ManagedLedgerOffloadCredentialId": "", "s3ManagedLedgerOffloadCredentialSecret": ""}
-    with pytest.raises(OffloadRefused, match="set s3ManagedLedgerOffloadCredentialId"):
-        s3(store, **nothing).open(KEY)
+    for role in ({}, ROLE):
+        with pytest.raises(OffloadRefused, match="set s3ManagedLedgerOffloadCredentialId"):
+            s3(store, **nothing, **role).open(KEY)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-environment")
     with pytest.raises(OffloadedLedgerMissing):
         s3(store, **nothing).open(KEY)
+
+
+ROLE = {"s3ManagedLedgerOffloadRole": "arn:aws:iam::123456789012:role/offload"}
+
+
+def test_a_role_is_assumed_once_with_the_access_key(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", store.endpoint)
+    driver = s3(store, **ROLE)
+    store.access_keys.clear()
+    offload(driver, KEY, SMALL)
+    assert read_all(driver.open(KEY)) == SMALL
+    assert store.seen[0] == ("POST", "/")
+    assert store.access_keys[0] == "test-key"
+    [temporary] = set(store.access_keys[1:])
+    assert temporary.startswith("ASIA")
+    driver.delete(KEY)
+
+
+def test_a_role_that_cannot_be_assumed_is_told(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", store.endpoint)
+    store.plan(Fault.FORBIDDEN, "POST")
+    with pytest.raises(OffloadRefused, match=r"answers 403 .*check the credentials") as refused:
+        s3(store, **ROLE).open(KEY)
+    assert "test-secret" not in str(refused.value)
+    store.planned.clear()
+    store.plan(Fault.ERROR, "POST")
+    with pytest.raises(OffloadUnavailable, match="answers 500 "):
+        s3(store, **ROLE).open(KEY)
 
 
 def test_a_missing_bucket_is_told(store: ObjectStore) -> None:

@@ -60,7 +60,6 @@ def test_names_with_s3_win() -> None:
         ({"s3ManagedLedgerOffloadBucket": "b"}, "needs a region or an endpoint"),
         ({"s3ManagedLedgerOffloadRegion": "r"}, "needs a bucket"),
         ({**STORE, "s3ManagedLedgerOffloadCredentialId": "id"}, "go together"),
-        ({**STORE, "s3ManagedLedgerOffloadRole": "arn"}, "role_arn"),
         ({**STORE, "s3ManagedLedgerOffloadServiceEndpoint": "http://me:word@host"}, "must not contain"),
         ({**STORE, "s3ManagedLedgerOffloadServiceEndpoint": "host"}, "ServiceEndpoint"),
         ({**STORE, "s3ManagedLedgerOffloadMaxBlockSizeInBytes": "5000000"}, "from 5242880"),
