@@ -20,7 +20,7 @@ from magnetar.config.table import (
 from magnetar.config.websocket import load_websockets
 from magnetar.lazy_dataclass import dataclass
 from magnetar.server.addresses import bind_addresses, check_listeners, exposures
-from magnetar.server.settings import load_entry_filters
+from magnetar.server.settings import load_entry_filters, offload_fields
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class _Kind:
 def _try_broker(path: Path, accept: Iterable[str], *, cluster: bool) -> Sequence[str]:
     settings = load(path, accept, cluster=cluster).settings
     load_entry_filters(settings.entry_filter_names)
+    offload_fields(settings)
     listening = bind_addresses(settings)
     check_listeners(settings, listening)
     return [str(exposure) for exposure in exposures(settings, listening)]

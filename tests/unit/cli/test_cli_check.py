@@ -75,6 +75,14 @@ def test_every_setting_has_its_row(check: Check, written: Callable[..., Path]) -
     )
 
 
+def test_tiered_storage_that_a_start_refuses(check: Check, written: Callable[..., Path]) -> None:
+    code, said = check(written("managedLedgerOffloadDriver=azureblob\n"))
+    assert code == 1
+    assert "Pulsar's driver azureblob is not supported" in said
+    code, said = check(written("managedLedgerOffloadDriver=filesystem\nfileSystemURI=file:///tiered\n"))
+    assert code == 0
+
+
 def test_as_json(check: Check, written: Callable[..., Path]) -> None:
     code, said = check(written(MIXED), "-o", "json")
     found: dict[str, Any] = json.loads(said)
