@@ -21,11 +21,18 @@ def extension(name: str) -> str:
     return str(next(Path(found.origin).parent.rglob(f"{name}.duckdb_extension")))
 
 
-def duck(line: str) -> pa.Table:
-    """What DuckDB answers to a line of the report."""
-    return (
-        _duckdb(("avro", "iceberg") if "iceberg_scan" in line else ("delta",)).execute(line).to_arrow_table()
-    )
+def duck(line: str, *, once: str = "") -> pa.Table:
+    """What DuckDB answers to a line of the report.
+
+    :param once: the statements that the report has for tables in an object store
+    """
+    connection = _duckdb(("avro", "iceberg") if "iceberg_scan" in line else ("delta",))
+    if not once:
+        return connection.execute(line).to_arrow_table()
+    with connection.cursor() as other:
+        # Tests load what packages bring.
+        other.execute(once.replace("INSTALL httpfs; LOAD httpfs", f"LOAD '{extension('httpfs')}'"))
+        return other.execute(line).to_arrow_table()
 
 
 @cache

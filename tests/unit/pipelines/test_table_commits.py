@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ pytest.importorskip("pyiceberg")
 
 from deltalake import DeltaTable
 from object_stores import object_store
-from table_readers import delta_rows, iceberg_catalog, iceberg_rows
+from table_readers import delta_rows, duck, iceberg_catalog, iceberg_rows
 
 from magnetar.spark.pipelines import table_commits
 from magnetar.spark.pipelines.table_commits import (
@@ -273,6 +274,26 @@ def test_tables_in_an_object_store(
         catalog = catalog_in(f"{tmp_path}/catalog.db", folder.iceberg_options())
         found = catalog.load_table(NAME).scan().to_arrow()
     assert sorted(found["number"].to_pylist()) == [0, 1]
+
+
+@each_format
+def test_the_lines_that_read_a_table_in_an_object_store(
+    bucket: TableFolder, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = TableFolder(f"{bucket.root}/{form}/read", bucket.access)
+    catalog = catalog_in(f"{tmp_path}/catalog.db", folder.iceberg_options())
+    table = DeltaFormat(folder) if form == "delta" else IcebergFormat(catalog, NAME, folder)
+    table.create(TableIdentity("query", "topic", "subscription", "append"), COLUMNS)
+    add(table, 7)
+    key, secret = bucket.access["access_key_id"], bucket.access["secret_access_key"]
+    lines = table.reading()
+    assert secret not in str(lines)
+    first = lines["DuckDB, once"].replace("'ID'", f"'{key}'").replace("'SECRET'", f"'{secret}'")
+    assert duck(lines["DuckDB"], once=first)["number"].to_pylist() == [7]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    found = eval(lines["Python"], {each: import_module(each) for each in ("deltalake", "pyiceberg")})
+    assert list(found["number"]) == [7]
 
 
 # Planted bugs: each of the tests above must be able to fail.

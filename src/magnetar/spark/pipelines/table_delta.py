@@ -163,9 +163,11 @@ class DeltaFormat(OpenTable):
 
     def reading(self) -> dict[str, str]:
         where = str(self.folder)
-        return {
+        options = self.folder.without_secrets.delta_options()
+        access = f", storage_options={options}" if options else ""
+        return self.folder.reading_once() | {
             "DuckDB": f"SELECT * FROM delta_scan('{where}')",  # nosec B608 - shown, and not run here
-            "Python": f"deltalake.DeltaTable({where!r}).to_pandas()",
+            "Python": f"deltalake.DeltaTable({where!r}{access}).to_pandas()",
             "Spark": f'spark.read.format("delta").load("{where}")',
         }
 

@@ -8,7 +8,7 @@ import json
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -64,6 +64,8 @@ ACCESS_OPTIONS = {
     "session_token": _Names("session_token", "AWS_SESSION_TOKEN", "s3.session-token"),
 }
 """The options of an object store, as the section of the pipeline has them."""
+_PUBLIC = ("endpoint", "region")
+"""Those that are no secrets."""
 CATALOG_OPTIONS = {
     "warehouse": "warehouse",
     "prefix": "prefix",
@@ -123,6 +125,31 @@ class TableFolder:
     def iceberg_options(self) -> dict[str, str]:
         """Returns the options of the object store for ``pyiceberg``."""
         return {ACCESS_OPTIONS[name].iceberg: value for name, value in self.access.items()}
+
+    @property
+    def without_secrets(self) -> TableFolder:
+        """The folder as reports may show it; the environment of a reader has the credentials."""
+        return replace(self, access={name: self.access[name] for name in _PUBLIC if name in self.access})
+
+    def reading_once(self) -> dict[str, str]:
+        """Returns what a program must run before it can read the table, by program; empty: nothing."""
+        if self.local is not None:
+            return {}
+        secure, _, host = self.access.get("endpoint", "").rpartition("://")
+        parts = {
+            "TYPE": "s3",
+            "KEY_ID": "'ID'",
+            "SECRET": "'SECRET'",
+            "REGION": f"'{self.access.get('region', 'REGION')}'",
+        }
+        if host:
+            parts |= {
+                "ENDPOINT": f"'{host}'",
+                "URL_STYLE": "'path'",
+                "USE_SSL": str(secure != "http").lower(),
+            }
+        secret = ", ".join(f"{name} {value}" for name, value in parts.items())
+        return {"DuckDB, once": f"INSTALL httpfs; LOAD httpfs; CREATE SECRET ({secret})"}
 
 
 @dataclass(frozen=True)

@@ -206,9 +206,11 @@ class IcebergFormat(OpenTable):
     def reading(self) -> dict[str, str]:
         state = self.find()
         where = state.table.metadata_location if state is not None else f"{self.folder}/{_METADATA}/..."
-        return {
+        options = self.folder.without_secrets.iceberg_options()
+        access = f", {options}" if options else ""
+        return self.folder.reading_once() | {
             "DuckDB": f"SELECT * FROM iceberg_scan('{where}')",  # nosec B608 - shown, and not run here
-            "Python": f"pyiceberg.table.StaticTable.from_metadata({where!r}).scan().to_pandas()",
+            "Python": f"pyiceberg.table.StaticTable.from_metadata({where!r}{access}).scan().to_pandas()",
             "Spark": f'spark.read.format("iceberg").load("{where}")',
         }
 
