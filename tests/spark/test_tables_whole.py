@@ -72,12 +72,18 @@ def differing(found: pa.Table) -> int:
     return int(more[0][0]) + int(less[0][0])
 
 
-FORMS = ["delta", "iceberg"] if "MAGNETAR_PIPELINE_MESSAGES" in os.environ else ["delta"]
+SOAK = "MAGNETAR_PIPELINE_MESSAGES" in os.environ
+FORMS = ["delta", "iceberg"] if SOAK else ["delta"]
 """Iceberg in `make soak`: the commits of both are tried in all orders by the unit tests."""
+VICTIMS = ["driver", "JVM", "workers", "all"] if SOAK else ["driver"]
+"""What is killed of one of the two drivers."""
 
 
+@pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("form", FORMS)
-def test_tables_have_each_message_once_whatever_happens(server: Server, tmp_path: Path, form: str) -> None:
+def test_tables_have_each_message_once_whatever_happens(
+    server: Server, tmp_path: Path, form: str, victim: str
+) -> None:
     chosen = random.Random(SEED)
     tables = tmp_path / "tables"
     section = {
@@ -93,7 +99,6 @@ def test_tables_have_each_message_once_whatever_happens(server: Server, tmp_path
         addresses = {"service_url": server.url, "admin_url": server.http_url}
         pipelines = Pipelines(folder, addresses, "local[2]", SEED)
         processes.append((pipelines, PipelineProcess("table", pipelines.configured("table", section))))
-    victim = chosen.choice(("driver", "JVM", "workers", "all"))
     processes[0][1].kill_after(chosen.uniform(0, 6), victim)
     server.restart(kill=True)
     first, result = [process.end() for _, process in processes]
