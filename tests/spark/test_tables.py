@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -27,6 +31,7 @@ from table_readers import delta_rows, duck, iceberg_rows
 from magnetar.spark.pipelines.table_iceberg import catalog_in
 
 COUNT = 4000
+PAGE = Path(__file__).parents[2] / "docs" / "lake.md"
 FORMATS = ("delta", "iceberg")
 SOAK = "MAGNETAR_PIPELINE_MESSAGES" in os.environ
 """Set by ``make soak``; otherwise some tests have one format, because unit tests have both."""
@@ -407,3 +412,50 @@ def test_messages_that_a_table_cannot_hold_are_put_aside(
     assert (code, report["figures"]["rows added"], report["figures"]["rows quarantined"]) == (0, 0, 0)
     code, upkeep = run("table-maintain", **settings)
     assert (code, upkeep["figures"]["tables"]) == (0, 2)
+
+
+def test_the_commands_of_the_page(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    """As a user runs them, with the address of the cluster, the topic and the folder filled in."""
+    cluster.client.subscribe(topic, "keep").close()
+    producer = cluster.client.create_producer(topic)
+    for number in range(5):
+        producer.send(b"%d" % number)
+    producer.close()
+    text = PAGE.read_text("utf-8")
+    first, *others = re.findall(r"^    (magnetar pipeline .*)$", text, re.MULTILINE)
+    assert len(others) == 2
+    tried(first, tmp_path)
+    config = tmp_path / "table.toml"
+    filled = config.read_text("utf-8").replace("persistent://public/default/orders", topic)
+    for name, value in (
+        ("service_url", cluster.url),
+        ("admin_url", cluster.http_url),
+        ("master", "local[1]"),
+    ):
+        filled, count = re.subn(rf"^#{name} = .*$", f'{name} = "{value}"', filled, flags=re.MULTILINE)
+        assert count == 1, name
+    config.write_text(filled, "utf-8")
+    for line in others:
+        tried(line, tmp_path)
+    table = tmp_path.joinpath("tables", *topic.removeprefix("persistent://").split("/"))
+    lines = [
+        each.replace("/srv/tables/public/default/orders", str(table))
+        for each in re.findall(r"^\| (?:DuckDB|Python) \| `(.*)` \|$", text, re.MULTILINE)
+    ]
+    contents = [b"%d" % number for number in range(5)]
+    assert sorted(duck(lines[0])["value"].to_pylist()) == contents
+    assert sorted(eval(lines[1], {"deltalake": import_module("deltalake")})["value"]) == contents
+
+
+def tried(line: str, folder: Path) -> None:
+    """Runs a command of the page in a folder."""
+    ended = subprocess.run(
+        line.replace("magnetar", f"{sys.executable} -m magnetar", 1),
+        shell=True,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, (line, ended.stderr)
