@@ -111,6 +111,21 @@ def test_a_restarted_broker_reads_what_was_offloaded() -> None:
     again.check_nothing_is_left_over()
 
 
+@pytest.mark.parametrize("on_load", [True, False])
+def test_the_policy_decides_whether_loading_a_topic_offloads_what_is_due(on_load: bool) -> None:
+    topic = Offloading(MemoryBucket())
+    topic.ledger.use_offload(None)
+    topic.publish(12)
+    world = World(topic.world.crash(), KEEPING, open_driver=topic.bucket.open_driver)
+    ledger, _listener = world.open()
+    ledger.use_offload(replace(AT_ONCE, on_load=on_load))
+    world.wait(5)
+    assert bool(topic.bucket.complete) is on_load
+    ledger.check_rollover()
+    world.wait(5)
+    assert topic.bucket.complete
+
+
 def test_the_local_copy_stays_for_the_lag() -> None:
     topic = Offloading(MemoryBucket())
     topic.ledger.use_offload(replace(AT_ONCE, deletion_lag_ms=60_000))
