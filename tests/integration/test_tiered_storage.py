@@ -224,6 +224,9 @@ def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
     assert "Error offloading: " in ended.stderr
     assert "/proc/nowhere" in ended.stderr
     assert not any(each["offloaded"] for each in ledgers(server, topic))
+    told = run("magnetar", "explain", topic, "--admin-url", server.http_url).stdout
+    assert re.search(r"^offloading: failed for .*$", told, re.MULTILINE), told
+    assert "/proc/nowhere" in told
     check_read(server, topic, 120, 100)
 
 

@@ -97,6 +97,8 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
         lines += ["", *_side(f"subscription {name}", each, paint)]
     if "transactions" in found:
         lines += ["", *_side("transactions", found["transactions"], paint)]
+    if "offloading" in found:
+        lines += ["", *_side("offloading", found["offloading"], paint)]
     for name, each in found.get("replication", {}).items():
         lines += ["", *_side(f"replication to {name}", each, paint)]
     for name, each in found.get("replicatedFrom", {}).items():

@@ -71,6 +71,7 @@ async def explain_topic(
         "producers": {**told(producers), "refused": refusals_of(topic)},
         "subscriptions": subscriptions,
         **({} if subscription is not None else _left_by_transactions(broker, topic, told)),
+        **({} if subscription is not None else _not_offloaded(topic, told)),
         **({"replication": dict(sorted(replication.items()))} if replication else {}),
         **({"replicatedFrom": dict(sorted(dropped.items()))} if dropped else {}),
     }
@@ -97,6 +98,18 @@ def _left_by_transactions(
         )
     sentence += " Set transactionCoordinatorEnabled=true in the broker's configuration."
     return {"transactions": told(Explanation("disabled", sentence, None, figures))}
+
+
+def _not_offloaded(topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]) -> Mapping[str, object]:
+    """Returns the section of a topic whose last ledger could not be moved to tiered storage."""
+    offloader = topic.managed_ledger.offloader if isinstance(topic, Topic) else None
+    if offloader is None or offloader.policy is None or not offloader.last_failure:
+        return {}
+    sentence = f"Closed ledgers stay in the ledger store: {offloader.last_failure}."
+    figures = {"failures": offloader.failures, "offloadedBytes": offloader.bytes}
+    look = command("pulsar-admin", "topics", "stats-internal", topic.full_name)
+    since = offloader.last_failure_ms
+    return {"offloading": told(Explanation("failed", sentence, since, figures, look=look))}
 
 
 class Replicated(Enum):
