@@ -42,6 +42,8 @@ class Topic:
         self.chosen = chosen
         self.is_one_batch = False
         """Whether a batch takes all that there is."""
+        self.acknowledged: Callable[[Offset], None] = lambda _end: None
+        """Called with the positions to which a driver moves the subscription."""
 
     def used_by_drivers(
         self, monkeypatch: pytest.MonkeyPatch, write: Callable[[object, BatchPlan], list[WrittenFile]]
@@ -84,8 +86,8 @@ class Topic:
                 parts.append(TaskPart(name, (Range(1, each.begin.entry, 0, each.next.entry),)))
         return parts
 
-    def commit(self, end: object) -> None:
-        """The subscription does not matter here."""
+    def commit(self, end: dict[str, object]) -> None:
+        self.acknowledged(Offset.from_json(end))
 
     def reportLatestOffset(self) -> None:
         """There is no lag."""

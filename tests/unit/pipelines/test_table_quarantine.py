@@ -33,6 +33,7 @@ from magnetar.spark.pipelines.table_batch import BatchPlan
 from magnetar.spark.pipelines.table_commits import TableError, TableMarker
 from magnetar.spark.pipelines.table_files import WrittenFile, write_files
 from magnetar.spark.pipelines.table_quarantine import QuarantineFile, QuarantineTable
+from magnetar.spark.positions import Offset
 
 ASIDE = {"on_error": "quarantine"}
 
@@ -73,6 +74,21 @@ def check(path: Path, form: str, topic: Topic) -> None:
 def test_kills_neither_lose_nor_repeat_messages(tmp_path: Path, form: str, topic: Topic) -> None:
     lives(tmp_path, form, random.Random(1), 10, **ASIDE)
     check(tmp_path, form, topic)
+
+
+@each_format
+def test_the_subscription_never_passes_the_table(tmp_path: Path, form: str, topic: Topic) -> None:
+    """Else the broker could delete messages that the table does not have."""
+    moved = []
+
+    def acknowledged(end: Offset) -> None:
+        has = Offset.from_json(driver(tmp_path, form, **ASIDE).table.load().marker.positions)
+        assert end.topics[TOPIC].next <= has.topics[TOPIC].next
+        moved.append(end.topics[TOPIC].next.entry)
+
+    topic.acknowledged = acknowledged
+    lives(tmp_path, form, random.Random(2), 6, **ASIDE)
+    assert moved[-1] == topic.lengths[TOPIC]
 
 
 def several_runs(path: Path, form: str) -> None:
