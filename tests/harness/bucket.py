@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.request import Request, urlopen
 
 from botocore.session import get_session
 from moto.server import ThreadedMotoServer
@@ -64,6 +65,9 @@ def new_bucket() -> Iterator[Bucket]:
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     host, port = moto.get_host_and_port()
+    # Servers in one process share their buckets.
+    with urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")):
+        pass
     try:
         yield Bucket(f"http://{host}:{port}")
     finally:
