@@ -37,7 +37,11 @@ _TITLES = {
     "write-1000": "Writing 1,000 B",
     "store-100": "Writing a topic of 100 B to Parquet files",
 }
+_WRITING = """Three runs of Magnetar on 2026-11-27, with 1,000,000 rows of 100 B or 200,000 of 1,000 B,
+while other processes ran; the connector was measured before."""
 _TEXTS = {
+    "write-100": _WRITING,
+    "write-1000": _WRITING,
     "store-100": """The connector reads the topic, and Spark writes the rows to Parquet (`python -m
 bench.spark --what store`, a million rows and three runs on 2026-11-27, while other processes ran). The
 pipelines `table` and `archive` do all that belongs to a run: listing the topic, a subscription, files with
