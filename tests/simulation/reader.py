@@ -43,6 +43,11 @@ class Reader:
         return f"reader {self._name}: {'open' if self._open else 'closed'} at {self._last}"
 
     @property
+    def last(self) -> Position | None:
+        """Where the last entry was that it got; None: it has got none."""
+        return self._last
+
+    @property
     def idle(self) -> bool:
         """Whether it has all it can have; with trimming nobody can say."""
         if not self._world.limits.keeps_all:
