@@ -16,6 +16,7 @@ from magnetar.broker.ownership.peers import PeerAnswer, PeerRefused
 from magnetar.broker.replication.clusters import Way
 from magnetar.client.client import Client
 from magnetar.client.exceptions import PulsarException
+from magnetar.client.security import parse_service_url
 from magnetar.config.settings import Settings, SettingsContradict
 from magnetar.errors import ServiceNotReady
 from magnetar.io.interfaces import ClientIo, ConnectingNetwork, Future, Io, Loop, Transport
@@ -95,12 +96,15 @@ def own_client(
     :param at: a broker's addresses
     :param tls: the checks of brokers' certificates
     :param connections: number of connections to each broker
+    :raises InvalidUrl: the address is not one of the binary protocol
     """
     authentication = _authentication(settings)
     url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
     if not url:
         kind = "with" if settings.broker_client_tls_enabled else "without"
         raise ServiceNotReady(f"brokerClientTlsEnabled: the broker has no binary address {kind} TLS")
+    # A client would also take the address of a web service.
+    parse_service_url(url)
     return Client(
         url,
         io=io,
