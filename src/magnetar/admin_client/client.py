@@ -32,6 +32,11 @@ def topic_path(text: str) -> str:
     return f"{_path(name.namespace_name, name.domain.value)}/{quote(name.local, safe='')}"
 
 
+def _in_transactions(kind: str, topic: str) -> str:
+    """Returns the path of what the transactions of a topic tell."""
+    return f"{_TRANSACTIONS}/{kind}/{topic_path(topic).removeprefix('/admin/v2/persistent/')}"
+
+
 def namespace_path(text: str) -> str:
     """Returns the path of a namespace in the admin interface.
 
@@ -188,14 +193,8 @@ class AdminClient:
     def aborted_transactions(self, topic: str) -> set[tuple[int, int]] | None:
         """Returns the aborted transactions of a topic; None: there are some, and this broker does not name
         them, as only Magnetar's do. A broker without transactions knows none."""
-        path = topic_path(topic).removeprefix("/admin/v2/persistent/")
-        try:
-            found = self._http.ask(
-                "GET", f"{_TRANSACTIONS}/transactionBufferStats/{path}", {"abortedTransactions": "true"}
-            )
-        except AdminError as error:
-            if error.status != HTTPStatus.SERVICE_UNAVAILABLE or _TRANSACTIONS_OFF not in str(error):
-                raise
+        found = self._transaction_buffer(topic, {"abortedTransactions": "true"})
+        if found is None:
             return set()
         if "abortedTransactions" not in found:
             return None if found["totalAbortedTransactions"] else set()
@@ -204,22 +203,26 @@ class AdminClient:
     def visible_end(self, topic: str) -> tuple[int, int] | None:
         """Returns (ledger id, entry id) of a topic's last entry that no open transaction hides; None: the
         broker has no transactions."""
-        path = topic_path(topic).removeprefix("/admin/v2/persistent/")
-        try:
-            found = self._http.ask("GET", f"{_TRANSACTIONS}/transactionBufferStats/{path}")
-        except AdminError as error:
-            if error.status != HTTPStatus.SERVICE_UNAVAILABLE or _TRANSACTIONS_OFF not in str(error):
-                raise
+        found = self._transaction_buffer(topic)
+        if found is None:
             return None
         ledger, _, entry = str(found["maxReadPosition"]).partition(":")
         return int(ledger), int(entry)
 
     def is_open_or_aborted(self, topic: str, transaction: tuple[int, int]) -> bool:
         """Returns whether a topic knows a transaction as open or aborted."""
-        path = topic_path(topic).removeprefix("/admin/v2/persistent/")
         most, least = transaction
-        found = self._http.ask("GET", f"{_TRANSACTIONS}/transactionInBufferStats/{path}/{most}/{least}")
+        found = self._http.ask("GET", f"{_in_transactions('transactionInBufferStats', topic)}/{most}/{least}")
         return bool(found.get("aborted") or found.get("startPosition"))
+
+    def _transaction_buffer(self, topic: str, query: dict[str, str] | None = None) -> dict[str, Any] | None:
+        """Returns ``TransactionBufferStats`` of a topic; None: the broker has no transactions."""
+        try:
+            return dict(self._http.ask("GET", _in_transactions("transactionBufferStats", topic), query))
+        except AdminError as error:
+            if error.status != HTTPStatus.SERVICE_UNAVAILABLE or _TRANSACTIONS_OFF not in str(error):
+                raise
+            return None
 
     def message_ttl(self, topic: str) -> int:
         """Returns the effective time to live of a topic in seconds; 0: messages never expire."""

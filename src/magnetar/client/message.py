@@ -16,9 +16,9 @@ from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
 
 _SHOWN_BYTES = 64
+"""Bytes of a message's data in its printed form."""
 Value = Any
 """What a content means to a program; its type depends on the schema."""
-"""Bytes of a message's data in its printed form."""
 
 
 class RawEntry(PlainEntry):

@@ -125,7 +125,7 @@ class TlsOptions:
     def of(self, shown: tuple[str, str] | None) -> ClientTls:
         """Returns the settings of connections.
 
-        :param shown: paths of the certificate of this client and its key, as credentials; None: there is none
+        :param shown: paths of the client certificate and its key, as credentials; None: no certificate
         """
         return ClientTls(
             self.files.showing(shown),

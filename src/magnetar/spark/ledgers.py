@@ -101,13 +101,14 @@ def layout_of(admin: AdminClient, topic: str) -> Layout:
 def _visible_end(admin: AdminClient, topic: str, stats: Mapping[str, object]) -> tuple[int, int]:
     hidden_from = stats.get("maxReadPosition")
     if hidden_from is not None:
-        return _position(hidden_from)
-    last = _position(stats["lastConfirmedEntry"])
+        return parsed_position(hidden_from)
+    last = parsed_position(stats["lastConfirmedEntry"])
     # Apache Pulsar's brokers tell it elsewhere, and a moment later than what the statistics tell.
     return min(last, admin.visible_end(topic) or last)
 
 
-def _position(text: object) -> tuple[int, int]:
+def parsed_position(text: object) -> tuple[int, int]:
+    """Returns (ledger id, entry id) of a position in statistics, like ``3:7``."""
     ledger, _, entry = str(text).partition(":")
     return int(ledger), int(entry)
 

@@ -141,7 +141,8 @@ class _Gathered:
 def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
     gathered = _Gathered(times)
     for topic in topics:
-        attributes = _key_values(of_topic(topic))
+        own_topic = of_topic(topic)
+        attributes = _key_values(own_topic)
         gathered.add_row(instruments_of("topic"), topic, attributes)
         if topic.compaction is not None:
             gathered.add_row(instruments_of("compaction"), topic.compaction, attributes)
@@ -150,7 +151,7 @@ def _of_topics(topics: Iterable[TopicMetrics], times: _Times) -> _Gathered:
             gathered.add_row(instruments_of("producer"), producer, [*attributes, *own])
         for subscription in topic.subscriptions:
             for instrument, by, count in transactions_of(subscription):
-                gathered.add(instrument, {**of_topic(topic), **by}, count)
+                gathered.add(instrument, {**own_topic, **by}, count)
             for consumer in subscription.consumers:
                 own = _key_values(of_consumer(subscription, consumer))
                 gathered.add_row(instruments_of("consumer"), consumer, [*attributes, *own])

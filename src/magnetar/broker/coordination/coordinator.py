@@ -1,8 +1,8 @@
 """A transaction coordinator: begins transactions, and carries their ends through.
 
-A commit is decided once the record COMMITTING is durable. From then on every topic and subscription of the
-transaction is told until each has answered. If this broker fails, the next owner of the log continues. Only
-then does the record COMMITTED follow, and the client get the response to END_TXN.
+A commit is decided once the record COMMITTING is durable. The coordinator then notifies every topic
+and subscription of the transaction until each has answered. If this broker fails, the next owner of the log
+continues. Only then does the record COMMITTED follow, and the client get the response to END_TXN.
 
 Ended transactions are remembered for a while, in the log as well: a client that repeats END_TXN because the
 answer got lost, perhaps with the broker that was to send it, gets its answer.

@@ -18,8 +18,10 @@ from magnetar.spark.connection import Connection
 from magnetar.spark.errors import DataLoss, DeduplicationIsOff, NotPublished
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.publishing import (
+    SEQUENCE_BITS,
     TopicPublisher,
     gather,
+    is_deleted,
     last_entry,
     open_producer,
     publish_entries,
@@ -32,8 +34,6 @@ __all__ = [
     "commit",
     "switch_on",
 ]
-_SEQUENCE_BITS = 32
-"""The bits of a sequence id's 63 that count the messages of a batch; the others are the batch id."""
 _READ_MILLIS = 30_000
 _WAIT_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.1
@@ -86,7 +86,7 @@ class _Commit:
         self, client: Client, batch_id: int, before: Manifest | None, files: Sequence[StagedFile]
     ) -> None:
         decided, producers = await self._decided(client, batch_id, before, files, transactional=False)
-        base = batch_id << _SEQUENCE_BITS
+        base = batch_id << SEQUENCE_BITS
         publishers = {}
         for topic, producer in producers.items():
             known = producer.last_sequence_id()
@@ -107,7 +107,7 @@ class _Commit:
         transaction = await begin(client, self._options)
         try:
             decided, producers = await self._decided(client, batch_id, before, files, transactional=True)
-            await batch.publish(transaction, decided, producers, batch_id << _SEQUENCE_BITS)
+            await batch.publish(transaction, decided, producers, batch_id << SEQUENCE_BITS)
         finally:
             if transaction.state is TransactionState.OPEN:
                 await transaction.abort_quietly()
@@ -161,8 +161,7 @@ class _Commit:
     async def _found(self, client: Client, topic: str, manifest: Manifest, base: int) -> int:
         """Returns the highest sequence id of the batch in a topic whose broker has forgotten the producer."""
         ledger_id, entry_id = manifest.behind[topic]
-        kept = [int(each["ledgerId"]) for each in self._admin.topic_internal_stats(topic)["ledgers"]]
-        if ledger_id >= 0 and (not kept or ledger_id < min(kept)):
+        if is_deleted(ledger_id, self._admin.topic_internal_stats(topic)):
             raise DataLoss(
                 f"{topic}: batch {manifest.batch_id} may have been published in part by "
                 f"{manifest.producer}, behind {ledger_id}:{entry_id}; the broker has forgotten that "

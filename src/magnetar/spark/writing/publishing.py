@@ -20,6 +20,7 @@ from magnetar.io.real.loop_thread import LoopThread
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 from magnetar.spark.codec.schemas import NOTHING, Definition
 from magnetar.spark.errors import InvalidRows, NotPublished
+from magnetar.spark.ledgers import parsed_position
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.cutting import CutEntry
 
@@ -28,6 +29,8 @@ __all__ = [
     "TopicPublisher",
     "open_producer",
 ]
+SEQUENCE_BITS = 32
+"""The bits of a sequence id's 63 that count the messages of a batch; the others are the batch id."""
 WINDOW_BYTES = 8 << 20
 """Limit of payload bytes without a receipt, for each topic."""
 _PENDING_ENTRIES = 1000
@@ -175,8 +178,16 @@ async def publish_entries(entries: Iterable[CutEntry], publishers: Mapping[str, 
 
 def last_entry(internal_stats: Mapping[str, object]) -> tuple[int, int]:
     """Returns (ledger id, entry id) of a topic's last entry; entry id -1 if its last ledger is empty."""
-    ledger, _, entry = str(internal_stats["lastConfirmedEntry"]).partition(":")
-    return int(ledger), int(entry)
+    return parsed_position(internal_stats["lastConfirmedEntry"])
+
+
+def is_deleted(ledger_id: int, internal_stats: Mapping[str, Any]) -> bool:
+    """Returns whether a topic had a ledger and has deleted it.
+
+    :param ledger_id: -1: the topic had none
+    """
+    kept = [int(each["ledgerId"]) for each in internal_stats["ledgers"]]
+    return ledger_id >= 0 and (not kept or ledger_id < min(kept))
 
 
 async def gather(work: Sequence[Awaitable[object]]) -> list[Any]:

@@ -23,7 +23,14 @@ from magnetar.client.transactions import OpenTransaction
 from magnetar.spark.errors import DataLoss, NotPublished
 from magnetar.spark.options import QueryOptions
 from magnetar.spark.writing.cutting import CutEntry
-from magnetar.spark.writing.publishing import TopicPublisher, gather, last_entry, publish_entries
+from magnetar.spark.writing.publishing import (
+    SEQUENCE_BITS,
+    TopicPublisher,
+    gather,
+    is_deleted,
+    last_entry,
+    publish_entries,
+)
 from magnetar.spark.writing.staging import Attempt, Manifest, Staging
 
 __all__ = ["TransactionalBatch", "begin"]
@@ -160,7 +167,7 @@ class TransactionalBatch:
     def _check_sequence(
         self, first: int, manifest: Manifest, base: int, producers: Mapping[str, Producer]
     ) -> None:
-        if first + manifest.rows > base + (1 << 32):
+        if first + manifest.rows > base + (1 << SEQUENCE_BITS):
             raise NotPublished(
                 f"batch {self._batch_id} of {manifest.rows} rows has been tried so often that its sequence "
                 f"ids are used up. Nothing of it is published: empty {self._staging.folder} and set "
@@ -224,8 +231,7 @@ class TransactionalBatch:
                     return _Told.COMMITTED
         finally:
             await reader.close()
-        kept = [int(each["ledgerId"]) for each in self._admin.topic_internal_stats(topic)["ledgers"]]
-        if behind[0] >= 0 and (not kept or behind[0] < min(kept)):
+        if is_deleted(behind[0], self._admin.topic_internal_stats(topic)):
             return _Told.GONE
         return _Told.ABORTED if visible is not None and visible >= end else _Told.HIDDEN
 
