@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from magnetar.client.connection import Connection
@@ -28,7 +28,7 @@ from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Backoff
 from magnetar.client.wire import Assigned, ConsumerEnd, ProducerEnd, Wire
 from magnetar.io.interfaces import ClientIo, Future, Task
 from magnetar.io.tasks import TaskScope
-from magnetar.io.waiting import nobody_waits, sleep
+from magnetar.io.waiting import finished, nobody_waits, sleep
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Services:
         "_delays",
         "_next_id",
         "attachments",
+        "closing",
         "coordinators",
         "io",
         "listenings",
@@ -96,6 +97,8 @@ class Services:
         """In seconds."""
         self.attachments: dict[int, Attached] = {}
         """Open producers and consumers, by id."""
+        self.closing = TaskScope(io.loop, "client")
+        """Closes what calls have opened that failed or were cancelled; see :meth:`opened`."""
         self.coordinators: TransactionCoordinators | None = None
         """Those of transactions; None: the client has used none in this cluster."""
         self.listenings: dict[ListenerCalls, None] = {}
@@ -144,6 +147,22 @@ class Services:
                     log.warning("attempt failed; trying for another %.0f s: %s", left, error)
             await sleep(loop, delay)
 
+    async def opened(
+        self, opening: Awaitable[None], close: Callable[[], Coroutine[object, None, None]]
+    ) -> None:
+        """Waits for ``opening``. If it fails, or if the caller is cancelled, ``close`` closes what it has
+        opened; a cancelled caller does not wait for the end of that.
+
+        :raises PulsarException: as raised by ``opening``
+        """
+        try:
+            await opening
+        except BaseException as error:
+            work = self.closing.start(close(), "closing what a failed call has opened", may_fail=True)
+            if isinstance(error, PulsarException):
+                await finished(self.io.loop, work)
+            raise
+
 
 def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Future[BaseCommand]]) -> None:
     """Undoes a request whose answer was missed, because the broker may have carried it out.
@@ -157,6 +176,11 @@ def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Fut
             take_back().add_done_callback(nobody_waits)
 
     asked.add_done_callback(ended)
+
+
+def answers(asked: Future[BaseCommand]) -> bool:
+    """Whether the broker has carried a request out."""
+    return asked.done() and not asked.cancelled() and asked.exception() is None
 
 
 async def close_all(parts: Iterable[Attached]) -> None:
@@ -240,7 +264,7 @@ class Attachment(Generic[E]):
         """
         try:
             await self._services.retrying(self._attach)
-        except PulsarException:
+        except BaseException:
             self.closed = True
             raise
         self.opened = True
@@ -280,6 +304,11 @@ class Attachment(Generic[E]):
             answered = await asked
         except PulsarException:
             self.forget(connection)
+            raise
+        except BaseException:
+            if answers(asked):
+                # The caller was cancelled in the turn of the loop in which the answer arrived.
+                self._take_back(connection).add_done_callback(nobody_waits)
             raise
         if ends(wire).get(self.id) is not self._end:
             raise NotConnected(f"{self.topic}: closed again by the broker")

@@ -49,7 +49,9 @@ from magnetar.client.timing import INITIAL_SECONDS, MAX_SECONDS, Looking
 from magnetar.client.watched_consumer import new_consumer
 from magnetar.client.watched_producer import new_producer
 from magnetar.io.interfaces import ClientIo
+from magnetar.io.tasks import KeyedTasks, TaskScope
 from magnetar.io.tls import TlsFiles
+from magnetar.io.waiting import outcome
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName, compile_pattern
 from magnetar.security.client_authentication.authentication import Authentication
@@ -247,6 +249,7 @@ class Client(Opening):
             memory=MemoryLimit(io.loop, memory_limit_bytes) if memory_limit_bytes != 0 else None,
         )
         self._closed = False
+        self._closing: KeyedTasks[str, None] = KeyedTasks(TaskScope(io.loop, "client"))
         self._is_forked = False
         io.in_children(self._forked)
         self._statistics = Looking(io.loop, "statistics", stats_interval_seconds, self._end_intervals)
@@ -472,11 +475,7 @@ class Client(Opening):
         reader = await self._create_reader(topic, MessageId.earliest, is_read_compacted=True, **options)
         has_values = isinstance(options.get("schema"), ValueSchema)
         view = TableView(self.services, topic, reader, has_values=has_values)
-        try:
-            await view.open()
-        except PulsarException:
-            await view.close()
-            raise
+        await self.services.opened(view.open(), view.close)
         return view
 
     async def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
@@ -541,13 +540,17 @@ class Client(Opening):
         await self.close()
 
     async def close(self) -> None:
-        """Closes all producers, consumers and readers of the client, then its connections.
+        """Closes all producers, consumers and readers of the client, then its connections. If the caller is
+        cancelled, closing goes on; a second call waits for its end.
 
         :raises PulsarException: one could not be closed; the others were
         """
-        if self._closed or self._is_forked:
+        if self._is_forked or (self._closed and not self._closing):
             return
         self._closed = True
+        await outcome(self._io.loop, self._closing.answer("close", self._close))
+
+    async def _close(self) -> None:
         self._statistics.end()
         if self._failover is not None:
             self._failover.end()
@@ -555,6 +558,7 @@ class Client(Opening):
             for listening in tuple(self.services.listenings):
                 await listening.end()
             await close_all(self.services.attachments.values())
+            await self.services.closing.ended()
         finally:
             await self.services.pool.close()
 

@@ -428,11 +428,13 @@ class Consumer(Attached, Listened, AsyncMessages):
     async def seek(self, target: SeekTarget) -> None:
         """Moves the subscription; its consumers reconnect, and receive from there.
 
+        If the caller is cancelled, the seek goes on, and the next one waits for it.
+
         :param target: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish time
             in milliseconds since 1970; or a function that returns one of these for the name of each topic or
             partition. The message of an id is itself delivered only with ``start_message_id_inclusive``
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
-        :raises PulsarException: the broker refused, or the consumer is not connected
+        :raises PulsarException: the broker refused, or the consumer could not be attached in time
         """
         reached, self._end_of_topic = self._end_of_topic, False
         try:

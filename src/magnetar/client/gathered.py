@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.client.attachment import Services, close_all
@@ -44,8 +44,9 @@ class GatheredConsumer(Listened, AsyncMessages):
     """Several consumers that are used like one :class:`Consumer`; derived classes find the consumer of a
     message."""
 
-    def __init__(self, services: Services, topic: str, parts: Iterable[Consumer] = ()) -> None:
+    def __init__(self, services: Services, topic: str) -> None:
         """:param topic: name for messages and errors"""
+        self._services = services
         self._loop = services.io.loop
         self._tasks = TaskScope(self._loop, topic)
         self._topic = topic
@@ -55,8 +56,6 @@ class GatheredConsumer(Listened, AsyncMessages):
         """As :attr:`Consumer.on_arrival`."""
         self._paused = False
         self._parts: list[Consumer] = []
-        for part in parts:
-            self._gather(part)
 
     def _gather(self, part: Consumer) -> None:
         part.on_arrival = self._wake
@@ -74,12 +73,11 @@ class GatheredConsumer(Listened, AsyncMessages):
 
         :raises PulsarException: a consumer cannot be opened; then none is open
         """
-        try:
-            for part in self._parts:
-                await part.open()
-        except PulsarException:
-            await self.close()
-            raise
+        await self._services.opened(self._open_parts(), self.close)
+
+    async def _open_parts(self) -> None:
+        for part in self._parts:
+            await part.open()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic()!r})"
@@ -289,7 +287,6 @@ class TopicsConsumer(GatheredConsumer):
         :param come_and_go: whether topics may be added and removed; else only partitions are added
         """
         super().__init__(services, f"topics of {subscription}")
-        self._services = services
         self._find = find
         self._subscription = subscription
         # One name for all topics, so that several consumers can be told apart.
@@ -301,17 +298,16 @@ class TopicsConsumer(GatheredConsumer):
         self._closed = False
 
     async def open(self) -> None:
-        try:
-            for topic in sorted(await self._services.retrying(lambda: self._find(True))):
-                try:
-                    await self._add(topic)
-                except TopicNotFound:
-                    if not self._come_and_go:
-                        raise
-        except PulsarException:
-            await self.close()
-            raise
+        await self._services.opened(self._open_parts(), self.close)
         self._looking.begin()
+
+    async def _open_parts(self) -> None:
+        for topic in sorted(await self._services.retrying(lambda: self._find(True))):
+            try:
+                await self._add(topic)
+            except TopicNotFound:
+                if not self._come_and_go:
+                    raise
 
     def watch(self, namespace: str, pattern: str) -> None:
         """Lets a broker tell when topics that match a pattern come or go."""

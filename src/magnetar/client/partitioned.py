@@ -103,14 +103,12 @@ class PartitionedProducer(AcceptsMessages):
 
         :raises PulsarException: a producer cannot be opened; then none is open
         """
-        try:
-            first = self._turn
-            for index in [first] if self._lazy else range(len(self._parts)):
-                await self._open_part(index)
-        except PulsarException:
-            await self.close()
-            raise
+        await self._services.opened(self._open_parts(), self.close)
         self._looking.begin()
+
+    async def _open_parts(self) -> None:
+        for index in [self._turn] if self._lazy else range(len(self._parts)):
+            await self._open_part(index)
 
     async def _open_part(self, index: int) -> None:
         """Opens the producer of a partition, and sends the messages that wait for it."""
@@ -282,13 +280,13 @@ class PartitionedConsumer(GatheredConsumer):
         """:param max_total_receiver_queue_size_across_partitions: messages requested ahead on all
         partitions
         """
-        self._services = services
         self._subscription = subscription
         self._options = options
         self._max_total = max_total_receiver_queue_size_across_partitions
         self._looking = Looking(services.io.loop, topic, services.partitions_seconds, self._grow)
-        parts = (self._consumer(topic, index, partitions) for index in range(partitions))
-        super().__init__(services, topic, parts)
+        super().__init__(services, topic)
+        for index in range(partitions):
+            self._gather(self._consumer(topic, index, partitions))
 
     def _consumer(self, topic: str, index: int, partitions: int) -> Consumer:
         each = max(min(self._options.receiver_queue_size, self._max_total // partitions), 1)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from magnetar.client.acknowledging import Acknowledgements
 from magnetar.client.attachment import Attachment
+from magnetar.client.connection import Connection
 from magnetar.client.consumer_commands import ConsumerCommands, last_message_of
 from magnetar.client.message_id import MessageId
 from magnetar.client.options import ConsumerOptions
@@ -13,8 +14,9 @@ from magnetar.client.receiver_queue import ReceiverQueue
 from magnetar.client.receiving import StartPosition
 from magnetar.client.redelivery import Redelivery
 from magnetar.client.wire import ConsumerEnd
-from magnetar.io.interfaces import Cancellable, Future, Loop
-from magnetar.io.waiting import finished
+from magnetar.io.interfaces import Cancellable, Loop, Task
+from magnetar.io.tasks import TaskScope
+from magnetar.io.waiting import finished, outcome
 
 
 class Positions:
@@ -45,7 +47,8 @@ class Positions:
         """Start position of a non-durable subscription; None: the broker knows it."""
         self._since = loop.time() - start.total_seconds() if isinstance(start, timedelta) else None
         """The time of the loop when the first messages were published; None: the start is another one."""
-        self._seeking: Future[None] | None = None
+        self._seeks = TaskScope(loop, attachment.topic)
+        self._seeking: Task[None] | None = None
         self._group_seconds = options.ack_group_time_ms / 1000
         self._acknowledging: Cancellable | None = None
 
@@ -81,12 +84,19 @@ class Positions:
             self._acknowledging.cancel()
 
     async def seek(self, target: MessageId | int) -> None:
-        """As :meth:`Consumer.seek`."""
-        attachment, queue = self._attachment, self._queue
-        connection = attachment.connected_to()
+        """As :meth:`Consumer.seek`. If the caller is cancelled, the seek goes on."""
+        attachment = self._attachment
+        await attachment.until_attached()
         while self._seeking is not None:
             await finished(self._loop, self._seeking)
-        self._seeking = self._loop.create_future()
+            await attachment.until_attached()
+        connection = attachment.connected_to()
+        self._seeking = self._seeks.answer(self._seek(connection, target))
+        await outcome(self._loop, self._seeking)
+        await attachment.until_attached()
+
+    async def _seek(self, connection: Connection, target: MessageId | int) -> None:
+        attachment, queue = self._attachment, self._queue
         try:
             await attachment.ask(connection, lambda request_id: self._commands.seek(request_id, target))
             cleared = queue.forget()
@@ -101,9 +111,7 @@ class Positions:
             self._since = None
             queue.start = StartPosition(self._start, self._inclusive)
         finally:
-            self._seeking.set_result(None)
             self._seeking = None
-        await attachment.until_attached()
 
     async def until_sought(self) -> None:
         """Waits for the answer to a seek in progress."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from magnetar.client.attachment import Services
 from magnetar.client.consumer import Consumer
 from magnetar.client.enums import CryptoFailureAction
-from magnetar.client.exceptions import InvalidConfiguration, PulsarException
+from magnetar.client.exceptions import InvalidConfiguration
 from magnetar.client.gathered import Find, TopicsConsumer
 from magnetar.client.interceptors import BeforeRead, ReaderInterceptor, consumer_chain
 from magnetar.client.listening import MessageListener, listen
@@ -115,14 +115,10 @@ class Reader(AsyncMessages):
 
         :raises PulsarException: the reader cannot be opened
         """
+        services = self._services
         await self._consumer.open()
         if self._to_last:
-            try:
-                await self._consumer.seek_to_last()
-            except PulsarException:
-                await self.close()
-                raise
-        services = self._services
+            await services.opened(self._consumer.seek_to_last(), self.close)
         listen(services.io.loop, self._consumer, self._options, services.listenings, reader=self)
 
     @property

@@ -107,6 +107,10 @@ class TaskScope:
         """
         self._closed = True
         self.cancel()
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Returns when all tasks have ended; no task of the scope may await this."""
         while self._tasks:
             await finished(self._loop, next(iter(self._tasks)))
 
