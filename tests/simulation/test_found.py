@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 import magnetar.client.connection
+from magnetar.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from magnetar.client.exceptions import PulsarException
+from magnetar.io.waiting import sleep
 from magnetar.protocol.metadata import build_entry
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageIdData, MessageMetadata
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandSubscribe,
+    MessageIdData,
+    MessageMetadata,
+    Subscription,
+    TxnAction,
+)
 from simulation import limits
 from simulation.connection import Connection, command
 from simulation.core import CoreClient
@@ -34,9 +43,13 @@ class Remembers:
         """See ``Connection.closed``."""
 
 
-def tell(story: Callable[[World, Connection], Awaitable[None]], seed: int = 1) -> None:
+def tell(
+    story: Callable[[World, Connection], Awaitable[None]], seed: int = 1, *, transactions: bool = False
+) -> None:
     """Tells a story with one connection to a broker that nothing happens to."""
     drawn = limits.draw(Random(seed))
+    if transactions:
+        drawn = limits.transactional(drawn, Random(seed))
     world = World(Random(seed), drawn)
 
     async def told() -> None:
@@ -141,3 +154,47 @@ def test_pending_acknowledgements_that_are_being_loaded_end_with_their_topic(see
 def test_an_abort_gives_back_what_tiered_storage_cannot_be_asked_for(seed: int) -> None:
     """The failed read of a key failed the topic."""
     Scenario(seed).run()
+
+
+def test_what_an_abort_gives_back_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the broker asked the disk for its key, it was delivered; then it was taken for a batch that is
+    unacknowledged in part, and delivered once more."""
+    hash_at = KeySharedDispatcher._hash_at
+
+    async def story(world: World, connection: Connection) -> None:
+        stored = (await publish(world, connection, 1))[0]
+        await connection.ask(BaseCommand.TC_CLIENT_CONNECT_REQUEST, tc_id=0)
+        begun = await connection.ask(BaseCommand.NEW_TXN, tc_id=0, txn_ttl_seconds=60_000)
+        ids = {"txnid_most_bits": begun.txnid_most_bits, "txnid_least_bits": begun.txnid_least_bits}
+        gets: list[Remembers] = []
+        for number in (2, 3):
+            gets.append(Remembers())
+            connection.consumers[number] = gets[-1]
+            await connection.ask(
+                BaseCommand.SUBSCRIBE,
+                topic=TOPIC,
+                subscription="s",
+                consumer_id=number,
+                subType=CommandSubscribe.Key_Shared,
+                initialPosition=CommandSubscribe.Earliest,
+            )
+            if number == 2:
+                connection.send(command(BaseCommand.FLOW, consumer_id=2, messagePermits=100))
+                await world.sleep(1.0)
+                subscription = Subscription(topic=TOPIC, subscription="s")
+                await connection.ask(BaseCommand.ADD_SUBSCRIPTION_TO_TXN, subscription=[subscription], **ids)
+                await connection.ask(BaseCommand.ACK, consumer_id=2, ack_type=0, message_id=[stored], **ids)
+                await connection.ask(BaseCommand.CLOSE_CONSUMER, consumer_id=2)
+
+        async def delivered_meanwhile(self: Any, position: Any) -> int:
+            connection.send(command(BaseCommand.FLOW, consumer_id=3, messagePermits=100))
+            while not gets[1].got:
+                await sleep(self._subscription.topic.loop, 0.01)
+            return await hash_at(self, position)
+
+        monkeypatch.setattr(KeySharedDispatcher, "_hash_at", delivered_meanwhile)
+        await connection.ask(BaseCommand.END_TXN, txn_action=TxnAction.ABORT, **ids)
+        await world.sleep(5.0)
+        assert [len(each.got) for each in gets] == [1, 1]
+
+    tell(story, transactions=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.broker.consumers.consumer import AnyConsumer
@@ -441,8 +441,18 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
         return released
 
-    async def give_back(self, positions: Sequence[Position]) -> None:
-        """Delivers again what an aborted transaction had acknowledged."""
+    def held_in_part(self, positions: Sequence[Position]) -> set[Position]:
+        """Returns those of some positions whose entries a consumer holds."""
+        return {each for each in positions if self._holder(each) is not None}
+
+    def _holder(self, position: Position) -> C | None:
+        return next((c for c in self.consumers if position[1] in c.pending.get(position[0], {})), None)
+
+    async def give_back(self, positions: Sequence[Position], in_part: Container[Position]) -> None:
+        """Delivers again what an aborted transaction had acknowledged.
+
+        :param in_part: entries of which a consumer held other messages at the time of the abort
+        """
         ledgers = self._subscription.topic.managed_ledger.ledgers
         for position in positions:
             if not ledgers.exists(position):
@@ -454,10 +464,11 @@ class ManyConsumersDispatcher(LateDelivery[C]):
                 return
             if self._cursor.is_consumed(*position):
                 continue
-            holder = next((c for c in self.consumers if position[1] in c.pending.get(position[0], {})), None)
+            holder = self._holder(position)
             if holder is not None:
-                # It holds other messages of the batch.
-                self.redeliver(holder, [position])
+                # Another entry was delivered since.
+                if position in in_part:
+                    self.redeliver(holder, [position])
                 continue
             self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
             if position < self._unread() and position not in self.replay:

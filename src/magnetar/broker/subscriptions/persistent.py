@@ -379,7 +379,8 @@ class Subscription(BaseSubscription):
             dispatcher.rewound()
             self.read_more()
         else:
-            self.topic.tasks.start(dispatcher.give_back(positions), "delivering what a transaction gave back")
+            giving = dispatcher.give_back(positions, dispatcher.held_in_part(positions))
+            self.topic.tasks.start(giving, "delivering what a transaction gave back")
 
     def _after_ack(self, before: Position) -> None:
         if self.awaits_acks:
