@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from magnetar.ledger.interface import (
     EntryLost,
     EntryRun,
+    LedgerError,
     LedgerReader,
     LedgerStore,
     NoSuchEntry,
@@ -231,8 +232,11 @@ class EntryReader:
             if ledger_id in self.confirmed:
                 reader.has_confirmed(self.confirmed[ledger_id])
             return await reader.read(first, last, max_bytes)
-        except GONE:
-            if tiered or not is_in_tiered_storage_only(summary):
+        except LedgerError as error:
+            if self._ledgers.get(ledger_id) is None:
+                # It was trimmed meanwhile, which closed its reader.
+                raise NoSuchLedger(ledger_id) from error
+            if not isinstance(error, GONE) or tiered or not is_in_tiered_storage_only(summary):
                 raise
         # Its local copy was deleted meanwhile.
         self.local_copy_deleted(ledger_id)

@@ -12,7 +12,7 @@ from test_offloading import AT_ONCE, Offloading
 
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.records import OFFLOADS_TO_DELETE, Offload
-from magnetar.managed_ledger.settings import OffloadStorage
+from magnetar.managed_ledger.settings import OffloadStorage, RetentionSettings
 
 IDLE_SECONDS = 600
 
@@ -197,3 +197,29 @@ def test_ledgers_are_read_and_deleted_with_the_driver_of_their_record() -> None:
     topic.world.wait(5)
     topic.check_nothing_is_left_over()
     assert set(topic.bucket.opened) == {OffloadStorage("memory"), OffloadStorage("other")}
+
+
+def test_a_read_that_waits_while_its_ledger_is_trimmed_continues_behind_it() -> None:
+    """Simulation, seed 52581: the subscription logged that the reader is closed."""
+    topic = keeping_local()
+    before = threads(topic)
+    topic.ledger.use_offload(AT_ONCE)
+    topic.publish(12)
+    topic.world.wait(5)
+    topic.ledger.cache.clear()
+    cursors = [
+        topic.world.managed.open_reader_cursor(topic.ledger, f"r{each}", EARLIEST) for each in range(2)
+    ]
+    for worker in topic.world.simulation.workers[before:]:
+        worker.longest_delay = 10
+    loop = topic.world.simulation.loop
+    # The reads of one ledger take turns: the second has not begun when its reader is closed.
+    reads = [loop.create_task(cursor.read(100, 1 << 20)) for cursor in cursors]
+    first = next(iter(topic.ledger.ledgers)).ledger_id
+    topic.world.wait(0)
+    topic.ledger.use_retention(RetentionSettings())
+    topic.world.wait(60)
+    assert topic.ledger.ledgers.get(first) is None
+    for read in reads:
+        # The cursor has skipped the ledger, or read what arrived before.
+        assert read.exception() is None
