@@ -121,8 +121,10 @@ class MemoryReader:
         self.first_entry_id = 0
         self.last_entry_id = len(entries) - 1
         self.length = sum(map(len, entries))
+        self.requests = 0
 
     def read(self, first: int, last: int, _max_bytes: int) -> Sequence[EntryRun]:
+        self.requests += 1
         with self._bucket.call("read"):
             wanted = self._entries[first : last + 1]
             ends = [sum(map(len, wanted[: index + 1])) for index in range(len(wanted))]

@@ -81,9 +81,22 @@ def test_200_megabytes_move_to_an_object_store_and_are_read_from_it(
         re.MULTILINE,
     )
     assert float(rate) > 0
+    for kind in ("offload_index", "offload_data"):
+        name = b"brk_ledgeroffloader_read_%b_latency" % kind.encode()
+        durations = re.findall(
+            rb'^%b{.*topic="%b",quantile="([\d.]+)"} (\S+)$' % (name, topic.encode()), metrics, re.MULTILINE
+        )
+        assert [quantile for quantile, _ in durations] == [b"0.5", b"0.95", b"0.99"]
+        # Microseconds: a request takes more than 0.1 ms, and less than 10 s.
+        assert all(100 < float(value) < 10_000_000 for _, value in durations), durations
     admin(server, "topics", "delete", "-f", topic)
     while bucket.names:
         time.sleep(0.1)
+    deleted = rb'^brk_ledgeroffloader_delete_offload_ops_total{.*topic="%b",status="succeed"} 4$'
+    until(
+        lambda: re.findall(deleted % topic.encode(), server.ask("GET", "/metrics/")[1], re.MULTILINE),
+        lambda found: len(found) == 1,
+    )
     assert SECRET not in server.log
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 GONE = (NoSuchLedger, EntryLost)
 """Errors that mean lost data. Any other error may be temporary, as servers come back."""
 _RATE_SECONDS = 60
+TIERED_KEPT = 256
+"""Durations that a topic keeps of each kind of access to tiered storage: thousands of topics may use it."""
 
 
 def is_in_tiered_storage_only(summary: LedgerSummary) -> bool:
@@ -86,16 +89,50 @@ class RecentBytes:
             self._seconds.popleft()
 
 
+class Timings:
+    """Durations in ms: totals since the start, and the newest few for quantiles."""
+
+    __slots__ = ("_kept", "_newest", "_next", "count", "total_ms")
+
+    def __init__(self, kept: int = 1024) -> None:
+        """:param kept: the number of newest durations that quantiles are taken of, at least 1"""
+        self.count = 0
+        self.total_ms = 0.0
+        self._kept = kept
+        self._newest = array("d")
+        self._next = 0
+
+    def add(self, milliseconds: float) -> None:
+        self.count += 1
+        self.total_ms += milliseconds
+        if len(self._newest) < self._kept:
+            self._newest.append(milliseconds)
+        else:
+            self._newest[self._next] = milliseconds
+            self._next = (self._next + 1) % self._kept
+
+    def quantiles(self, wanted: tuple[float, ...]) -> dict[float, float]:
+        """Returns values by quantile; empty if nothing was added."""
+        ordered = sorted(self._newest)
+        if not ordered:
+            return {}
+        return {q: ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in wanted}
+
+
 class TieredReads:
     """What one managed ledger has read from tiered storage."""
 
-    __slots__ = ("bytes", "errors", "recent")
+    __slots__ = ("bytes", "data_times", "errors", "index_times", "recent")
 
     def __init__(self) -> None:
         self.bytes = 0
         """Bytes of entries."""
         self.errors = 0
         self.recent = RecentBytes()
+        self.index_times = Timings(TIERED_KEPT)
+        """Of opening ledgers there."""
+        self.data_times = Timings(TIERED_KEPT)
+        """Of reads that the cache could not answer."""
 
 
 class EntryReader:

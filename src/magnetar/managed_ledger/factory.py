@@ -47,6 +47,7 @@ from magnetar.naming.replicators import SHADOW_SOURCE, shadow_source
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 if TYPE_CHECKING:
+    from magnetar.managed_ledger.offload_deletions import DeletionCounts
     from magnetar.managed_ledger.tiered_storage import OpenDriver, StorageOf, TieredStorage
 
 
@@ -105,6 +106,10 @@ class ManagedLedgerFactory:
                 self.note_offloading,
             )
         return self._tiered
+
+    def offload_deletions(self) -> Mapping[str, DeletionCounts]:
+        """Returns the deletions of offloaded ledgers by managed ledger, without those of long ago."""
+        return {} if self._tiered is None else self._tiered.deletions.counts()
 
     async def resume_deletions(self) -> None:
         """Continues with the deletions that were left before the last restart.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from uuid import UUID
 
-from magnetar.io.interfaces import Cancellable, Loop, Task
+from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError, MetadataDamaged
@@ -24,25 +24,54 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0
 """The longest time between two attempts in seconds; pauses double while something is left."""
+_COUNTED_SECONDS = 3600.0
+"""Counts of a managed ledger are kept for so long after its last deletion: it may not exist any more."""
 Erase = Callable[[str, int, Offload], Awaitable[None]]
 """Deletes the objects of a ledger of a managed ledger, also incomplete ones. Raises a LedgerError if that
 fails."""
 
 
+class DeletionCounts:
+    """How many deletions of offloaded ledgers of one managed ledger have succeeded and failed."""
+
+    __slots__ = ("changed_at", "failed", "succeeded")
+
+    def __init__(self) -> None:
+        self.succeeded = self.failed = 0
+        self.changed_at = 0.0
+        """Monotonic seconds of the last one."""
+
+
 class OffloadDeletions:
     """Deletes objects, across restarts if necessary; several brokers may do so at the same time."""
 
-    def __init__(self, loop: Loop, metadata: MetadataStore, erase: Erase) -> None:
-        self._loop = loop
+    def __init__(self, io: Io, metadata: MetadataStore, erase: Erase) -> None:
+        self._loop = io.loop
+        self._clock = io.clock
         self._metadata = metadata
         self._erase = erase
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None
-        self._tasks = TaskScope(loop, "offloaded ledgers to delete", owner_goes_on)
+        self._tasks = TaskScope(io.loop, "offloaded ledgers to delete", owner_goes_on)
         self._running: Task[None] | None = None
         self._again = self._stopped = False
         self.left = 0
         """The number of ledgers whose objects could not be deleted in the last attempt."""
+        self._counts: dict[str, DeletionCounts] = {}
+
+    def counts(self) -> Mapping[str, DeletionCounts]:
+        """Returns the deletions since the start, by managed ledger; without those whose last one was long
+        ago."""
+        since = self._clock.monotonic() - _COUNTED_SECONDS
+        for name in [name for name, counts in self._counts.items() if counts.changed_at < since]:
+            del self._counts[name]
+        return self._counts
+
+    def _count(self, managed_ledger: str, *, succeeded: bool) -> None:
+        counts = self._counts.setdefault(managed_ledger, DeletionCounts())
+        counts.succeeded += succeeded
+        counts.failed += not succeeded
+        counts.changed_at = self._clock.monotonic()
 
     async def note(self, managed_ledger: str, ledger_id: int, offload: Offload) -> None:
         """Notes that the objects of a ledger are to be deleted once the record does not name them.
@@ -124,7 +153,12 @@ class OffloadDeletions:
             for summary in decode_managed_ledger(record.value, record.path).ledgers:
                 if summary.offload is not None and summary.offload.uuid == offload.uuid:
                     return False
-        await self._erase(managed_ledger, ledger_id, offload)
+        try:
+            await self._erase(managed_ledger, ledger_id, offload)
+        except LedgerError:
+            self._count(managed_ledger, succeeded=False)
+            raise
+        self._count(managed_ledger, succeeded=True)
         with suppress(NodeMissing):
             # Another broker may have deleted the objects as well.
             await self._metadata.delete(path)

@@ -19,7 +19,7 @@ from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
-from magnetar.managed_ledger.entry_reader import RecentBytes
+from magnetar.managed_ledger.entry_reader import TIERED_KEPT, RecentBytes, Timings
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, OffloadInProgress
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
 from magnetar.managed_ledger.position import EARLIEST, Position
@@ -91,6 +91,8 @@ class Offloader:
         """Bytes of entries that were offloaded since the topic was loaded."""
         self.recent = RecentBytes()
         """The same, in the last minute."""
+        self.read_times = Timings(TIERED_KEPT)
+        """Of reads of the ledger store, to offload what they find."""
         self.failures = 0
         self.store_failures = 0
         """How many of the failures were those of tiered storage."""
@@ -285,7 +287,7 @@ class Offloader:
         await self._note(summary, place)
         if former is not None:
             self._tiered.deletions.start()
-        await self._tiered.upload(policy.storage, name, ledger_id, place)
+        await self._tiered.upload(policy.storage, name, ledger_id, place, self.read_times)
         complete = replace(place, complete=True, completed_ms=self._io.clock.wall_ms())
         await self._note(summary, complete)
         self.uploading = None

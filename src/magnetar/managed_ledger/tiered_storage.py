@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from magnetar.io.interfaces import Cancellable, Io, Worker
+from magnetar.io.interfaces import Cancellable, Clock, Io, Worker
 from magnetar.io.locks import FairSemaphore, Mutex
 from magnetar.io.waiting import finished, run_job, settle
 from magnetar.ledger.interface import (
@@ -23,7 +23,7 @@ from magnetar.ledger.interface import (
     LedgerState,
     LedgerStore,
 )
-from magnetar.managed_ledger.entry_reader import TieredReads
+from magnetar.managed_ledger.entry_reader import TieredReads, Timings
 from magnetar.managed_ledger.offload_deletions import OffloadDeletions
 from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import OffloadStorage
@@ -123,26 +123,33 @@ class _Tier:
         if error is not None:
             log.warning("an unfinished upload cannot be removed now", extra={"error": str(error)})
 
-    async def open(self, key: OffloadKey) -> OffloadedReader:
+    async def open(self, key: OffloadKey, times: Timings) -> OffloadedReader:
         """Opens a reader of an offloaded ledger.
 
         :raises OffloadError: the ledger cannot be opened
         """
         driver = await self.driver()
         worker = self._workers[key.ledger_id % _READERS]
-        reader = await run_job(self._io.loop, worker, partial(driver.open, key))
+        job = partial(_timed, self._io.clock, partial(driver.open, key))
+        reader, milliseconds = await run_job(self._io.loop, worker, job)
+        times.add(milliseconds)
         self._readers[reader] = worker
         return reader
 
     async def read(
-        self, reader: OffloadedReader, first: int, last: int, max_bytes: int
+        self, reader: OffloadedReader, first: int, last: int, max_bytes: int, times: Timings
     ) -> Sequence[EntryRun]:
         """Returns entries of an offloaded ledger.
 
+        :param times: gets the duration if the store was asked
         :raises OffloadError: the entries cannot be read
         """
-        job = partial(reader.read, first, last, max_bytes)
-        return await run_job(self._io.loop, self._readers[reader], job)
+        before = reader.requests
+        job = partial(_timed, self._io.clock, partial(reader.read, first, last, max_bytes))
+        runs, milliseconds = await run_job(self._io.loop, self._readers[reader], job)
+        if reader.requests != before:
+            times.add(milliseconds)
+        return runs
 
     def close_reader(self, reader: OffloadedReader) -> None:
         """Closes a reader, after the job in progress. Idempotent.
@@ -199,6 +206,13 @@ class _Tier:
         return ended
 
 
+def _timed(clock: Clock, job: Callable[[], T]) -> tuple[T, float]:
+    """Returns what a job returns, and its milliseconds, without those that it has waited for its thread."""
+    began = clock.monotonic()
+    found = job()
+    return found, (clock.monotonic() - began) * 1000
+
+
 def _close_all(readers: deque[OffloadedReader]) -> None:
     """Closes readers until none is left; those that fail count as closed."""
     with ExitStack() as stack:
@@ -237,7 +251,7 @@ class TieredStorage:
         self._timer: Cancellable | None = None
         """Ends tiers that are not used any more; runs while there are tiers."""
         self._closed = False
-        self.deletions = OffloadDeletions(io.loop, metadata, self._erase)
+        self.deletions = OffloadDeletions(io, metadata, self._erase)
 
     async def note_use(self) -> None:
         """Makes it durable that ledgers are in tiered storage.
@@ -265,10 +279,11 @@ class TieredStorage:
         )
 
     async def upload(
-        self, storage: OffloadStorage, managed_ledger: str, ledger_id: int, place: Offload
+        self, storage: OffloadStorage, managed_ledger: str, ledger_id: int, place: Offload, times: Timings
     ) -> None:
         """Copies a closed ledger of the ledger store to its place; everything reads back when this returns.
 
+        :param times: gets the durations of reads from the ledger store
         :raises TieredStorageError: the store has failed
         :raises LedgerError: the ledger cannot be read
         """
@@ -277,11 +292,11 @@ class TieredStorage:
         with tier:
             async with tier.uploads:
                 try:
-                    await self._upload(tier, key)
+                    await self._upload(tier, key, times)
                 except (OffloadError, ValueError) as error:
                     raise TieredStorageError(f"ledger {ledger_id} cannot be offloaded: {error}") from error
 
-    async def _upload(self, tier: _Tier, key: OffloadKey) -> None:
+    async def _upload(self, tier: _Tier, key: OffloadKey, times: Timings) -> None:
         reader = await self._store.open(key.ledger_id, recover=False)
         try:
             reader.in_background()
@@ -292,7 +307,9 @@ class TieredStorage:
             try:
                 entry_id = 0
                 while entry_id <= found.last_entry_id:
+                    began = self._io.clock.monotonic()
                     runs = await reader.read(entry_id, found.last_entry_id, _CHUNK_BYTES)
+                    times.add((self._io.clock.monotonic() - began) * 1000)
                     await tier.write(partial(_append, writer, runs))
                     entry_id = runs[-1].last_entry_id + 1
                 await tier.write(writer.finish)
@@ -483,7 +500,7 @@ class TieredReader:
                     await self._move(tier)
                 self._check_open()
                 try:
-                    runs = await tier.read(self._reader, first, last, max_bytes)
+                    runs = await tier.read(self._reader, first, last, max_bytes, self._reads.data_times)
                 except OffloadError as error:
                     self._reads.errors += 1
                     raise TieredStorageError(
@@ -522,7 +539,7 @@ class TieredReader:
 async def _opened(tier: _Tier, key: OffloadKey, reads: TieredReads) -> OffloadedReader:
     """:raises TieredStorageError: the ledger cannot be opened"""
     try:
-        return await tier.open(key)
+        return await tier.open(key, reads.index_times)
     except OffloadError as error:
         reads.errors += 1
         raise TieredStorageError(

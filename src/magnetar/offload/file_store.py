@@ -275,6 +275,7 @@ class MapFileReader(PieceReader):
         key = (self._name, start.position)
         piece = self._cache.get(key)
         if piece is None:
+            self._requests += 1
             with _translated(self._path):
                 piece = self._read_piece(start)
             self._cache.put(key, piece)

@@ -139,6 +139,11 @@ class OffloadedReader(ABC):
     def length(self) -> int:
         """Bytes of all entries."""
 
+    @property
+    @abstractmethod
+    def requests(self) -> int:
+        """How often the store was asked for entries so far; reads that the cache answers do not count."""
+
     @abstractmethod
     def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
         """Returns entries from ``first`` on, in order, without gaps, at most up to ``last``.

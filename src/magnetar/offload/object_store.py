@@ -232,7 +232,7 @@ class ObjectReader(PieceReader):
         if known is not None and known.first_entry_id >= block.first_entry_id:
             return known
         end = self._index.end_of(number)
-        data = self._store.get_range(self._name, block.position, min(block.position + HEADER_BYTES, end))
+        data = self._range(block.position, min(block.position + HEADER_BYTES, end))
         ledger_id = self._ledger_id if self._index.ends else None
         header = read_header(self._name, block.position, data, block.first_entry_id, ledger_id)
         if block.position + header.block_length != end:
@@ -246,6 +246,10 @@ class ObjectReader(PieceReader):
         self._learn(start)
         return start
 
+    def _range(self, start: int, end: int) -> bytes:
+        self._requests += 1
+        return self._store.get_range(self._name, start, end)
+
     def _piece_at(self, start: PieceStart) -> Piece:
         return self._cache.get((self._name, start.position)) or self._fetched(start)
 
@@ -256,7 +260,7 @@ class ObjectReader(PieceReader):
             end = min(start.position + wanted, start.end)
             if end - start.position < ENTRY_HEADER_BYTES:
                 raise self._ended(start)
-            data = self._store.get_range(self._name, start.position, end)
+            data = self._range(start.position, end)
             pieces = read_entries(
                 self._name,
                 self._ledger_id,

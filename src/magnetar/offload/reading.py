@@ -41,6 +41,7 @@ class PieceReader(OffloadedReader):
         self._read_bytes = self._fetch_bytes = read_bytes
         self._next = -1
         """The entry behind the previous read."""
+        self._requests = 0
         self._starts: list[PieceStart] = []
         """The known ones, in ascending order."""
 
@@ -59,6 +60,10 @@ class PieceReader(OffloadedReader):
     @property
     def length(self) -> int:
         return self._record.length
+
+    @property
+    def requests(self) -> int:
+        return self._requests
 
     def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
         if not self.first_entry_id <= first <= min(last, self.last_entry_id):

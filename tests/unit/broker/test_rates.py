@@ -1,8 +1,9 @@
 import pytest
 from lived import Lived
 
-from magnetar.broker.flow.rates import Distribution, Rate, Timings
+from magnetar.broker.flow.rates import Distribution, Rate
 from magnetar.broker.policies.effective import EffectivePolicies
+from magnetar.managed_ledger.entry_reader import Timings
 
 
 def test_a_rate_is_of_the_last_window() -> None:

@@ -13,6 +13,8 @@ from magnetar.broker.stats.figures import (
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
+    OffloadDeletionMetrics,
+    OffloadMetrics,
     ProducerMetrics,
     ReplicationMetrics,
     SubscriptionMetrics,
@@ -174,6 +176,31 @@ def test_how_often_rates_held_a_subscription_back() -> None:
         ("bytes", "broker"): "4",
     }
     assert len(found) == 6
+
+
+def test_tiered_storage_has_the_names_labels_and_units_of_pulsar() -> None:
+    """Those of LedgerOffloaderStatsImpl; the broker adds the cluster."""
+    one = topic()
+    one.offload = OffloadMetrics(data_reads=TimingMetrics(2, 3.5, {0.5: 1.25, 0.95: 2.25, 0.99: 2.25}))
+    other = topic("persistent://public/default/other")
+    other.offload = OffloadMetrics(data_reads=TimingMetrics(1, 1.0, {0.5: 1.0}))
+    gone = OffloadDeletionMetrics("public/default", "persistent://public/default/gone", 3, 1)
+    text = printed(replace(snapshot(one, other), offload_deletions=[gone]))
+    name = "brk_ledgeroffloader_read_offload_data_latency"
+    labels = 'cluster="standalone",namespace="public/default",topic="persistent://public/default/'
+    for line in (
+        f"# TYPE {name} summary",
+        f'{name}{{{labels}t-partition-1",quantile="0.5"}} 1250.0',
+        f'{name}{{{labels}t-partition-1",quantile="0.95"}} 2250.0',
+        f'{name}{{{labels}t-partition-1",quantile="0.99"}} 2250.0',
+        f'{name}_count{{{labels}t-partition-1"}} 2.0',
+        f'{name}_sum{{{labels}t-partition-1"}} 3500.0',
+        f'{name}_count{{{labels}other"}} 1.0',
+        f'brk_ledgeroffloader_delete_offload_ops_total{{{labels}gone",status="succeed"}} 3',
+        f'brk_ledgeroffloader_delete_offload_ops_total{{{labels}gone",status="failed"}} 1',
+    ):
+        assert text.splitlines().count(line) == 1, line
+    assert "read_ledger_latency" not in text
 
 
 def test_figures_of_a_topic() -> None:

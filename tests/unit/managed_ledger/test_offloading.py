@@ -221,6 +221,41 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert topic.offloader.store_failures == topic.offloader.failures > 0
 
 
+def test_durations_are_counted_by_what_was_accessed() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(12)
+    topic.world.wait(5)
+    assert topic.ledger.reader.tiered_reads is None
+    assert topic.offloader.read_times.count == 2
+    topic.ledger.cache.clear()
+    calls: list[str] = []
+    topic.bucket.loses_answer = lambda _call, name: bool(calls.append(name))
+    assert topic.stored() == topic.published
+    reads = topic.ledger.reader.tiered_reads
+    assert reads is not None
+    assert (reads.index_times.count, reads.data_times.count) == (calls.count("open"), calls.count("read"))
+    assert calls.count("open") == 2
+    topic.world.run(topic.world.managed.delete(topic.ledger))
+    topic.world.wait(5)
+    [counts] = topic.world.managed.offload_deletions().values()
+    assert (counts.succeeded, counts.failed) == (2, 0)
+
+
+def test_deletions_are_counted_for_an_hour_after_the_last_one() -> None:
+    topic = Offloading(MemoryBucket())
+    topic.publish(12)
+    topic.world.wait(5)
+    topic.bucket.fault = lambda _call, name: name == "delete"
+    topic.world.run(topic.world.managed.delete(topic.ledger))
+    topic.world.wait(5)
+    topic.bucket.fault = lambda _call, _name: False
+    topic.world.wait(60)
+    [(name, counts)] = topic.world.managed.offload_deletions().items()
+    assert (name, counts.succeeded, counts.failed) == (NAME, 2, 2)
+    topic.world.wait(3601)
+    assert topic.world.managed.offload_deletions() == {}
+
+
 def test_a_threshold_of_size_keeps_the_youngest_ledgers() -> None:
     topic = Offloading(MemoryBucket())
     topic.ledger.use_offload(replace(AT_ONCE, threshold_bytes=80))

@@ -10,6 +10,7 @@ import pytest
 from memory_bucket import MemoryBucket
 from test_offloading import AT_ONCE, Offloading
 
+from magnetar.managed_ledger.entry_reader import Timings
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.records import OFFLOADS_TO_DELETE, Offload
 from magnetar.managed_ledger.settings import OffloadStorage, RetentionSettings
@@ -133,12 +134,14 @@ def test_a_store_that_hangs_does_not_delay_uploads_to_others() -> None:
     for worker in topic.world.simulation.workers[before:]:
         worker.longest_delay = 1e6
     waiting = [
-        loop.create_task(tiered.upload(OffloadStorage("memory"), topic.ledger.name, ledger_id, place))
+        loop.create_task(
+            tiered.upload(OffloadStorage("memory"), topic.ledger.name, ledger_id, place, Timings())
+        )
         for ledger_id in closed[:3]
     ]
     other = OffloadStorage("memory", (("s3ManagedLedgerOffloadBucket", "other"),))
     now = loop.time()
-    run(tiered.upload(other, topic.ledger.name, closed[0], run(tiered.new_place(other))))
+    run(tiered.upload(other, topic.ledger.name, closed[0], run(tiered.new_place(other)), Timings()))
     assert loop.time() < now + 60
     assert not any(each.done() for each in waiting)
     for each in waiting:

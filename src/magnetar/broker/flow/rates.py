@@ -10,6 +10,7 @@ from enum import Enum
 
 from magnetar.broker.schemas.registry import SchemaOperation
 from magnetar.io.interfaces import Clock
+from magnetar.managed_ledger.entry_reader import Timings
 
 WINDOWS = 60
 """The number of statistics periods (``statsUpdateFrequencyInSecs``) that are kept."""
@@ -116,35 +117,6 @@ def _quantile(counts: Sequence[int], rank: float) -> float:
 _FINE_SECONDS = (0.0005, 0.001, 0.0025)
 SECONDS_BOUNDS = (*_FINE_SECONDS, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """The bounds that OpenTelemetry recommends for durations of requests, with three smaller ones."""
-
-
-class Timings:
-    """Durations in ms: totals since the start, and the newest few for quantiles."""
-
-    __slots__ = ("_newest", "_next", "count", "total_ms")
-
-    _KEPT = 1024
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total_ms = 0.0
-        self._newest: list[float] = []
-        self._next = 0
-
-    def add(self, milliseconds: float) -> None:
-        self.count += 1
-        self.total_ms += milliseconds
-        if len(self._newest) < self._KEPT:
-            self._newest.append(milliseconds)
-        else:
-            self._newest[self._next] = milliseconds
-            self._next = (self._next + 1) % self._KEPT
-
-    def quantiles(self, wanted: tuple[float, ...]) -> dict[float, float]:
-        ordered = sorted(self._newest)
-        if not ordered:
-            return {}
-        return {q: ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in wanted}
 
 
 class _Ring:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
-from magnetar.broker.flow.rates import Timings
 from magnetar.broker.policies.records import CLUSTERS, Clusters
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.errors import BrokerError
@@ -19,6 +18,7 @@ from magnetar.io.interfaces import Io, Loop
 from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import outcome
 from magnetar.lazy_dataclass import dataclass
+from magnetar.managed_ledger.entry_reader import Timings
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_replication import ReplicationRun

@@ -13,7 +13,6 @@ from magnetar.broker.compaction.compactor import Compactor
 from magnetar.broker.flow.dispatch_rates import DispatchLimiter, LimitedBy
 from magnetar.broker.flow.limits import UnackedLimit
 from magnetar.broker.flow.loop_budget import LoopBudget
-from magnetar.broker.flow.rates import Timings
 from magnetar.broker.flow.resource_groups import ResourceGroups, SharedLimits
 from magnetar.broker.namespaces.creation import TopicCounts, TopicCreation
 from magnetar.broker.namespaces.registry import Namespaces
@@ -48,6 +47,7 @@ from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.entry_reader import Timings
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.owned_record import Tenure

@@ -118,6 +118,22 @@ class OffloadMetrics:
     read_rate: float = 0.0
     """Bytes per second, in the last minute."""
     read_errors: int = 0
+    ledger_reads: TimingMetrics | None = None
+    """Reads of the ledger store to offload ledgers; None: there were none."""
+    index_reads: TimingMetrics | None = None
+    """Ledgers that were opened in tiered storage; None: there were none."""
+    data_reads: TimingMetrics | None = None
+    """Reads from tiered storage that the cache could not answer; None: there were none."""
+
+
+@dataclass(slots=True)
+class OffloadDeletionMetrics:
+    """Deletions of offloaded ledgers of one topic, which may not exist any more."""
+
+    namespace: str
+    topic: str
+    succeeded: int
+    failed: int
 
 
 @dataclass(slots=True)
@@ -464,6 +480,8 @@ class MetricsSnapshot:
     """None: the broker is standalone."""
     snapshots: SnapshotMetrics | None = None
     """The figures of replicated subscriptions; None: nothing is replicated to other clusters."""
+    offload_deletions: Sequence[OffloadDeletionMetrics] = ()
+    """Of the last hour."""
     authentication_counts: Sequence[AuthenticationCounts] = ()
     """Authentications of clients."""
     metadata: Sequence[MetadataMetrics] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.flow.rates import Distribution, LookupEnd, Timings
+from magnetar.broker.flow.rates import Distribution, LookupEnd
 from magnetar.broker.service import BrokerService
 from magnetar.broker.stats.figures import (
     CacheMetrics,
@@ -14,6 +14,7 @@ from magnetar.broker.stats.figures import (
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
+    OffloadDeletionMetrics,
     QuotaMetrics,
     SchemaMetrics,
     SnapshotMetrics,
@@ -28,6 +29,8 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import CHECK_BOUNDS, Evictions
 from magnetar.io.slices import each
+from magnetar.managed_ledger.entry_reader import Timings
+from magnetar.naming.topic_name import TopicName
 
 _MOST_IN_A_SLICE = 50
 _QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -168,6 +171,17 @@ async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[Subs
     return found
 
 
+def _offload_deletions(broker: BrokerService) -> list[OffloadDeletionMetrics]:
+    found = []
+    for name, counts in broker.managed_ledgers.offload_deletions().items():
+        topic = TopicName.from_path(name)
+        metrics = OffloadDeletionMetrics(
+            str(topic.namespace_name), str(topic), counts.succeeded, counts.failed
+        )
+        found.append(metrics)
+    return found
+
+
 async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
     """Returns the figures of one moment, as far as the topics fit into one slice."""
     topics: list[TopicMetrics] = []
@@ -222,6 +236,7 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         load=_load(broker),
         coordinators=_coordinators(broker),
         snapshots=_snapshots(broker),
+        offload_deletions=_offload_deletions(broker),
         authentication_counts=tuple(broker.authenticator.authentication_counts),
         extra={
             "magnetar_publish_buffer_bytes": broker.limits.publish_buffer.used,

@@ -20,6 +20,7 @@ from magnetar.broker.stats.figures import (
     ProducerMetrics,
     ReplicationMetrics,
     SubscriptionMetrics,
+    TimingMetrics,
     TopicMetrics,
 )
 from magnetar.broker.subscriptions.base import BaseSubscription
@@ -31,6 +32,7 @@ from magnetar.broker.topics.base import AnyReplicating
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
+from magnetar.managed_ledger.entry_reader import Timings
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.replicator import Replicator
@@ -175,6 +177,16 @@ def of_non_persistent_topic(
     return now
 
 
+_OFFLOAD_QUANTILES = (0.5, 0.95, 0.99)
+
+
+def _timing(timings: Timings) -> TimingMetrics | None:
+    """:return: None: there is nothing to tell"""
+    if not timings.count:
+        return None
+    return TimingMetrics(timings.count, timings.total_ms, timings.quantiles(_OFFLOAD_QUANTILES))
+
+
 def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = None) -> TopicMetrics:
     """Returns all figures except those of backlog quotas.
 
@@ -201,9 +213,11 @@ def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = Non
                 offloader.recent.per_second(seconds),
                 offloader.store_failures,
             )
+            found.ledger_reads = _timing(offloader.read_times)
         if reads is not None:
             found.read_bytes, found.read_errors = reads.bytes, reads.errors
             found.read_rate = reads.recent.per_second(seconds)
+            found.index_reads, found.data_reads = _timing(reads.index_times), _timing(reads.data_times)
     now.backlog = sum(s.backlog for s in now.subscriptions)
     durable = [s.cursor.backlog_bytes() for s in topic.subscriptions.values() if s.durable]
     now.backlog_bytes = max(durable, default=0)

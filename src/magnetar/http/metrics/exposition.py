@@ -58,14 +58,20 @@ def summary(
     name: str, labels: str, quantiles: Mapping[float, float], count: int, total: float
 ) -> Iterator[str]:
     """Yields one summary: quantiles, count and sum."""
-    lines = [f"# TYPE {name} summary\n"]
-    lines += [
+    yield "".join([f"# TYPE {name} summary\n", *summary_samples(name, labels, quantiles, count, total)])
+
+
+def summary_samples(
+    name: str, labels: str, quantiles: Mapping[float, float], count: int, total: float
+) -> list[str]:
+    """Returns the lines of one of several summaries with the same name."""
+    lines = [
         f'{name}{{{labels},quantile="{quantile!r}"}} {number_text(float(value))}\n'
         for quantile, value in sorted(quantiles.items())
     ]
     lines.append(f"{name}_count{{{labels}}} {float(count)!r}\n")
     lines.append(f"{name}_sum{{{labels}}} {float(round(total, 3))!r}\n")
-    yield "".join(lines)
+    return lines
 
 
 def histogram(

@@ -297,6 +297,8 @@ def _topic_level(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator
     yield from _histograms(rows)
     yield from _of_some(rows, "compaction", lambda topic: topic.compaction)
     yield from _of_some(rows, "offload", lambda topic: topic.offload)
+    yield from sections.offload_times(rows)
+    yield from sections.offload_deletions(snapshot.offload_deletions, snapshot.cluster)
     yield from sections.evictions(rows)
     yield from _subscriptions(rows, options)
     yield from sections.waiting_topics(rows)

@@ -6,13 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 
 from magnetar.broker.stats.figures import (
     MetadataMetrics,
+    OffloadDeletionMetrics,
+    OffloadMetrics,
     QuotaMetrics,
     ReplicationMetrics,
     SnapshotMetrics,
+    TimingMetrics,
     TopicMetrics,
 )
 from magnetar.http.metrics import exposition
-from magnetar.http.metrics.exposition import Number, counter, family, histogram_samples, labels_text, summary
+from magnetar.http.metrics.exposition import (
+    Number,
+    counter,
+    family,
+    histogram_samples,
+    labels_text,
+    summary,
+    summary_samples,
+)
 
 _LATENCY = "pulsar_metadata_store_ops_latency_ms"
 _PUT_BYTES = "pulsar_metadata_store_put_bytes"
@@ -47,6 +58,13 @@ _OF_SHADOWS: _Figures = (
 """Separate names: a shadow topic is not another cluster, and alerts about clusters must not include it."""
 
 
+_OFFLOAD_TIMES: Sequence[tuple[str, Callable[[OffloadMetrics], TimingMetrics | None]]] = (
+    ("brk_ledgeroffloader_read_ledger_latency", lambda it: it.ledger_reads),
+    ("brk_ledgeroffloader_read_offload_index_latency", lambda it: it.index_reads),
+    ("brk_ledgeroffloader_read_offload_data_latency", lambda it: it.data_reads),
+)
+
+
 def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_seconds: float) -> Iterator[str]:
     """Yields the duration of operations and the written bytes of the measured stores.
 
@@ -67,6 +85,43 @@ def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_sec
         lines.append(f"{_PUT_BYTES}_total{{{labels}}} {float(store.put_bytes)!r}\n")
         lines.append(f"{_PUT_BYTES}_created{{{labels}}} {started_seconds!r}\n")
     yield "".join(lines)
+
+
+def offload_times(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
+    """Yields how long accesses to tiered storage took, in microseconds as in Pulsar.
+
+    :param rows: label texts and topics
+    """
+    using = [(labels, topic.offload) for labels, topic in rows if topic.offload is not None]
+    for name, of in _OFFLOAD_TIMES:
+        lines = [f"# TYPE {name} summary\n"]
+        for labels, offload in using:
+            times = of(offload)
+            if times is not None:
+                by_quantile = {quantile: 1000 * each for quantile, each in times.quantiles.items()}
+                lines += summary_samples(name, labels, by_quantile, times.count, 1000 * times.total_ms)
+        if len(lines) > 1:
+            yield "".join(lines)
+
+
+def offload_deletions(found: Sequence[OffloadDeletionMetrics], cluster: str) -> Iterator[str]:
+    """Yields how often offloaded ledgers were deleted, and could not be.
+
+    :param cluster: its name
+    """
+    samples = [
+        (
+            labels_text(
+                {"cluster": cluster, "namespace": each.namespace, "topic": each.topic, "status": status}
+            ),
+            count,
+        )
+        for each in found
+        for status, count in (("succeed", each.succeeded), ("failed", each.failed))
+        if count
+    ]
+    if samples:
+        yield from family("brk_ledgeroffloader_delete_offload_ops_total", "counter", samples)
 
 
 def evictions(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
