@@ -146,7 +146,12 @@ def test_topics_of_tables(
             {"catalog": "http://host", "catalog_options": {"uri": "x"}, "format": "iceberg"},
             "table: catalog_options has no option 'uri'; use warehouse, prefix, token",
         ),
-        ({"orphan_days": 0.0}, "orphan_days at least 0.05"),
+        ({"orphan_age": "71 min"}, """table: orphan_age must be at least "72 min", not '71 min'"""),
+        ({"orphan_age": "3 days"}, "table: orphan_age must be a time such as"),
+        (
+            {"orphan_days": 5.0},
+            'table.orphan_days: this key does not exist any more; write orphan_age = "5.0 d"',
+        ),
     ],
 )
 def test_tables_that_are_refused(

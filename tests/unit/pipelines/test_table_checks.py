@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ pytest.importorskip("deltalake")
 
 from pyspark import SparkContext
 
-from magnetar.spark.pipelines import session
+from magnetar.spark.pipelines import session, table_section
 from magnetar.spark.pipelines import table as pipeline
 from magnetar.spark.pipelines.configuration import PipelineError
 from magnetar.spark.pipelines.table_section import TableConfig
@@ -59,3 +60,18 @@ def test_the_end_of_an_interrupted_jvm_prints_no_stack_trace(
         with socket.create_connection(server.server_address):
             server.handle_request()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [("3 d", timedelta(days=3)), ("1.5h", timedelta(minutes=90)), ("72 min", timedelta(minutes=72))],
+)
+def test_the_age_of_orphans_is_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, age: timedelta
+) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(table_section, "maintain", lambda *arguments: given.extend(arguments))
+    config = TableConfig(("public/default",), str(tmp_path), orphan_age=text)
+    config.keep_up(None, None)  # type: ignore[arg-type]
+    assert given[-1] == age
+    assert TableConfig(("public/default",), str(tmp_path)).orphan_age == "3 d"

@@ -146,8 +146,13 @@ class Document:
         assert is_dataclass(kind)
         hints = get_type_hints(kind)
         known = {each.name: each for each in fields(kind)}
-        for name in values:
-            if name not in known:
+        # What a file for an earlier release may have.
+        renamed: Mapping[str, str] = getattr(kind, "renamed", {})
+        for name, value in values.items():
+            if name in renamed:
+                now = renamed[name].format(value)
+                self._problems.append(f"{section}.{name}: this key does not exist any more; write {now}")
+            elif name not in known:
                 self._problems.append(f"{section}.{name}: unknown key; use {', '.join(known)}")
         given = {}
         for name, each in known.items():

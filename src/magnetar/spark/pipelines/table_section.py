@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pyspark.sql import SparkSession
 
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 _CATALOG_FILE = "catalog.db"
-_LEAST_ORPHAN_DAYS = 0.05
+_LEAST_ORPHAN_AGE = "72 min"
 """A file is younger while its commit may be under way."""
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_SECONDS = {"s": 1, "min": 60, "h": 3600}
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,11 @@ class TablesSection:
     """Upkeep merges smaller files of a partition up to this size; 0: never."""
     keep_days: float = 7.0
     """Upkeep lets states of a table be read that are not older than this."""
-    orphan_days: float = 3.0
-    """Upkeep deletes files that no such state names, if they are older than this; at least 0.05."""
+    orphan_age: str = "3 d"
+    """Upkeep deletes files that no such state names, if they are older than this: a time such as "90 min",
+    "12 h" or "3 d", at least "72 min"."""
+    renamed: ClassVar[Mapping[str, str]] = {"orphan_days": 'orphan_age = "{} d"'}
+    """Former keys, and what to write instead; ``{}`` stands for the value."""
 
     def __post_init__(self) -> None:
         if not self.topics and not self.pattern:
@@ -88,11 +91,12 @@ class TablesSection:
                 f"quarantine_name = {self.quarantine_name!r} must have letters, digits, _, - and {{topic}}, "
                 "and differ from {topic}"
             )
-        if self.file_mb < 0 or self.keep_days < 0 or self.orphan_days < _LEAST_ORPHAN_DAYS:
+        if self.file_mb < 0 or self.keep_days < 0:
             raise ValueError(
-                f"file_mb and keep_days must not be negative, and orphan_days at least {_LEAST_ORPHAN_DAYS}, "
-                f"not {self.file_mb}, {self.keep_days} and {self.orphan_days}"
+                f"file_mb and keep_days must not be negative, not {self.file_mb} and {self.keep_days}"
             )
+        if _seconds("orphan_age", self.orphan_age) < _seconds("orphan_age", _LEAST_ORPHAN_AGE):
+            raise ValueError(f'orphan_age must be at least "{_LEAST_ORPHAN_AGE}", not {self.orphan_age!r}')
 
     def _check_storage(self) -> None:
         check_access(self.path, self.storage, self.catalog, self.catalog_options)
@@ -121,7 +125,8 @@ class TablesSection:
 
         :raises TableError: the table cannot be used
         """
-        keep, orphans = timedelta(days=self.keep_days), timedelta(days=self.orphan_days)
+        keep = timedelta(days=self.keep_days)
+        orphans = timedelta(seconds=_seconds("orphan_age", self.orphan_age))
         return maintain(spark, table, self.file_mb << 20, keep, orphans)
 
 
@@ -176,12 +181,18 @@ class TableConfig(TablesSection):
     @property
     def pause_seconds(self) -> float:
         """The value of ``trigger`` in seconds; 0: one round."""
-        if not self.trigger:
-            return 0.0
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)", self.trigger)
-        if found is None or not float(found[1]):
-            raise ValueError(f'trigger must be a time such as "30 s", "5 min" or "1 h", not {self.trigger!r}')
-        return float(found[1]) * _SECONDS[found[2]]
+        return _seconds("trigger", self.trigger) if self.trigger else 0.0
+
+
+def _seconds(name: str, text: str) -> float:
+    """Returns the value of a key that has a time, in seconds.
+
+    :raises ValueError: it is not a time above 0
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h|d)", text)
+    if found is None or not float(found[1]):
+        raise ValueError(f'{name} must be a time such as "30 s", "5 min", "1 h" or "3 d", not {text!r}')
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def is_address(catalog: str | None) -> bool:
