@@ -213,6 +213,8 @@ class Settings:
     managed_ledger_offload_deletion_lag_ms: int
     managed_ledger_offload_auto_trigger_size_threshold_bytes: int
     managed_ledger_offload_threshold_in_seconds: int
+    managed_ledger_offload_threshold_in_bytes: int | None
+    managed_ledger_offload_deletion_lag_in_millis: int | None
     trigger_offload_on_topic_load: bool
     managed_ledger_cursor_max_entries_per_ledger: int
     managed_ledger_cursor_rollover_time_in_seconds: int
@@ -223,6 +225,7 @@ class Settings:
     dispatcher_pause_on_ack_state_persistent_enabled: bool
     auto_skip_non_recoverable_data: bool
     managed_ledger_data_read_priority: str
+    managed_ledger_offloaded_read_priority: str
     replication_metrics_enabled: bool
     replication_connections_per_broker: int
     replicator_prefix: str
@@ -262,6 +265,11 @@ class Settings:
     s3_managed_ledger_offload_credential_secret: str = field(repr=False)
     s3_managed_ledger_offload_role: str
     s3_managed_ledger_offload_role_session_name: str
+    managed_ledger_offload_region: str
+    managed_ledger_offload_bucket: str
+    managed_ledger_offload_service_endpoint: str
+    managed_ledger_offload_max_block_size_in_bytes: int | None
+    managed_ledger_offload_read_buffer_size_in_bytes: int | None
     file_system_profile_path: str
     file_system_uri: str
     transaction_coordinator_enabled: bool

@@ -141,12 +141,18 @@ def offload_fields(settings: Settings) -> Mapping[str, object]:
     driver = settings.managed_ledger_offload_driver
     stores = _of_stores(settings)
     found: dict[str, object] = {
-        "managedLedgerOffloadThresholdInBytes": (
-            settings.managed_ledger_offload_auto_trigger_size_threshold_bytes
+        "managedLedgerOffloadThresholdInBytes": _general(
+            settings.managed_ledger_offload_threshold_in_bytes,
+            settings.managed_ledger_offload_auto_trigger_size_threshold_bytes,
         ),
         "managedLedgerOffloadThresholdInSeconds": settings.managed_ledger_offload_threshold_in_seconds,
-        "managedLedgerOffloadDeletionLagInMillis": settings.managed_ledger_offload_deletion_lag_ms,
-        "managedLedgerOffloadedReadPriority": settings.managed_ledger_data_read_priority,
+        "managedLedgerOffloadDeletionLagInMillis": _general(
+            settings.managed_ledger_offload_deletion_lag_in_millis,
+            settings.managed_ledger_offload_deletion_lag_ms,
+        ),
+        "managedLedgerOffloadedReadPriority": (
+            settings.managed_ledger_offloaded_read_priority or settings.managed_ledger_data_read_priority
+        ),
         **stores,
     }
     if driver:
@@ -178,17 +184,30 @@ def _check_profile(values: Mapping[str, str], driver: str) -> None:
         raise SettingsContradict(str(error)) from error
 
 
+def _general(general: int | None, own: int, default: int | None = None) -> int:
+    """Returns the general setting if it is given, but the own one if that is not ``default`` either."""
+    return own if general is None or default not in (None, own) else general
+
+
 def _of_stores(settings: Settings) -> Mapping[str, object]:
     """Returns where and how the drivers store ledgers; unset values are left out."""
     found: dict[str, object] = {
         "s3ManagedLedgerOffloadRegion": settings.s3_managed_ledger_offload_region,
         "s3ManagedLedgerOffloadBucket": settings.s3_managed_ledger_offload_bucket,
         "s3ManagedLedgerOffloadServiceEndpoint": settings.s3_managed_ledger_offload_service_endpoint,
-        "s3ManagedLedgerOffloadMaxBlockSizeInBytes": (
-            settings.s3_managed_ledger_offload_max_block_size_in_bytes
+        # The drivers look for these names after those with ``s3``, as in Pulsar.
+        "managedLedgerOffloadRegion": settings.managed_ledger_offload_region,
+        "managedLedgerOffloadBucket": settings.managed_ledger_offload_bucket,
+        "managedLedgerOffloadServiceEndpoint": settings.managed_ledger_offload_service_endpoint,
+        "s3ManagedLedgerOffloadMaxBlockSizeInBytes": _general(
+            settings.managed_ledger_offload_max_block_size_in_bytes,
+            settings.s3_managed_ledger_offload_max_block_size_in_bytes,
+            64 << 20,
         ),
-        "s3ManagedLedgerOffloadReadBufferSizeInBytes": (
-            settings.s3_managed_ledger_offload_read_buffer_size_in_bytes
+        "s3ManagedLedgerOffloadReadBufferSizeInBytes": _general(
+            settings.managed_ledger_offload_read_buffer_size_in_bytes,
+            settings.s3_managed_ledger_offload_read_buffer_size_in_bytes,
+            1 << 20,
         ),
         "s3ManagedLedgerOffloadCredentialId": settings.s3_managed_ledger_offload_credential_id,
         "s3ManagedLedgerOffloadCredentialSecret": settings.s3_managed_ledger_offload_credential_secret,
