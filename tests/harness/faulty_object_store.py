@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,6 +61,9 @@ class ObjectStore:
     """Set: requests that hang are answered, and none hangs any more."""
     hanging: int = 0
     """The number of requests that have hung so far."""
+    ends: Callable[[bool], bool] = lambda _done: False
+    """Called for each request before the store gets it (False) and after the store has carried it out (True);
+    True: the connection ends then."""
 
     def settings(self, **more: str) -> Mapping[str, str]:
         """Returns the settings of a driver, by Pulsar's names."""
@@ -160,6 +163,9 @@ def _proxy(target: str) -> Iterator[ObjectStore]:
             _, _, credential = self.headers.get("Authorization", "").partition("Credential=")
             store.access_keys.append(credential.partition("/")[0])
             fault = store.next_fault(self.command, self.path)
+            if store.ends(False):
+                self._end()
+                return
             if fault is Fault.HANG and not store.released.is_set():
                 store.hanging += 1
                 store.released.wait()
@@ -173,7 +179,7 @@ def _proxy(target: str) -> Iterator[ObjectStore]:
                 self._answer(status, {}, xml.encode(), None)
             else:
                 status, headers, answer = store.request(self.command, self.path, body, dict(self.headers))
-                if fault is Fault.LOST:
+                if store.ends(True) or fault is Fault.LOST:
                     self._end()
                 else:
                     self._answer(status, headers, answer, fault)
@@ -216,7 +222,9 @@ def _proxy(target: str) -> Iterator[ObjectStore]:
         def _end(self) -> None:
             self.wfile.flush()
             self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                # The client may not exist any more.
+                self.connection.shutdown(socket.SHUT_RDWR)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
