@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from explained import asked, shown, until
-from raw_client import Client
-from raw_transactions import Transactions
+from raw_client import EARLIEST, Client, Refused
+from raw_transactions import Sender, Transactions
+from replicated_sites import Site, connect, make_namespace
 from server import Server
 
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.metadata import parse_entry
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 from magnetar.server.diagnosis import FindingState, left_by_transactions
 from magnetar.server.embedded_stores import METADATA_FILE
 
@@ -24,6 +27,10 @@ PUBLISHED = "persistent://public/default/published"
 ACKNOWLEDGED = "persistent://public/default/acknowledged"
 PLAIN = "persistent://public/default/plain"
 WARNING = "transactions are disabled, and the topic has had some"
+
+
+def path(topic: str, *more: str) -> str:
+    return "/".join((f"/admin/v2/{topic.replace('://', '/')}", *more))
 
 
 @pytest.mark.parametrize("segmented", ["false", "true"])
@@ -81,6 +88,103 @@ def test_nobody_finds_out_from_the_messages(start_server: Callable[..., Server],
     with pytest.raises(TimeoutError):
         client.message(fresh, 0.5)
     assert "transactions" not in asked(server, PUBLISHED)
+    client.close()
+
+
+def test_other_clusters_get_everything_and_the_log_says_which(start_server: Callable[..., Server]) -> None:
+    """As Apache Pulsar does: its buffer of transactions that are off calls none aborted, and its replicator
+    removes the ids. With these, the other cluster would hide what follows."""
+    east = start_server(clusterName="east", **ON)
+    west = start_server(clusterName="west", **ON)
+    sites = Site("east", east), Site("west", west)
+    connect(*sites)
+    topic = f"persistent://{make_namespace('off', *sites)}/t"
+    there = Client(west.port)
+    there.subscribe(topic, "s")
+    # The other cluster has transactions of its own in the topic: messages that claim one are refused there.
+    local = Sender(there, topic)
+    local.send(b"local", (0, 0))
+    local.end((0, 0), commit=True)
+    for site in sites:
+        site.client.close()
+    there.close()
+    west.kill()
+    here = Transactions(east.port).client
+    sender = Sender(here, topic)
+    sender.send(b"plain")
+    for number, payload in enumerate((b"committed", b"aborted", b"open")):
+        sender.send(payload, (0, number))
+        if payload != b"open":
+            sender.end((0, number), commit=payload == b"committed")
+    sender.send(b"behind")
+    here.close()
+    before = len(east.log)
+    east.stop()
+    east.configure({**OFF, "clusterName": "east"})
+    east.start()
+    west.start()
+    there = Client(west.port)
+    consumer = there.subscribe(topic, "s", permits=10)
+    Client(east.port).produce(topic)
+    got = [there.take_frame(BaseCommand.MESSAGE, consumer_id=consumer) for _ in range(6)]
+    entries = [parse_entry(entry) for _message, entry in got]
+    assert [bytes(each.payload) for each in entries] == [
+        b"local",
+        b"plain",
+        b"committed",
+        b"aborted",
+        b"open",
+        b"behind",
+    ]
+    assert not any(each.metadata.HasField("txnid_most_bits") for each in entries[1:])
+    found = until(lambda: asked(east, topic), lambda told: "transactions" in told)["transactions"]
+    assert "other clusters, which keep them (west)" in found["sentence"]
+    assert found["figures"]["replicatedTo"] == "west"
+    [warning] = [line for line in east.log[before:].splitlines() if WARNING in line]
+    assert "replicatedTo=west" in warning
+    there.close()
+
+
+def test_shadow_topics_and_compaction(start_server: Callable[..., Server]) -> None:
+    """A shadow shows what its source shows, and says so; when transactions are on again, neither shows it."""
+    server = start_server(**ON)
+    shadow = f"{PUBLISHED}-shadow"
+    client = Transactions(server.port).client
+    client.close_consumer(client.subscribe(PUBLISHED, "keeps"))
+    sender = Sender(client, PUBLISHED)
+    sender.send(b"first", (0, 0), key="a")
+    sender.end((0, 0), commit=True)
+    sender.send(b"aborted", (0, 1), key="a")
+    sender.end((0, 1), commit=False)
+    client.close()
+    before = len(server.log)
+    server.stop()
+    server.configure(OFF)
+    server.start()
+    body = json.dumps({"PULSAR.SHADOW_SOURCE": PUBLISHED})
+    assert server.ask("PUT", path(shadow), body)[0] == 204
+    assert server.ask("PUT", path(PUBLISHED, "compaction"))[0] == 204
+    until(
+        lambda: json.loads(server.ask("GET", path(PUBLISHED, "compaction"))[1])["status"],
+        lambda status: status == "SUCCESS",
+    )
+    client = Client(server.port)
+    consumer = client.subscribe(shadow, "s", permits=10, initialPosition=CommandSubscribe.Earliest)
+    assert [payload for _message, payload in client.messages(consumer, 2)] == [b"first", b"aborted"]
+    until(lambda: asked(server, shadow), lambda told: "transactions" in told)
+    assert f"topic={shadow} " in server.log[before:]
+    client.close()
+    server.stop()
+    server.configure(ON)
+    server.start()
+    client = Client(server.port)
+    with pytest.raises(Refused, match="has had transactions"):
+        client.subscribe(shadow, "s")
+    reader = client.subscribe(
+        PUBLISHED, "reader", permits=10, durable=False, start_message_id=EARLIEST, read_compacted=True
+    )
+    with pytest.raises(TimeoutError):
+        client.message(reader, 0.5)
     client.close()
 
 

@@ -13,6 +13,7 @@ from magnetar.broker.explaining.subscriptions import explain_subscription
 from magnetar.broker.explaining.transactions import HidingTransaction
 from magnetar.broker.service import BrokerService
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
+from magnetar.broker.system_topics.transactions_off import others_that_get
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.base import AnyReplicating
 from magnetar.broker.topics.persistent import Topic
@@ -82,7 +83,9 @@ def _left_by_transactions(
 ) -> Mapping[str, object]:
     """Returns the section of a topic that has had transactions, if they are disabled."""
     off = broker.transactions_off
-    left = off.found.get(topic) if off is not None and isinstance(topic, Topic) else None
+    if off is None or not isinstance(topic, Topic):
+        return {}
+    left = off.found.get(topic)
     if left is None:
         return {}
     sentence = "Transactions are disabled at this broker, and the topic has had some."
@@ -90,6 +93,9 @@ def _left_by_transactions(
     if left.aborted is not None:
         figures["aborted"] = left.aborted
         sentence += " Consumers get messages of aborted and of open transactions like others."
+        if others := others_that_get(topic):
+            figures["replicatedTo"] = ", ".join(others)
+            sentence += f" So do other clusters, which keep them ({', '.join(others[:MOST_NAMED])})."
     if left.subscriptions:
         figures["subscriptions"] = ", ".join(left.subscriptions)
         sentence += (

@@ -1,7 +1,8 @@
 """Finds topics that have had transactions at a broker where transactions are disabled, and says so.
 
 Such a broker delivers messages of aborted and open transactions, and those that open transactions have
-acknowledged, as Apache Pulsar does. Nobody should find out from the messages.
+acknowledged, as Apache Pulsar does. It also compacts them, and replicates them without their ids. Nobody
+should find out from the messages.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.errors import BrokerError
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.interface import LedgerError
@@ -41,6 +43,11 @@ class Left:
     """Aborted transactions in the last snapshot; None: no transaction has published there."""
     subscriptions: tuple[str, ...]
     """Subscriptions where transactions have acknowledged messages."""
+
+
+def others_that_get(topic: Topic) -> list[str]:
+    """Returns the clusters that the messages of a topic are replicated to, by their names."""
+    return [each for each in topic.policies.replication_clusters if each != topic.settings.cluster]
 
 
 class TransactionsOff:
@@ -81,6 +88,7 @@ class TransactionsOff:
                 "topic": topic.full_name,
                 "aborted": left.aborted,
                 "subscriptions": " ".join(left.subscriptions),
+                "replicatedTo": " ".join(others_that_get(topic)),
             },
         )
 
@@ -88,10 +96,11 @@ class TransactionsOff:
         if not await self._stored.get(f"{ROOT}/{_COORDINATOR}"):
             return None
         snapshot = None
-        if await self._has_snapshots(topic.name.namespace_name):
+        published = topic.source if isinstance(topic, ShadowTopic) else topic.name
+        if await self._has_snapshots(published.namespace_name):
             if self._snapshots is None:
                 self._snapshots = self._make_snapshots()
-            snapshot = await self._snapshots.load(topic.name)
+            snapshot = await self._snapshots.load(published)
         from magnetar.broker.transactions.pending_acks import pending_acks_of
 
         acked = [
