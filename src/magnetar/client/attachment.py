@@ -350,6 +350,10 @@ class Attachment(Generic[E]):
             raise NotConnected(f"{self.topic}: not connected")
         return self.connection
 
+    def elsewhere(self) -> bool:
+        """Whether the topic has migrated to another cluster than that of the client's coordinators."""
+        return self._lookup is not self._services.lookup
+
     async def until_attached(self) -> None:
         """Waits until it is attached, within the operation time-out.
 

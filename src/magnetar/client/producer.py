@@ -19,6 +19,7 @@ from magnetar.client.exceptions import (
     CryptoError,
     InvalidConfiguration,
     InvalidMessage,
+    InvalidTxnStatusError,
     MessageTooBig,
     NotAllowedError,
     ProducerQueueIsFull,
@@ -38,15 +39,7 @@ from magnetar.client.producer_commands import announcement
 from magnetar.client.sending import AcceptsMessages
 from magnetar.client.stats import Intervals, ProducerStats, SentTotals, log_sent, producer_stats
 from magnetar.client.timing import within
-from magnetar.client.transactional_sends import (
-    Gate,
-    Tracked,
-    is_of,
-    out_of_turn,
-    over,
-    taken_back,
-    tracked,
-)
+from magnetar.client.transactional_sends import Gate, Tracked, is_of, out_of_turn, taken_back, tracked
 from magnetar.client.wire import ProducerEnd, Wire
 from magnetar.io.interfaces import Cancellable, Future
 from magnetar.io.waiting import settle
@@ -103,7 +96,9 @@ class Producer(Attached, AcceptsMessages):
         self._send_timer: Cancellable | None = None
         self._queued: deque[tuple[bytes, Done, int | None, MessageOptions | None, Context]] = deque()
         """Messages that wait for room, and the contexts of their senders."""
-        self._gate = Gate(self._loop, topic, self._place, self._refuse_one, self.send_batches)
+        self._gate = Gate(
+            self._loop, topic, self._place, self._refuse_one, self.send_batches, attachment.elsewhere
+        )
         self._drained: list[Future[None]] = []
         self._sent = SentTotals()
         """Without what is derived from the pending messages."""
@@ -388,10 +383,12 @@ class Producer(Attached, AcceptsMessages):
         now = self._loop.time()
         ids = (sequence_id, highest, count or len(done))
         try:
+            if transaction is not None:
+                self._gate.check(transaction)
             frame = self._closing.frame(
                 ids, tail, payload, self.max_message_size, is_chunk=is_chunk, transaction=transaction
             )
-        except (CryptoError, MessageTooBig) as error:
+        except (CryptoError, MessageTooBig, InvalidTxnStatusError) as error:
             self._refuse(done, error)
             return
         self._sent.messages += len(done)
@@ -482,10 +479,10 @@ class Producer(Attached, AcceptsMessages):
         self._moved_on()
 
     def _fail_ended(self) -> None:
-        """Fails the messages whose transactions have ended, because no broker may get them now."""
+        """Fails the messages of transactions that have ended here, because no broker may get them now."""
         for each in tuple(self._pending):
-            if each.transaction is not None and each.transaction.is_over:
-                self._fail_one(each, over(each.transaction))
+            if each.transaction is not None and (error := self._gate.refusal(each.transaction)) is not None:
+                self._fail_one(each, error)
 
     def cluster_changed(self) -> None:
         super().cluster_changed()

@@ -10,6 +10,7 @@ from magnetar.client.attachment import Attachment
 from magnetar.client.exceptions import PulsarException, server_exception
 from magnetar.client.message_id import MessageId
 from magnetar.client.receiving import Position, Taken
+from magnetar.client.transactional_sends import migrated
 from magnetar.client.wire import ConsumerEnd
 from magnetar.io.interfaces import Future, Loop
 from magnetar.io.tasks import TaskScope, owner_goes_on
@@ -134,6 +135,8 @@ class TransactionalAcknowledgements:
     ) -> None:
         failure: PulsarException | None = None
         try:
+            if self._attachment.elsewhere():
+                raise migrated(transaction, self._attachment.topic)
             await transaction.add_subscription(self._attachment.topic, self._subscription)
             await self._attachment.until_attached()
             command = BaseCommand(type=BaseCommand.ACK)

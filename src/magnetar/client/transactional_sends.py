@@ -103,12 +103,15 @@ class Gate:
         place: Callable[[int, bytes, MessageOptions | None, Done], object],
         refuse: Callable[[Done, PulsarException], object],
         passed: Callable[[], object],
+        elsewhere: Callable[[], bool],
     ) -> None:
         """:param place: sends a message, or adds it to a batch; if it raises, the message is not pending
 
         :param refuse: fails a message that is pending
         :param passed: called when no message is held back any more
+        :param elsewhere: whether the topic is in another cluster than the coordinators
         """
+        self._elsewhere = elsewhere
         self._topic = topic
         self._place = place
         self._refuse = refuse
@@ -126,11 +129,25 @@ class Gate:
         held = HeldMessage(sequence_id, content, options, done)
         if self._held:
             self._held.append(held)
-        elif held.transaction is None or held.transaction.knows(self._topic):
+        elif held.transaction is None or self._elsewhere() or held.transaction.knows(self._topic):
             self._let_through(held)
         else:
             self._held.append(held)
             self._tasks.start(self._open(), "telling a coordinator of the topic")
+
+    def refusal(self, transaction: OpenTransaction) -> PulsarException | None:
+        """Returns why no message of the transaction may be sent any more; None: it may."""
+        if transaction.is_over:
+            return over(transaction)
+        return migrated(transaction, self._topic) if self._elsewhere() else None
+
+    def check(self, transaction: OpenTransaction) -> None:
+        """Checks a transaction before an entry of it is sent.
+
+        :raises InvalidTxnStatusError: the topic is in another cluster than its coordinator
+        """
+        if self._elsewhere():
+            raise migrated(transaction, self._topic)
 
     def _let_through(self, held: HeldMessage) -> None:
         try:
@@ -141,7 +158,7 @@ class Gate:
     async def _open(self) -> None:
         while self._held:
             transaction = self._held[0].transaction
-            if transaction is not None and not transaction.knows(self._topic):
+            if transaction is not None and not (self._elsewhere() or transaction.knows(self._topic)):
                 try:
                     await transaction.add_topic(self._topic)
                 except PulsarException as error:
@@ -180,6 +197,15 @@ def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
     if found is not None:
         pending.remove(found)
     return found
+
+
+def migrated(transaction: OpenTransaction, topic: str) -> InvalidTxnStatusError:
+    """Returns the error of a transaction at a topic that has migrated to another cluster (PIP-188), where its
+    coordinator could neither commit nor abort."""
+    return InvalidTxnStatusError(
+        f"{topic} has migrated to another cluster, where transaction {transaction.id} is not known: abort "
+        "it, and begin another one with a client of that cluster"
+    )
 
 
 def over(transaction: OpenTransaction) -> PulsarException:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -27,11 +27,11 @@ from magnetar.broker.replication.clusters import (
 from magnetar.broker.replication.shadows import ShadowReplication
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.subscriptions.cursor_kinds import SUBSCRIPTION
-from magnetar.broker.topics.any_topic import AnyTopic, move
+from magnetar.broker.topics.any_topic import MIGRATED, AnyTopic, move
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.topics.shadow import ShadowTopic
-from magnetar.errors import BrokerError, NotFound, ServiceNotReady
+from magnetar.errors import BrokerError, NotAllowed, NotFound, ServiceNotReady
 from magnetar.io.interfaces import Future, Io, Loop, Task
 from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, outcome, settle, sleep
@@ -41,6 +41,7 @@ from magnetar.managed_ledger.factory import ManagedLedgerFactory
 from magnetar.managed_ledger.position import EARLIEST, LATEST
 from magnetar.metadata.following import MetadataCache
 from magnetar.metadata.interface import MetadataError, MetadataStore
+from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.namespace_name import heartbeat_of
 from magnetar.naming.replicators import cluster_of_cursor, cursor_name
 from magnetar.naming.topic_name import TopicName
@@ -91,7 +92,8 @@ class Replication:
         self._own = own
         in_flight = InFlightBytes(io.loop, buffer_bytes)
         self._common = Common(io, self._others, schemas, partitions, settings, in_flight)
-        self.migration = Migration(io.loop, metadata, policies, partitions, settings, reach)
+        properties = managed_ledgers.properties
+        self.migration = Migration(io.loop, metadata, policies, partitions, settings, reach, properties)
         self._remote: RemoteClusters | None = None
         self._shadows = ShadowReplication(self._common, managed_ledgers)
         self._running: dict[tuple[AnyTopic, str], Replicator | PassingReplicator] = {}
@@ -326,9 +328,14 @@ class Migration:
         partitions: Callable[[TopicName], Awaitable[int]],
         settings: Callable[[], ReplicationSettings],
         reach: Reach,
+        properties: Callable[[str], Awaitable[Mapping[str, str] | None]],
     ) -> None:
-        """:param partitions: returns the number of a topic's partitions; 0 for a topic without any"""
+        """:param partitions: returns the number of a topic's partitions; 0 for a topic without any
+
+        :param properties: returns the properties of a managed ledger; None: it does not exist
+        """
         self._loop = loop
+        self._properties = properties
         self._policies = policies
         self._partitions = partitions
         self._settings = settings
@@ -350,6 +357,27 @@ class Migration:
             )
         finally:
             self._moving.discard(topic)
+
+    async def check_not_migrated(self, topics: Iterable[str]) -> None:
+        """Checks topics, by their names, before a transaction publishes to them: what it published in the
+        other cluster would stay hidden there, and its commit would succeed nevertheless.
+
+        :raises NotAllowed: a topic has migrated
+        :raises MetadataError: that cannot be found out now
+        """
+        for each in topics:
+            try:
+                name = TopicName.parse(each)
+            except InvalidName:
+                continue
+            url = await self._url_of(name)
+            properties = None if url is None else await self._properties(name.path)
+            if url is not None and properties is not None and properties.get(MIGRATED) == "true":
+                there = url.get("brokerServiceUrl") or url.get("brokerServiceUrlTls")
+                raise NotAllowed(
+                    f"{name} has migrated to {there}, and transactions of cluster {self._settings().cluster} "
+                    "cannot publish there: begin transactions in the other cluster"
+                )
 
     async def _check(self, topic: AnyTopic) -> None:
         url = await self._url_of(topic.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from magnetar.broker.flow.connection import Assigned
 from magnetar.broker.publishing.hindrances import Hindrance
@@ -25,11 +25,15 @@ from magnetar.ledger.interface import LedgerError
 from magnetar.managed_ledger.errors import ManagedLedgerError
 from magnetar.metadata.interface import MetadataError
 
+if TYPE_CHECKING:
+    from magnetar.broker.transactions import TxnId
+
 AnyTopic = Topic | NonPersistentTopic
 AnyBaseTopic = BaseTopic[Subscription] | BaseTopic[NonPersistentSubscription]
 """A topic as it registers itself as busy, not yet known to be one of :data:`AnyTopic`."""
 T = TypeVar("T", bound=AnyTopic)
-_MIGRATED = "migrated"
+_MOST_NAMED = 5
+MIGRATED = "migrated"
 """Property of the managed ledger of a migrated topic, as Apache Pulsar writes it."""
 
 
@@ -114,8 +118,9 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
     receipts first.
 
     A topic that has moved accepts no messages any more. Its producers are redirected when every replicator
-    has sent everything that was published, so that what they publish in the other cluster comes after it.
-    Its consumers are redirected when they have acknowledged everything.
+    has sent everything that was published, so that what they publish in the other cluster comes after it, and
+    when no transaction is open: the other cluster does not know the transactions of this one, and hides their
+    messages. Its consumers are redirected when they have acknowledged everything.
 
     :raises LedgerError, ManagedLedgerError, MetadataError: the topic cannot be terminated, and stays in use
         here
@@ -124,8 +129,8 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
     await topic.producers.close_in_order()
     if isinstance(topic, Topic):
         try:
-            if topic.managed_ledger.properties.get(_MIGRATED) != "true":
-                await topic.managed_ledger.set_properties({_MIGRATED: "true"})
+            if topic.managed_ledger.properties.get(MIGRATED) != "true":
+                await topic.managed_ledger.set_properties({MIGRATED: "true"})
             await topic.terminate()
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError):
             topic.moved = None
@@ -139,14 +144,15 @@ def check_not_moved(topic: AnyTopic) -> None:
     """Checks a topic before a producer is admitted.
 
     :raises TopicMigrated: clients are redirected to another cluster
-    :raises ServiceNotReady: they will be, when its replicators have sent what was published here
+    :raises ServiceNotReady: they will be, when its replicators have sent what was published here, and its
+        open transactions have ended
     """
     there = topic.moved
     if there is None:
         return
     text = moved_text(topic, there)
     topic.hindered(Hindrance.MIGRATED, text)
-    if _unreplicated(topic):
+    if _unreplicated(topic) or _open_transactions(topic):
         raise ServiceNotReady(text)
     raise TopicMigrated(text, there.url, there.url_tls)
 
@@ -158,6 +164,12 @@ def moved_text(topic: AnyTopic, there: Assigned) -> str:
     if backlog:
         left = "1 remaining entry" if backlog == 1 else f"{backlog:,} remaining entries"
         text += f"; producers are redirected when the replicators have sent the {left}"
+    if transactions := _open_transactions(topic):
+        from magnetar.broker.transactions import txn_text
+
+        named = ", ".join(map(txn_text, transactions[:_MOST_NAMED]))
+        which = "" if len(transactions) <= _MOST_NAMED else f" and {len(transactions) - _MOST_NAMED:,} more"
+        text += f"; producers are redirected when its open transactions have ended: {named}{which}"
     return text
 
 
@@ -165,3 +177,9 @@ def _unreplicated(topic: AnyTopic) -> int:
     if not isinstance(topic, Topic):
         return 0
     return sum(replicator.backlog() for replicator in topic.replicators.values())
+
+
+def _open_transactions(topic: AnyTopic) -> list[TxnId]:
+    if not isinstance(topic, Topic) or topic.transactions is None:
+        return []
+    return list(topic.transactions.open)

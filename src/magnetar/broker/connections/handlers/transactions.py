@@ -94,6 +94,9 @@ async def add_partitions(connection: Connection, request: CommandAddPartitionToT
     response.txnid_most_bits, response.txnid_least_bits = request.txnid_most_bits, request.txnid_least_bits
     with _failing(connection, "addPartitionToTxn", response):
         coordinator = await _of_owner(connection, coordinators, request)
+        replication = connection.broker.replication
+        if replication is not None:
+            await replication.migration.check_not_migrated(request.partitions)
         await coordinator.add_partitions(signed(request.txnid_least_bits), request.partitions)
     connection.send(answer)
 
