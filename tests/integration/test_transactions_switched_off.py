@@ -201,6 +201,20 @@ def test_requests_about_transactions_are_no_incidents_where_these_are_disabled(
     assert "Traceback" not in server.log
 
 
+def test_doctor_reads_what_a_killed_broker_has_written(start_server: Callable[..., Server]) -> None:
+    server = start_server(**ON)
+    client = Transactions(server.port).client
+    Sender(client, PUBLISHED).send(b"open", (0, 0))
+    server.kill()
+    client.close()
+    data = server.folder / "data"
+    files = {path: path.read_bytes() for path in (data / METADATA_FILE).parent.iterdir()}
+    assert files[Path(f"{data / METADATA_FILE}-wal")]
+    [finding] = left_by_transactions(data)
+    assert "topics in public/default have had some" in finding.found
+    assert {path: path.read_bytes() for path in (data / METADATA_FILE).parent.iterdir()} == files
+
+
 def test_doctor_says_nothing_where_transactions_were_never_used(
     start_server: Callable[..., Server], tmp_path: Path
 ) -> None:

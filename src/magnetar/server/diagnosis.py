@@ -21,7 +21,7 @@ from magnetar.config.reading import ConfigurationError, SettingsContradict
 from magnetar.config.settings import Settings, load
 from magnetar.io.interfaces import SqlError
 from magnetar.io.real.disk import RealDisk
-from magnetar.io.real.sqlite import SqliteConnection
+from magnetar.io.real.sqlite import reading_unchanged
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.disk_guard import DiskGuardSettings, DiskUse
 from magnetar.managed_ledger.records import ROOT
@@ -107,15 +107,16 @@ def port(bind: BindAddress) -> Finding:
 def left_by_transactions(data_dir: Path) -> Iterator[Finding]:
     """Yields a warning if topics have had transactions, which are disabled.
 
-    What a running broker has written last is not seen.
+    What a running broker writes at the same time may not be seen.
     """
     file = data_dir / METADATA_FILE
     if not file.exists():
         return
     try:
-        with closing(SqliteConnection(str(file), unchanged=True)) as connection:
+        # The write-ahead log of a process that was killed has what it has written last.
+        with reading_unchanged(file) as connection:
             rows = connection.execute(_OF_TRANSACTIONS)
-    except SqlError as error:
+    except (SqlError, OSError) as error:
         yield Finding("transactions", FindingState.WARN, f"{file} cannot be read: {error}")
         return
     found = sorted({str(row[0]).removeprefix(f"{ROOT}/").removesuffix("/persistent") for row in rows})

@@ -6,14 +6,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from magnetar.io.interfaces import SqlError
 from magnetar.io.progress_bar import ProgressBar
 from magnetar.io.real.disk import RealDisk
-from magnetar.io.real.sqlite import SqliteConnection
+from magnetar.io.real.sqlite import reading_unchanged
 from magnetar.lazy_dataclass import dataclass
 from magnetar.ledger.embedded.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 from magnetar.ledger.embedded.identity import store_identity
@@ -245,7 +245,7 @@ def _ledger_store_of(path: Path, name: str) -> str:
     :raises BackupRefused: the database is damaged
     """
     try:
-        with _unchanged(path) as connection:
+        with reading_unchanged(path) as connection:
             nodes = SqliteNodes(connection)
             found = nodes.format()
             if not FORMAT_VERSION <= found <= OFFLOADING_FORMAT:
@@ -262,18 +262,3 @@ def _ledger_store_of(path: Path, name: str) -> str:
             f"{progress.tally.nodes} that were written"
         )
     return progress.ledger_store.hex()
-
-
-@contextmanager
-def _unchanged(path: Path) -> Iterator[SqliteConnection]:
-    """Opens a database to read it, without a change of its files."""
-    if not Path(f"{path}-wal").exists():
-        with closing(SqliteConnection(str(path), unchanged=True)) as connection:
-            yield connection
-        return
-    # SQLite moves a write-ahead log into the database when it opens them.
-    with tempfile.TemporaryDirectory(prefix="magnetar-verify-") as folder:
-        for suffix in ("", "-wal"):
-            shutil.copyfile(f"{path}{suffix}", f"{folder}/metadata.sqlite{suffix}")
-        with closing(SqliteConnection(f"{folder}/metadata.sqlite")) as connection:
-            yield connection

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from magnetar.io.files import is_without_room
@@ -67,6 +68,30 @@ class SqliteConnection:
 
     def close(self) -> None:
         self._connection.close()
+
+
+@contextmanager
+def reading_unchanged(path: Path) -> Iterator[SqliteConnection]:
+    """Opens a database to read it, with its write-ahead log and without a change of its files. No process
+    may write to them meanwhile.
+
+    :raises SqlError: the database cannot be opened
+    :raises OSError: it has a write-ahead log, and there is no room for a copy of both
+    """
+    if not Path(f"{path}-wal").exists():
+        with closing(SqliteConnection(str(path), unchanged=True)) as connection:
+            yield connection
+        return
+    # Imported here: a broker needs neither.
+    import shutil
+    import tempfile
+
+    # SQLite moves a write-ahead log into the database when it opens them.
+    with tempfile.TemporaryDirectory(prefix="magnetar-verify-") as folder:
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{folder}/metadata.sqlite{suffix}")
+        with closing(SqliteConnection(f"{folder}/metadata.sqlite")) as connection:
+            yield connection
 
 
 def _refuses_room(path: str) -> bool:
