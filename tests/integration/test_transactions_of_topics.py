@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,75 @@ def test_metrics_of_a_subscription(ends: Endpoints) -> None:
     line = next(line for line in body.decode().splitlines() if line.startswith(f"{name}{{"))
     assert line == f"{theirs} 1"
     assert f"# TYPE {name} counter" in body.decode()
+
+
+def names_and_labels(lines: Iterable[str]) -> set[str]:
+    """What tells series apart, with an address that is the same everywhere, and one coordinator."""
+    found = (line.rpartition(" ")[0] for line in lines if "{" in line)
+    return {re.sub(r'(broker|coordinator_id)="[^"]*"', r'\1="ONE"', line) for line in found}
+
+
+def test_metrics_are_complete(start_server: Callable[..., Server]) -> None:
+    """Every series of the recording is here, but for times of creation where a metric has many series: they
+    would make the text longer, and Prometheus does not need them."""
+    server = start_server(transactionCoordinatorEnabled="true")
+    Endpoints(server).talk.client.close()
+    theirs = [json.loads(line) for line in (VECTORS / "metrics.jsonl").read_text().splitlines()]
+    body = server.ask("GET", "/metrics/")[1].decode()
+    ours = [line for line in body.splitlines() if line.startswith("pulsar_txn_")]
+    missing = names_and_labels(theirs) - names_and_labels(ours)
+    assert {each.partition("{")[0] for each in missing} == {
+        "pulsar_txn_tp_aborted_count_created",
+        "pulsar_txn_tb_client_abort_latency_created",
+    }
+    types = (line for line in body.splitlines() if line.startswith("# TYPE pulsar_txn_"))
+    kinds = {line.removeprefix("# TYPE ") for line in types}
+    for each in theirs:
+        if "{" not in each:
+            name, kind = each.split(" ")
+            assert kinds & {each, f"{name}_total {kind}"}, each
+
+
+def test_metrics_of_ends_and_of_batches(start_server: Callable[..., Server]) -> None:
+    server = start_server(
+        transactionCoordinatorEnabled="true",
+        transactionLogBatchedWriteEnabled="true",
+        transactionPendingAckBatchedWriteEnabled="true",
+    )
+    talk = Transactions(server.port)
+    consumer = talk.client.subscribe(TOPIC, "s", permits=10)
+    producer, _ = talk.client.produce(TOPIC)
+    for number in range(2):
+        talk.send(producer, b"input", number, None)
+        got = talk.client.take(BaseCommand.MESSAGE, consumer_id=consumer).message_id
+        least = talk.begin()
+        talk.add(least, TOPIC)
+        talk.add(least, TOPIC, "s")
+        talk.acknowledge(consumer, [got], least)
+        talk.end(least, commit=number == 0)
+    values = {
+        key: float(value)
+        for key, _, value in (
+            line.rpartition(" ")
+            for line in server.ask("GET", "/metrics/")[1].decode().splitlines()
+            if line.startswith("pulsar_txn_")
+        )
+    }
+    labels = f'cluster="standalone",namespace="public/default",topic="{TOPIC}"'
+    for action in ("commit", "abort"):
+        name = f"pulsar_txn_tb_client_{action}_latency"
+        assert values[f"{name}_count{{{labels}}}"] == 2, "the topic and its subscription"
+        nanoseconds = values[f'{name}{{{labels},quantile="1.0"}}']
+        assert 1e4 < nanoseconds <= values[f"{name}_sum{{{labels}}}"] < 1e10
+    name, labels = "pulsar_txn_tp_commit_latency", f'{labels},subscription="s"'
+    assert values[f"{name}_count{{{labels}}}"] == 1
+    assert 10 < values[f'{name}{{{labels},quantile="0.5"}}'] < 1e7, "microseconds"
+    for kind, records in (("tc", 10), ("pending_ack_store", 4)):
+        name = f"pulsar_txn_{kind}_bufferedwriter"
+        of = {key.partition("{")[0]: value for key, value in values.items() if key.startswith(name)}
+        assert of[f"{name}_batch_records_sum"] == records
+        assert of[f"{name}_flush_trigger_max_delay_total"] == of[f"{name}_batch_records_count"] > 0
+    talk.client.close()
 
 
 def test_a_message_of_a_subscription(ends: Endpoints) -> None:

@@ -133,11 +133,21 @@ def transactions_of(
 ) -> Iterator[tuple[Instrument, Attributes, Number]]:
     """Yields the ended transactions that had acknowledged messages of a subscription, in addition to the
     attributes of the topic."""
-    for status, count in zip(("committed", "aborted"), subscription.transactions or (), strict=False):
+    known = subscription.transactions
+    if known is None:
+        return
+    for status, outcome, count in (
+        ("committed", "success", known.committed),
+        ("aborted", "success", known.aborted),
+        ("committed", "failure", known.failed_commits),
+        ("aborted", "failure", known.failed_aborts),
+    ):
+        if outcome == "failure" and not count:
+            continue
         by = {
             "pulsar.subscription.name": subscription.name,
             "pulsar.transaction.status": status,
-            "pulsar.transaction.pending.ack.store.operation.status": "success",
+            "pulsar.transaction.pending.ack.store.operation.status": outcome,
         }
         yield _ACKNOWLEDGING, by, count
 

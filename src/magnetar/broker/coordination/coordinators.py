@@ -23,6 +23,7 @@ from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.any_topic import AnyTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
+from magnetar.broker.transactions.figures import BatchFigures
 from magnetar.broker.transactions.log import COORDINATOR_RECORDS, open_log
 from magnetar.errors import BrokerError, PartitionCountRefused, ServedElsewhere, ServiceNotReady
 from magnetar.io.slices import each
@@ -80,6 +81,8 @@ class Coordinators:
             settings,
             None if beside is None else lambda: beside.client(topics.settings.addresses),
         )
+        self.batches = BatchFigures()
+        """Of the logs of all coordinators."""
         self.loaded: dict[int, Coordinator] = {}
         """Those that are being closed are among them."""
         self._tenures: dict[int, Tenure] = {}
@@ -204,6 +207,7 @@ class Coordinators:
                 properties={MAX_LOCAL_TXN_ID: "-1"},
                 quorums=policies.quorums,
                 tenure=tenure,
+                figures=self.batches,
             )
             coordinator = Coordinator(
                 self._io,

@@ -11,7 +11,15 @@ from magnetar.broker.ownership.contract import Asked
 from magnetar.broker.serving.topics import ServedTopics
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.transactions import TransactionSettings, TxnId
-from magnetar.errors import NotAllowed, OwnerUnknown, ServerErrorCode, ServiceNotReady, TopicNotFound
+from magnetar.broker.transactions.figures import EndFigures
+from magnetar.errors import (
+    BrokerError,
+    NotAllowed,
+    OwnerUnknown,
+    ServerErrorCode,
+    ServiceNotReady,
+    TopicNotFound,
+)
 from magnetar.io.locks import FairSemaphore
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
@@ -39,6 +47,7 @@ class Participants:
         self._make_client = client
         self._client: Client | None = None
         self._turns = FairSemaphore(topics.io.loop, settings.max_requests)
+        self.figures = EndFigures()
 
     async def tell(self, participant: Participant, transaction: TxnId, commit: bool, low_water: int) -> None:
         """See :data:`magnetar.broker.coordination.coordinator.Tell`. A participant that was deleted, or that
@@ -52,14 +61,29 @@ class Participants:
             return
         if not name.persistent or not name.has_transactions:
             return
-        async with self._turns:
-            try:
-                if await self._is_here(name):
-                    await self._tell_here(name, participant.subscription, transaction, commit, low_water)
-                else:
-                    await self._tell_there(participant, transaction, commit, low_water)
-            except TopicNotFound:
-                return
+        clock = self._topics.io.clock
+        began = clock.monotonic()
+        self.figures.pending += 1
+        try:
+            async with self._turns:
+                await self._tell(name, participant, transaction, commit, low_water)
+        except BrokerError:
+            self.figures.of(participant.topic, commit=commit).failed += 1
+            raise
+        finally:
+            self.figures.pending -= 1
+        self.figures.of(participant.topic, commit=commit).took.add((clock.monotonic() - began) * 1000)
+
+    async def _tell(
+        self, name: TopicName, participant: Participant, transaction: TxnId, commit: bool, low_water: int
+    ) -> None:
+        try:
+            if await self._is_here(name):
+                await self._tell_here(name, participant.subscription, transaction, commit, low_water)
+            else:
+                await self._tell_there(participant, transaction, commit, low_water)
+        except TopicNotFound:
+            return
 
     async def _is_here(self, name: TopicName) -> bool:
         """:raises ServiceNotReady: the owner is not known, and there are no other brokers to ask"""

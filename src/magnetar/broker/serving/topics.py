@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -58,6 +57,7 @@ from magnetar.security.authentication import BROKER, Principal
 
 if TYPE_CHECKING:
     from magnetar.broker.transactions.buffer import SnapshotStore
+    from magnetar.broker.transactions.figures import BatchFigures
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +135,8 @@ class ServedTopics:
         self._failures = Failures(io.loop, io.clock, self)
         self.snapshots: SnapshotStore | None = None
         """Of transactions; None: they are disabled. The service sets it."""
+        self.pending_ack_batches: BatchFigures | None = None
+        """Of the logs of pending acknowledgements; None: no topic has been loaded that may have any."""
         self.without_transactions: Callable[[Topic], None] | None = None
         """Called with each topic that is loaded while they are disabled; likewise."""
         self.stopping = False
@@ -408,18 +410,14 @@ class ServedTopics:
             if self.without_transactions is not None and topic.name.has_transactions:
                 self.without_transactions(topic)
             return
-        from magnetar.broker.topics.transactions import transaction_buffer
+        from magnetar.broker.topics.transactions import prepare_transactions
+        from magnetar.broker.transactions.figures import BatchFigures
 
-        own = weakref.proxy(topic)
-        store = partial(snapshots.store, topic.name)
-        topic.make_transactions = lambda: transaction_buffer(own, store, settings)
-        if isinstance(topic, ShadowTopic):
-            await topic.check_source(snapshots)
-            return
-        snapshot = await snapshots.load(topic.name)
-        if snapshot is not None:
-            topic.transactions = topic.make_transactions()
-            await topic.transactions.recover(snapshot)
+        if self.pending_ack_batches is None:
+            self.pending_ack_batches = BatchFigures()
+        await prepare_transactions(
+            topic, self.io, self.managed_ledgers, snapshots, settings, self.pending_ack_batches
+        )
 
     def _make_non_persistent(self, name: TopicName, policies: EffectivePolicies) -> NonPersistentTopic:
         return NonPersistentTopic(

@@ -57,6 +57,17 @@ class ProducerMetrics:
     """Messages that a non-persistent topic dropped."""
 
 
+@dataclass(frozen=True, slots=True)
+class AckTransactionMetrics:
+    """Ends of transactions that have acknowledged messages of a subscription, since it was used first."""
+
+    committed: int
+    aborted: int
+    failed_commits: int
+    failed_aborts: int
+    commit_latency: TimingMetrics
+
+
 @dataclass(slots=True)
 class SubscriptionMetrics:
     """One subscription; rates are per second, times in milliseconds since 1970."""
@@ -76,8 +87,8 @@ class SubscriptionMetrics:
     held_back: Mapping[tuple[str, bool], int] = field(default_factory=dict)
     """How often a dispatch rate delayed deliveries: by whose rate it was (``Subscription``, ``Topic``,
     ``Broker``), and whether the limit of messages (True) or of bytes was reached."""
-    transactions: tuple[int, int] | None = None
-    """Transactions with acknowledgements that were committed and aborted; None: there have been none."""
+    transactions: AckTransactionMetrics | None = None
+    """None: no transaction has acknowledged anything."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
@@ -454,6 +465,28 @@ class CoordinatorMetrics:
     :data:`magnetar.broker.flow.rates.TRANSACTION_BOUNDS_MS`, and one for longer times."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionEndMetrics:
+    """How coordinators of this broker told a topic and its subscriptions of commits, or of aborts."""
+
+    topic: str
+    commit: bool
+    failed: int
+    took: TimingMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatchMetrics:
+    """The batches of all logs of one kind."""
+
+    kind: str
+    """As in the names of metrics: ``tc`` or ``pending_ack_store``."""
+    flushes: Mapping[str, int]
+    """Batches by why they were written, by the ends of the names of metrics."""
+    distributions: Sequence[tuple[str, Sequence[float], Sequence[int], float]]
+    """By the ends of the names of metrics: bounds, counts, one more than bounds, and the sum."""
+
+
 @dataclass(slots=True)
 class MetricsSnapshot:
     """All figures of ``/metrics`` at one moment."""
@@ -476,6 +509,11 @@ class MetricsSnapshot:
     quotas: QuotaMetrics = field(default_factory=QuotaMetrics)
     resource_groups: Sequence[GroupMetrics] = ()
     coordinators: Sequence[CoordinatorMetrics] = ()
+    transaction_ends: Sequence[TransactionEndMetrics] = ()
+    transaction_ends_pending: int | None = None
+    """Topics and subscriptions that are being told the end of a transaction; None: there are none, as
+    transactions are disabled."""
+    log_batches: Sequence[LogBatchMetrics] = ()
     load: LoadMetrics | None = None
     """None: the broker is standalone."""
     snapshots: SnapshotMetrics | None = None

@@ -11,6 +11,7 @@ from magnetar.broker.stats.figures import (
     DurationMetrics,
     GroupMetrics,
     LoadMetrics,
+    LogBatchMetrics,
     LookupMetrics,
     ManagedLedgerMetrics,
     MetricsSnapshot,
@@ -21,6 +22,7 @@ from magnetar.broker.stats.figures import (
     SubscriptionMetrics,
     TimingMetrics,
     TopicMetrics,
+    TransactionEndMetrics,
 )
 from magnetar.broker.stats.taken import of_non_persistent_topic, of_subscription, of_topic
 from magnetar.broker.subscriptions.persistent import Subscription
@@ -145,6 +147,39 @@ def _coordinators(broker: BrokerService) -> list[CoordinatorMetrics]:
     ]
 
 
+def _transaction_ends(broker: BrokerService) -> list[TransactionEndMetrics]:
+    if broker.coordinators is None:
+        return []
+    known = broker.coordinators.participants.figures.topics
+    return [
+        TransactionEndMetrics(topic, commit, ends.failed, _timing(ends.took))
+        for topic, both in known.items()
+        for commit, ends in zip((False, True), both, strict=True)
+    ]
+
+
+def _log_batches(broker: BrokerService) -> list[LogBatchMetrics]:
+    if broker.coordinators is None:
+        return []
+    kinds = {"tc": broker.coordinators.batches, "pending_ack_store": broker.topics.pending_ack_batches}
+    return [
+        LogBatchMetrics(
+            kind,
+            {why.value: count for why, count in known.flushes.items()},
+            [
+                (name, each.bounds, tuple(each.counts), each.total)
+                for name, each in (
+                    ("batch_records", known.records),
+                    ("batch_size_bytes", known.size),
+                    ("batch_oldest_record_delay_seconds", known.delay),
+                )
+            ],
+        )
+        for kind, known in kinds.items()
+        if known is not None
+    ]
+
+
 def _snapshots(broker: BrokerService) -> SnapshotMetrics | None:
     if broker.replication is None:
         return None
@@ -235,6 +270,11 @@ async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
         ],
         load=_load(broker),
         coordinators=_coordinators(broker),
+        transaction_ends=_transaction_ends(broker),
+        transaction_ends_pending=(
+            None if broker.coordinators is None else broker.coordinators.participants.figures.pending
+        ),
+        log_batches=_log_batches(broker),
         snapshots=_snapshots(broker),
         offload_deletions=_offload_deletions(broker),
         authentication_counts=tuple(broker.authenticator.authentication_counts),

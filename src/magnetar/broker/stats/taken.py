@@ -13,6 +13,7 @@ from magnetar.broker.dispatch.waiting import AT_END
 from magnetar.broker.flow.rates import Distribution
 from magnetar.broker.publishing.producer import Producer
 from magnetar.broker.stats.figures import (
+    AckTransactionMetrics,
     CompactionMetrics,
     ConsumerMetrics,
     Histogram,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 Json = dict[str, object]
+_COMMIT_QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 
 def of_consumer(consumer: AnyConsumer) -> ConsumerMetrics:
@@ -115,7 +117,14 @@ def of_subscription(subscription: Subscription) -> SubscriptionMetrics:
             now.backlog_no_delayed = max(0, now.backlog - now.delayed)
     pending = subscription.pending
     if pending is not None:
-        now.transactions = (pending.committed_count, pending.aborted_count)
+        latency = pending.commit_latency
+        now.transactions = AckTransactionMetrics(
+            pending.committed_count,
+            pending.aborted_count,
+            pending.failed_commits,
+            pending.failed_aborts,
+            TimingMetrics(latency.count, latency.total_ms, latency.quantiles(_COMMIT_QUANTILES)),
+        )
     if filters is not None:
         now.filter_processed = filters.processed
         now.filter_accepted = filters.accepted

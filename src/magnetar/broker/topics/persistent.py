@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.broker.compaction.compactor import Compactor
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from magnetar.broker.transactions.buffer import TransactionBuffer
     from magnetar.broker.transactions.pending_acks import PendingAcks
 
+    OpenPending = Callable[[Subscription, Tenure, bool], Awaitable[PendingAcks | None]]
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,10 @@ class Topic(BaseTopic[Subscription]):
         self.transactions: TransactionBuffer | None = None
         """None: the topic has never had transactions."""
         self.make_transactions: Callable[[], TransactionBuffer] | None = None
-        """None: transactions are disabled, or the topic is a system topic."""
+        """None: transactions are disabled, or the topic is a system topic; likewise :attr:`open_pending`."""
+        self.open_pending: OpenPending | None = None
+        """Opens the pending acknowledgements of a subscription, or, if the last argument is false, those that
+        exist."""
         self._log_tenures: dict[str, Tenure] = {}
         """Of the logs of pending acknowledgements, by the name of the subscription."""
         self.followers = Followers()
@@ -288,21 +291,14 @@ class Topic(BaseTopic[Subscription]):
             return await self._loaded_pending_acks(subscription, create=create)
 
     async def _loaded_pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
-        settings = self.settings.transactions
-        if settings is None or self.make_transactions is None or not subscription.durable:
+        if self.open_pending is None or not subscription.durable:
             return None
         if subscription.pending is None and (create or not subscription.knows_pending):
-            from magnetar.broker.transactions.pending_acks import open_pending_acks
-
             # A deletion ends the tenure of what it deletes, so it is not that of the topic.
             tenure = self._log_tenures[subscription.name] = Tenure(self.loop)
             if self.managed_ledger.stored_record.tenure.ended:
                 raise ServiceNotReady("Topic is temporarily unavailable")
-            opening = partial(open_pending_acks, self._io, self._managed_ledgers, self.name)
-            quorums, lost = self.policies.quorums, partial(Topic.lost_pending_acks, weakref.proxy(self))
-            subscription.pending = await opening(
-                subscription.cursor, settings, quorums, tenure, lost, create=create
-            )
+            subscription.pending = await self.open_pending(subscription, tenure, create)
             subscription.knows_pending = True
         return subscription.pending
 
@@ -596,5 +592,5 @@ class Topic(BaseTopic[Subscription]):
         self.replicators.clear()
         self.shadow_replicators.clear()
         self.markers.reader = None
-        self.transactions = self.make_transactions = None
+        self.transactions = self.make_transactions = self.open_pending = None
         self.followers.known = []

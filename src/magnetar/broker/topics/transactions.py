@@ -1,21 +1,36 @@
-"""What the transaction buffer of a topic needs of the topic: it publishes markers there."""
+"""What transactions need of a topic: their buffer publishes markers there, and its subscriptions have pending
+acknowledgements."""
 
 from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING
 
 from magnetar.broker.publishing.producer import TransactionEnd
 from magnetar.broker.topics.entries import Marker
 from magnetar.broker.topics.persistent import Topic
+from magnetar.broker.topics.shadow import ShadowTopic
 from magnetar.broker.topics.within import TopicWriter
 from magnetar.broker.transactions import TransactionSettings, TxnId
 from magnetar.broker.transactions.buffer import (
     ABORTED,
     COMMITTED,
     MARKER_PRODUCER,
+    SnapshotStore,
     Store,
     TransactionBuffer,
     marker_entry,
 )
+from magnetar.io.interfaces import Io
+from magnetar.managed_ledger.factory import ManagedLedgerFactory
+from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import Position
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscriptions.persistent import Subscription
+    from magnetar.broker.transactions.figures import BatchFigures
+    from magnetar.broker.transactions.pending_acks import PendingAcks
 
 
 class TransactionEnds(TopicWriter):
@@ -56,3 +71,47 @@ def transaction_buffer(topic: Topic, store: Store, settings: TransactionSettings
         ends.end,
         topic.read_more,
     )
+
+
+async def prepare_transactions(
+    topic: Topic,
+    io: Io,
+    managed_ledgers: ManagedLedgerFactory,
+    snapshots: SnapshotStore,
+    settings: TransactionSettings,
+    batches: BatchFigures,
+) -> None:
+    """Lets a topic have transactions, and hides the messages of open ones, before anything is dispatched.
+
+    :param batches: of the logs of pending acknowledgements
+    :raises BrokerError: the state of transactions cannot be read now
+    :raises LedgerError: likewise, or entries behind it cannot be read
+    """
+    own: Topic = weakref.proxy(topic)
+    store = partial(snapshots.store, topic.name)
+
+    async def open_pending(subscription: Subscription, tenure: Tenure, create: bool) -> PendingAcks | None:
+        from magnetar.broker.transactions.pending_acks import open_pending_acks
+
+        return await open_pending_acks(
+            io,
+            managed_ledgers,
+            own.name,
+            subscription.cursor,
+            settings,
+            own.policies.quorums,
+            tenure,
+            partial(Topic.lost_pending_acks, own),
+            create=create,
+            figures=batches,
+        )
+
+    topic.open_pending = open_pending
+    topic.make_transactions = lambda: transaction_buffer(own, store, settings)
+    if isinstance(topic, ShadowTopic):
+        await topic.check_source(snapshots)
+        return
+    snapshot = await snapshots.load(topic.name)
+    if snapshot is not None:
+        topic.transactions = topic.make_transactions()
+        await topic.transactions.recover(snapshot)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from magnetar.broker.transactions import BatchedWrites
+from magnetar.broker.transactions.figures import BatchFigures, Flush
 from magnetar.broker.transactions.records_pb2 import (
     BatchedPendingAckMetadataEntry,
     BatchedTransactionMetadataEntry,
@@ -121,8 +122,10 @@ class TransactionLog(Generic[R]):
         form: LogFormat[R],
         writes: BatchedWrites,
         lost: Callable[[BaseException], None],
+        figures: BatchFigures | None,
     ) -> None:
         self._io = io
+        self._figures = figures
         self._ledgers = ledgers
         self.managed_ledger = managed_ledger
         self.cursor = cursor
@@ -134,6 +137,7 @@ class TransactionLog(Generic[R]):
         self._waiting: list[tuple[bytes, Future[RecordPosition]]] = []
         """Records that are not passed to the managed ledger yet."""
         self._waiting_bytes = 0
+        self._waiting_since = 0.0
         self._flushing: Cancellable | None = None
         self._held: dict[Position, list[list[RecordPosition]]] = {}
         """Records of transactions that are acknowledged completely once an entry is consumed as a whole."""
@@ -164,16 +168,19 @@ class TransactionLog(Generic[R]):
         data = record.SerializeToString()
         writes = self._writes
         if writes.enabled and self._waiting and self._waiting_bytes + len(data) > writes.max_bytes:
-            self._flush()
+            self._flush(Flush.LARGE if len(data) >= writes.max_bytes else Flush.SIZE)
+        if writes.enabled and not self._waiting:
+            self._waiting_since = self._io.loop.time()
         self._waiting.append((data, done))
         self._waiting_bytes += len(data)
-        if writes.enabled and (
-            len(self._waiting) >= writes.max_records or self._waiting_bytes >= writes.max_bytes
-        ):
-            self._flush()
+        if writes.enabled and len(self._waiting) >= writes.max_records:
+            self._flush(Flush.RECORDS)
+        elif writes.enabled and self._waiting_bytes >= writes.max_bytes:
+            self._flush(Flush.SIZE)
         elif self._flushing is None:
             if writes.enabled:
-                self._flushing = self._io.loop.call_later(writes.max_delay_seconds, self._flush)
+                delay = writes.max_delay_seconds
+                self._flushing = self._io.loop.call_later(delay, self._flush, Flush.DELAY)
             else:
                 self._flushing = self._io.loop.call_soon(self._flush)
         return done
@@ -188,8 +195,11 @@ class TransactionLog(Generic[R]):
         """
         return await self.begin(record)
 
-    def _flush(self) -> None:
-        """Passes all waiting records to the managed ledger."""
+    def _flush(self, why: Flush | None = None) -> None:
+        """Passes all waiting records to the managed ledger.
+
+        :param why: None: the log is being closed, or its records are not batched
+        """
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
@@ -203,6 +213,9 @@ class TransactionLog(Generic[R]):
         if self._writes.enabled and (len(entries) > 1 or size < self._writes.max_bytes):
             entries, futures = [_together(entries)], [[done for _data, done in waiting]]
             self.batches_written += 1
+            if why is not None and self._figures is not None:
+                waited = self._io.loop.time() - self._waiting_since
+                self._figures.wrote(why, len(waiting), size, waited)
         starts, ends = array("q"), array("q")
         at = 0
         for entry in entries:
@@ -405,6 +418,7 @@ async def open_log(
     properties: Mapping[str, str] | None = None,
     quorums: Quorums | None = None,
     tenure: Tenure | None = None,
+    figures: BatchFigures | None = None,
 ) -> TransactionLog[R]:
     """Opens a log, which no other broker can write to any more, or creates it.
 
@@ -417,6 +431,7 @@ async def open_log(
     :param properties: initial ones of the managed ledger, if it is created
     :param quorums: None: those of the settings
     :param tenure: the ownership of this broker, which may end at any time; None: no other can be owner
+    :param figures: where batches are counted; None: nowhere
     :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
     :raises ManagedLedgerError: another broker opened it at the same time, or its record is damaged
     :raises LedgerError: its ledgers cannot be opened or created
@@ -436,4 +451,4 @@ async def open_log(
     except (LedgerError, ManagedLedgerError, MetadataError):
         await ledgers.close(managed_ledger)
         raise
-    return TransactionLog(io, ledgers, managed_ledger, opened, form, writes, lost)
+    return TransactionLog(io, ledgers, managed_ledger, opened, form, writes, lost, figures)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
+from magnetar.broker.transactions.figures import BatchFigures, FewTimings
 from magnetar.broker.transactions.log import PENDING_ACK_RECORDS, RecordPosition, TransactionLog, open_log
 from magnetar.broker.transactions.records_pb2 import (
     PendingAckMetadata,
@@ -86,6 +87,10 @@ class PendingAcks:
         """Transactions that were committed since the subscription was used first; likewise
         :attr:`aborted_count`."""
         self.aborted_count = 0
+        self.failed_commits = 0
+        """Ends that could not be stored; the coordinator tries again. Likewise :attr:`failed_aborts`."""
+        self.failed_aborts = 0
+        self.commit_latency = FewTimings()
         self.recovery_ms = (0, 0)
         """When the reading of the log began and ended, in milliseconds since 1970."""
         self._records: dict[TxnId, list[RecordPosition]] = {}
@@ -263,6 +268,7 @@ class PendingAcks:
         if txn not in self.open():
             return
         ending = self._ending[txn] = self._loop.create_future()
+        began = self._loop.time()
         try:
             kinds = [PendingAckType.Individual] if txn in self.individual else []
             if self.cumulative is not None and self.cumulative[0] == txn:
@@ -278,8 +284,15 @@ class PendingAcks:
             self._apply(txn, commit, given_back)
             if commit:
                 self.committed_count += 1
+                self.commit_latency.add((self._loop.time() - began) * 1000)
             else:
                 self.aborted_count += 1
+        except PersistenceFailure:
+            if commit:
+                self.failed_commits += 1
+            else:
+                self.failed_aborts += 1
+            raise
         finally:
             del self._ending[txn]
             settle(ending)
@@ -456,10 +469,12 @@ async def open_pending_acks(
     lost: Callable[[BaseException], None],
     *,
     create: bool,
+    figures: BatchFigures | None = None,
 ) -> PendingAcks | None:
     """Opens the pending acknowledgements of the subscription of a cursor.
 
     :param lost: called when the log accepts no more records
+    :param figures: where batches are counted; None: nowhere
     :return: None: there have never been any, and ``create`` is false
     :raises ServiceNotReady: they cannot be opened now
     """
@@ -480,6 +495,7 @@ async def open_pending_acks(
             create=create,
             quorums=quorums,
             tenure=tenure,
+            figures=figures,
         )
         await found.replay()
         found.recovery_ms = (began_ms, io.clock.wall_ms())

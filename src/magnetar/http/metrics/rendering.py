@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from magnetar.broker.flow.rates import TRANSACTION_BOUNDS_MS
 from magnetar.broker.stats.figure_table import figures_of
 from magnetar.broker.stats.figures import (
     ConsumerMetrics,
@@ -86,7 +85,8 @@ def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
     yield from _authentication_counts(snapshot)
     yield from _resource_groups(snapshot)
     yield from _load(snapshot)
-    yield from _coordinators(snapshot)
+    if snapshot.transaction_ends_pending is not None:
+        yield from _transactions(snapshot, options)
     yield from _cache(snapshot, cluster)
     yield from sections.metadata_stores(snapshot.metadata, snapshot.cluster, snapshot.started_seconds)
     if options.managed_ledger_level:
@@ -225,18 +225,19 @@ def _load(snapshot: MetricsSnapshot) -> Iterator[str]:
         )
 
 
-def _coordinators(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields nothing without loaded coordinators."""
+def _transactions(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
+    # Imported here: few brokers have transactions.
+    from magnetar.http.metrics import transactions
+
+    labels = {"cluster": snapshot.cluster}
     rows = [
-        (labels_text({"cluster": snapshot.cluster, "coordinator_id": str(each.number)}), each)
-        for each in snapshot.coordinators
+        (labels_text(labels | {"coordinator_id": str(each.number)}), each) for each in snapshot.coordinators
     ]
-    if not rows:
-        return
-    yield from _gauges("coordinator", rows)
-    for index, bound in enumerate((*TRANSACTION_BOUNDS_MS, "overflow")):
-        counts = ((labels, each.latency_counts[index]) for labels, each in rows)
-        yield from family(f"pulsar_txn_execution_latency_le_{bound}", "gauge", counts)
+    if rows:
+        yield from _gauges("coordinator", rows)
+        yield from transactions.latencies(rows)
+    yield from transactions.ends(snapshot, topic_level=options.topic_level)
+    yield from transactions.log_batches(snapshot)
 
 
 def _connections(snapshot: MetricsSnapshot) -> Iterator[str]:
@@ -422,10 +423,11 @@ def _subscriptions(rows: TopicRows, options: MetricsOptions) -> Iterator[str]:
             for whose in ("Subscription", "Topic", "Broker")
         )
         yield from family(f"pulsar_subscription_dispatch_throttled_{name}_events", "gauge", throttled)
-    ended = [(f'{labels},status="succeed"', sub.transactions) for labels, sub in subs if sub.transactions]
-    for place, name in enumerate(("committed", "aborted") if ended else ()):
-        counts = ((labels, each[place]) for labels, each in ended)
-        yield from family(f"pulsar_txn_tp_{name}_count_total", "counter", counts)
+    ended = [(labels, sub.transactions) for labels, sub in subs if sub.transactions is not None]
+    if ended:
+        from magnetar.http.metrics import transactions
+
+        yield from transactions.of_subscriptions(ended)
     if options.consumer_level:
         yield from _gauges("consumer", consumers, "")
 
