@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from magnetar.ledger.interface import (
 )
 from magnetar.managed_ledger.entry_cache import LedgerCache
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.measures import TieredReads
 from magnetar.managed_ledger.position import Position
 from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import ManagedLedgerSettings, OffloadPolicy, OffloadStorage
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 GONE = (NoSuchLedger, EntryLost)
 """Errors that mean lost data. Any other error may be temporary, as servers come back."""
-_RATE_SECONDS = 60
-TIERED_KEPT = 256
-"""Durations that a topic keeps of each kind of access to tiered storage: thousands of topics may use it."""
 
 
 def is_in_tiered_storage_only(summary: LedgerSummary) -> bool:
@@ -60,79 +56,6 @@ def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
         if total > max_bytes and index:
             return slice_run(run, run.first_entry_id, index)
     return run
-
-
-class RecentBytes:
-    """Bytes of the last minute, and so a rate that does not need a timer."""
-
-    __slots__ = ("_seconds",)
-
-    def __init__(self) -> None:
-        self._seconds: deque[tuple[int, int]] = deque()
-        """Seconds in which there were bytes, and how many; ascending."""
-
-    def add(self, now: float, count: int) -> None:
-        """:param now: in monotonic seconds"""
-        second = int(now)
-        if self._seconds and self._seconds[-1][0] == second:
-            count += self._seconds.pop()[1]
-        self._seconds.append((second, count))
-        self._forget(second)
-
-    def per_second(self, now: float) -> float:
-        """Returns the average of the last minute."""
-        self._forget(int(now))
-        return sum(count for _second, count in self._seconds) / _RATE_SECONDS
-
-    def _forget(self, second: int) -> None:
-        while self._seconds and self._seconds[0][0] <= second - _RATE_SECONDS:
-            self._seconds.popleft()
-
-
-class Timings:
-    """Durations in ms: totals since the start, and the newest few for quantiles."""
-
-    __slots__ = ("_kept", "_newest", "_next", "count", "total_ms")
-
-    def __init__(self, kept: int = 1024) -> None:
-        """:param kept: the number of newest durations that quantiles are taken of, at least 1"""
-        self.count = 0
-        self.total_ms = 0.0
-        self._kept = kept
-        self._newest = array("d")
-        self._next = 0
-
-    def add(self, milliseconds: float) -> None:
-        self.count += 1
-        self.total_ms += milliseconds
-        if len(self._newest) < self._kept:
-            self._newest.append(milliseconds)
-        else:
-            self._newest[self._next] = milliseconds
-            self._next = (self._next + 1) % self._kept
-
-    def quantiles(self, wanted: tuple[float, ...]) -> dict[float, float]:
-        """Returns values by quantile; empty if nothing was added."""
-        ordered = sorted(self._newest)
-        if not ordered:
-            return {}
-        return {q: ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in wanted}
-
-
-class TieredReads:
-    """What one managed ledger has read from tiered storage."""
-
-    __slots__ = ("bytes", "data_times", "errors", "index_times", "recent")
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        """Bytes of entries."""
-        self.errors = 0
-        self.recent = RecentBytes()
-        self.index_times = Timings(TIERED_KEPT)
-        """Of opening ledgers there."""
-        self.data_times = Timings(TIERED_KEPT)
-        """Of reads that the cache could not answer."""
 
 
 class EntryReader:

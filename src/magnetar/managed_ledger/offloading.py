@@ -19,9 +19,9 @@ from magnetar.io.interfaces import Cancellable, Io, Task
 from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import finished
 from magnetar.ledger.interface import LedgerError
-from magnetar.managed_ledger.entry_reader import TIERED_KEPT, RecentBytes, Timings
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, OffloadInProgress
 from magnetar.managed_ledger.ledgers_record import LedgersRecord
+from magnetar.managed_ledger.measures import TIERED_KEPT, RecentBytes, Timings
 from magnetar.managed_ledger.position import EARLIEST, Position
 from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import OffloadPolicy

@@ -23,7 +23,7 @@ from magnetar.ledger.interface import (
     LedgerState,
     LedgerStore,
 )
-from magnetar.managed_ledger.entry_reader import TieredReads, Timings
+from magnetar.managed_ledger.measures import TieredReads, Timings
 from magnetar.managed_ledger.offload_deletions import OffloadDeletions
 from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import OffloadStorage

@@ -3,7 +3,7 @@ from lived import Lived
 
 from magnetar.broker.flow.rates import Distribution, Rate
 from magnetar.broker.policies.effective import EffectivePolicies
-from magnetar.managed_ledger.entry_reader import Timings
+from magnetar.managed_ledger.measures import Timings
 
 
 def test_a_rate_is_of_the_last_window() -> None:

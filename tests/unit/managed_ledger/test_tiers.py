@@ -10,7 +10,7 @@ import pytest
 from memory_bucket import MemoryBucket
 from test_offloading import AT_ONCE, Offloading
 
-from magnetar.managed_ledger.entry_reader import Timings
+from magnetar.managed_ledger.measures import Timings
 from magnetar.managed_ledger.position import EARLIEST
 from magnetar.managed_ledger.records import OFFLOADS_TO_DELETE, Offload
 from magnetar.managed_ledger.settings import OffloadStorage, RetentionSettings

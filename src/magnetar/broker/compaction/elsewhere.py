@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 
 from magnetar.broker.compaction import questions
 from magnetar.broker.compaction.latest_messages import Copied, Entries
-from magnetar.broker.compaction.process import service
 from magnetar.broker.compaction.questions import Beginning, EntryIds, Nonsense, Question, QuestionKind
 from magnetar.io.interfaces import Cancellable, Clock, Io, Loop, Process, ProcessFailed
 from magnetar.io.waiting import finished, nobody_waits, sleep
@@ -51,6 +50,9 @@ class Elsewhere:
             self._ending.cancel()
             self._ending = None
         if self._process is None:
+            # Imported late: most brokers compact nothing.
+            from magnetar.broker.compaction.process import service
+
             self._process = self._io.start_process("compaction", service)
         latest = LatestElsewhere(self._io, self._process)
         await latest.begin(beginning)

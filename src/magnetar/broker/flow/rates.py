@@ -10,7 +10,7 @@ from enum import Enum
 
 from magnetar.broker.schemas.registry import SchemaOperation
 from magnetar.io.interfaces import Clock
-from magnetar.managed_ledger.entry_reader import Timings
+from magnetar.managed_ledger.measures import Timings
 
 WINDOWS = 60
 """The number of statistics periods (``statsUpdateFrequencyInSecs``) that are kept."""

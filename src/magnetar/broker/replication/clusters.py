@@ -18,7 +18,7 @@ from magnetar.io.interfaces import Io, Loop
 from magnetar.io.tasks import KeyedTasks, TaskScope, owner_goes_on
 from magnetar.io.waiting import outcome
 from magnetar.lazy_dataclass import dataclass
-from magnetar.managed_ledger.entry_reader import Timings
+from magnetar.managed_ledger.measures import Timings
 from magnetar.metadata.interface import Change, MetadataError, MetadataStore
 from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_replication import ReplicationRun

@@ -46,9 +46,9 @@ from magnetar.io.tasks import TaskScope, owner_goes_on
 from magnetar.io.waiting import finished, nobody_waits, outcome
 from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import LedgerError
-from magnetar.managed_ledger.entry_reader import Timings
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerFenced, ManagedLedgerNotFound
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
+from magnetar.managed_ledger.measures import Timings
 from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.metadata.interface import MetadataError, MetadataStore
 from magnetar.naming.namespace_name import NamespaceName

@@ -31,7 +31,7 @@ from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
 from magnetar.broker.upkeep.backlog_quotas import CHECK_BOUNDS, Evictions
 from magnetar.io.slices import each
-from magnetar.managed_ledger.entry_reader import Timings
+from magnetar.managed_ledger.measures import Timings
 from magnetar.naming.topic_name import TopicName
 
 _MOST_IN_A_SLICE = 50

@@ -33,7 +33,7 @@ from magnetar.broker.topics.base import AnyReplicating
 from magnetar.broker.topics.entries import iso_time
 from magnetar.broker.topics.non_persistent import NonPersistentTopic
 from magnetar.broker.topics.persistent import Topic
-from magnetar.managed_ledger.entry_reader import Timings
+from magnetar.managed_ledger.measures import Timings
 
 if TYPE_CHECKING:
     from magnetar.broker.replication.replicator import Replicator

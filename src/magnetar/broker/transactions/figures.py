@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from magnetar.broker.flow.rates import Distribution, Timings
+from magnetar.broker.flow.rates import Distribution
+from magnetar.managed_ledger.measures import Timings
 
 RECORDS_BOUNDS = (10.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 BYTES_BOUNDS = (128.0, 512.0, 1024.0, 2048.0, 4096.0, 16384.0, 102400.0, 1232896.0)
@@ -13,6 +14,8 @@ DELAY_BOUNDS = (1.0, 5.0, 10.0)
 """In seconds. The delay is at most that of the setting, a millisecond by default."""
 _MOST_TOPICS = 1000
 """Topics with figures of their own; the oldest ones lose theirs."""
+KEPT = 64
+"""The newest durations of a topic, or a subscription, that quantiles are taken of."""
 
 
 class Flush(Enum):
@@ -46,21 +49,13 @@ class BatchFigures:
         self.delay.add(seconds)
 
 
-class FewTimings(Timings):
-    """Quantiles of so few durations that each topic and subscription can have them."""
-
-    __slots__ = ()
-
-    _KEPT = 64
-
-
 class TopicEnds:
     """The commits, or the aborts, that one topic and its subscriptions were told."""
 
     __slots__ = ("failed", "took")
 
     def __init__(self) -> None:
-        self.took = FewTimings()
+        self.took = Timings(KEPT)
         self.failed = 0
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from magnetar.broker.transactions import TransactionSettings, TxnId, txn_text
-from magnetar.broker.transactions.figures import BatchFigures, FewTimings
+from magnetar.broker.transactions.figures import KEPT, BatchFigures
 from magnetar.broker.transactions.log import PENDING_ACK_RECORDS, RecordPosition, TransactionLog, open_log
 from magnetar.broker.transactions.records_pb2 import (
     PendingAckMetadata,
@@ -30,6 +30,7 @@ from magnetar.managed_ledger.acknowledged import WHOLE
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.errors import ManagedLedgerError, ManagedLedgerNotFound
 from magnetar.managed_ledger.factory import ManagedLedgerFactory
+from magnetar.managed_ledger.measures import Timings
 from magnetar.managed_ledger.owned_record import Tenure
 from magnetar.managed_ledger.position import Position, format_position
 from magnetar.metadata.interface import MetadataError
@@ -90,7 +91,7 @@ class PendingAcks:
         self.failed_commits = 0
         """Ends that could not be stored; the coordinator tries again. Likewise :attr:`failed_aborts`."""
         self.failed_aborts = 0
-        self.commit_latency = FewTimings()
+        self.commit_latency = Timings(KEPT)
         self.recovery_ms = (0, 0)
         """When the reading of the log began and ended, in milliseconds since 1970."""
         self._records: dict[TxnId, list[RecordPosition]] = {}
