@@ -10,13 +10,14 @@ import json
 import os
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import duckdb
 import pulsar
 import pyarrow as pa
 import pytest
+from object_stores import object_store
 from pipeline_process import PipelineProcess, Pipelines
 from server import Server
 from table_readers import delta_rows, duck, iceberg_rows
@@ -118,8 +119,32 @@ def test_tables_have_each_message_once_whatever_happens(
         assert counted_by_spark(line) == counted
 
 
-def counted_by_spark(line: str) -> object:
-    """What Spark 4.1 with the packages of the formats finds in the table that a line of the report reads."""
+@pytest.mark.skipif(not OTHER_SPARK, reason="set by make soak")
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_spark_reads_tables_in_an_object_store(server: Server, tmp_path: Path, form: str) -> None:
+    """With the lines of the report; the credentials are in the environment."""
+    with object_store() as store:
+        section = {"topics": [TOPIC], "path": store.root, "format": form, "storage": dict(store.access)}
+        if form == "iceberg":
+            section["catalog"] = str(tmp_path / "catalog.db")
+        addresses = {"service_url": server.url, "admin_url": server.http_url}
+        pipelines = Pipelines(tmp_path, addresses, "local[2]", SEED)
+        result = PipelineProcess("table", pipelines.configured("table", section)).end()
+        assert result.code == 0, result.report.get("error")
+        lines = {row[1]: row[2] for row in result.report["tables"][1]["rows"]}
+        keys = {"AWS_ACCESS_KEY_ID": "access_key_id", "AWS_SECRET_ACCESS_KEY": "secret_access_key"}
+        found = counted_by_spark(
+            lines["Spark"], lines["Spark, once"], {name: store.access[key] for name, key in keys.items()}
+        )
+    assert found == {"rows": MESSAGES, "orders": MESSAGES, "first": 0, "last": MESSAGES - 1, "wrong": 0}
+
+
+def counted_by_spark(line: str, once: str = "", more: Mapping[str, str] | None = None) -> object:
+    """What Spark 4.1 with the packages of the formats finds in the table that a line of the report reads.
+
+    :param once: the options of the report
+    :param more: variables of the environment
+    """
     # Its Spark is another one than that of this process.
     variables = {
         name: value
@@ -127,7 +152,12 @@ def counted_by_spark(line: str) -> object:
         if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))
     }
     ended = subprocess.run(
-        [OTHER_SPARK, PROGRAM, line], capture_output=True, text=True, timeout=1200, env=variables, check=False
+        [OTHER_SPARK, PROGRAM, line, *once.split()],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        env={**variables, **(more or {})},
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     found: object = json.loads(ended.stdout.splitlines()[-1])

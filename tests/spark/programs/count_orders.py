@@ -1,17 +1,21 @@
 """Reads a table of orders with the Spark packages of its format; prints what is in it as JSON.
 
-    count_orders.py LINE
+    count_orders.py LINE [ONCE]
 
-``LINE`` is the expression that the pipeline's report gives for Spark. The program runs in an environment with
-Spark 4.1, for which the newest packages of Delta Lake and Iceberg are built.
+``LINE`` is the expression that the pipeline's report gives for Spark, ``ONCE`` the options that it gives for
+a table in an object store. The program runs in an environment with Spark 4.1, for which the newest packages
+of Delta Lake and Iceberg are built.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
+from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 PACKAGES = "io.delta:delta-spark_4.1_2.13:4.3.0,org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -24,12 +28,25 @@ COUNTED = (
 )
 
 
+def options(once: str) -> dict[str, str]:
+    """Returns the settings of Spark that the options of ``spark-submit`` stand for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--packages", default="")
+    parser.add_argument("--conf", action="append", default=[])
+    parsed = parser.parse_args(once.split())
+    [jar] = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    hadoop = jar.stem.removeprefix("hadoop-client-api-")
+    packages = [PACKAGES, *filter(None, [parsed.packages.replace("VERSION", hadoop)])]
+    return {"spark.jars.packages": ",".join(packages), **dict(each.split("=", 1) for each in parsed.conf)}
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
+        builder = SparkSession.builder.master("local[2]")
+        for name, value in options(" ".join(sys.argv[2:])).items():
+            builder = builder.config(name, value)
         spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.jars.packages", PACKAGES)
-            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+            builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
             .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
             .config("spark.sql.warehouse.dir", folder)
             .config("spark.ui.enabled", "false")

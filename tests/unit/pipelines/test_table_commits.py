@@ -288,6 +288,8 @@ def test_the_lines_that_read_a_table_in_an_object_store(
     key, secret = bucket.access["access_key_id"], bucket.access["secret_access_key"]
     lines = table.reading()
     assert secret not in str(lines)
+    # test_tables_whole.py reads tables with them.
+    assert f"--conf spark.hadoop.fs.s3a.endpoint={bucket.access['endpoint']} " in lines["Spark, once"]
     first = lines["DuckDB, once"].replace("'ID'", f"'{key}'").replace("'SECRET'", f"'{secret}'")
     assert duck(lines["DuckDB"], once=first)["number"].to_pylist() == [7]
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)

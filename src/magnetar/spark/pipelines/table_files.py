@@ -149,7 +149,16 @@ class TableFolder:
                 "USE_SSL": str(secure != "http").lower(),
             }
         secret = ", ".join(f"{name} {value}" for name, value in parts.items())
-        return {"DuckDB, once": f"INSTALL httpfs; LOAD httpfs; CREATE SECRET ({secret})"}
+        spark = {"fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+        if "region" in self.access:
+            spark["fs.s3a.endpoint.region"] = self.access["region"]
+        if host:
+            spark |= {"fs.s3a.endpoint": self.access["endpoint"], "fs.s3a.path.style.access": "true"}
+        options = " ".join(f"--conf spark.hadoop.{name}={value}" for name, value in spark.items())
+        return {
+            "DuckDB, once": f"INSTALL httpfs; LOAD httpfs; CREATE SECRET ({secret})",
+            "Spark, once": f"--packages org.apache.hadoop:hadoop-aws:VERSION {options}",
+        }
 
 
 @dataclass(frozen=True)
