@@ -80,6 +80,7 @@ class Mixed:
         own = {pair.bundle(topic) for topic in (*pair.topics, SNAPSHOTS)}
         topic = next(name for name in pair.names[coordinator::2] if pair.bundle(name) not in own)
         pair.move(topic, pair.all[0])
+        pair.begin(other)  # An older one, which stays open.
         transaction = pair.begin(other)
         transaction.abort()
         most, least = transaction.id

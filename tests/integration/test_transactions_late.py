@@ -41,6 +41,7 @@ def test_a_topic_that_was_loaded_after_the_end_does_not_hide_messages_for_ever(
     broker: Broker, commit: bool
 ) -> None:
     talk = _Talk(broker)
+    talk.begin(60 * MINUTE)  # An older one that is open for long.
     ended, still_open = talk.begin(), talk.begin(10 * MINUTE)
     talk.add(ended, TOPIC)
     talk.end(ended, commit=commit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -53,6 +54,11 @@ _KEEP_SECONDS = 15.0
 """Between two looks for coordinators that nobody has loaded."""
 _ASK_SECONDS = 30.0
 _AT_ONCE = 16
+_MOST_ASKED = 100
+"""The most transactions of one coordinator that another broker is asked about in one look."""
+_READY = "Ready"
+_LOADED = "recoverStartTime"
+"""The state and the time of a load in ``TransactionCoordinatorStats``."""
 
 
 def log_name(number: int) -> str:
@@ -321,10 +327,10 @@ class Coordinators:
                 stayed.setdefault(txn[0], []).append((name, txn))
         for number, found in stayed.items():
             try:
-                low_water = await self._low_water_mark(number)
+                ended = await self._ended(number, {least for _name, (_most, least) in found})
                 for name, txn in found:
                     topic = self._topics.loaded.get(name)
-                    if txn[1] <= low_water and isinstance(topic, Topic) and topic.transactions is not None:
+                    if txn[1] in ended and isinstance(topic, Topic) and topic.transactions is not None:
                         await topic.transactions.abort_late(txn)
             except BrokerError as error:
                 log.info(
@@ -332,26 +338,48 @@ class Coordinators:
                     extra={"coordinator": number, "reason": str(error)},
                 )
 
-    async def _low_water_mark(self, number: int) -> int:
-        """Returns the number up to which all transactions of a coordinator have ended, also from another
-        broker; -1: none has, or the coordinator is not loaded.
+    async def _ended(self, number: int, asked: AbstractSet[int]) -> AbstractSet[int]:
+        """Returns those transactions of a coordinator, also of one at another broker, that have ended: all
+        their topics were told. None has if the coordinator is not loaded.
 
         :raises BrokerError: the coordinator cannot be found or asked now
         """
         if not 0 <= number < await self.count():
-            return -1
+            return frozenset()
         owner = await self.owner(number, Asked.PLACE)
         if owner.here:
             found = self.loaded.get(number)
-            return -1 if found is None or found.closed else found.low_water_mark()
+            if found is None or found.closed:
+                return frozenset()
+            return {least for least in asked if least <= found.last_id and least not in found.transactions}
+        stats = await self._stats_of(owner, number)
+        mark, last = ended_up_to(stats), last_given(stats)
+        ended = {least for least in asked if least <= mark}
+        # These are behind one that is open for long.
+        between = sorted(least for least in asked if mark < least <= last)[:_MOST_ASKED]
+        unknown = {least for least in between if not await self._is_known(owner, (number, least))}
+        if unknown and _same_load(stats, await self._stats_of(owner, number)):
+            # A coordinator that is not loaded knows none.
+            ended |= unknown
+        return ended
+
+    async def _stats_of(self, owner: Owner, number: int) -> Mapping[str, object]:
+        """Returns ``TransactionCoordinatorStats``; empty if the coordinator is not loaded."""
         query = {"coordinatorId": str(number)}
         try:
-            told = await ask_object(self._beside, owner, f"{REST}/coordinatorStats", query)
+            return await ask_object(self._beside, owner, f"{REST}/coordinatorStats", query)
         except PeerRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
-                return -1
+                return {}
             raise
-        return ended_up_to(told)
+
+    async def _is_known(self, owner: Owner, txn: TxnId) -> bool:
+        """Whether a coordinator at another broker has a transaction; false also if it is not loaded."""
+        try:
+            await ask_object(self._beside, owner, f"{REST}/transactionMetadata/{txn[0]}/{txn[1]}")
+        except PeerRefused as error:
+            return error.status != HTTPStatus.NOT_FOUND
+        return True
 
     # Leaving
 
@@ -446,12 +474,23 @@ def ended_up_to(stats: Mapping[str, object]) -> int:
 
     :param stats: ``TransactionCoordinatorStats``
     """
-    if stats.get("state") != "Ready":
-        # It still reads its log.
-        return -1
-    # The mark of Apache Pulsar's broker is 0 while nothing is open.
-    told = stats.get("leastSigBits" if stats.get("ongoingTxnSize") == 0 else "lowWaterMark")
-    return told if isinstance(told, int) else -1
+    if stats.get("ongoingTxnSize") == 0:
+        # The mark of Apache Pulsar's broker is 0 while nothing is open.
+        return last_given(stats)
+    told = stats.get("lowWaterMark")
+    return told if stats.get("state") == _READY and isinstance(told, int) else -1
+
+
+def last_given(stats: Mapping[str, object]) -> int:
+    """Returns the last number that was given to a transaction; likewise."""
+    told = stats.get("leastSigBits")
+    # Otherwise it still reads its log.
+    return told if stats.get("state") == _READY and isinstance(told, int) else -1
+
+
+def _same_load(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    """Whether a coordinator was loaded all the time between two statistics of it."""
+    return after.get("state") == _READY and before.get(_LOADED) == after.get(_LOADED) is not None
 
 
 def _not_served(number: int) -> ServiceNotReady:

@@ -50,9 +50,8 @@ class HidingTransaction:
             return f"Its coordinator cannot be asked: {error}.", {}, ""
         if told is None:
             sentence = (
-                f"Coordinator {txn[0]} does not know it: it has ended, or the coordinator is being loaded. A "
-                "message that came after the end is taken for aborted when the transactions up to this one "
-                "have ended and the topic is in another one."
+                f"Coordinator {txn[0]} does not know it: it has ended, or the coordinator is being loaded. "
+                "What came after the end is taken for aborted within half a minute."
             )
             return sentence, {"status": "unknown"}, ""
         return _described(txn, told)
