@@ -19,6 +19,8 @@ from table_readers import duck
 LARGE = int(os.environ.get("MAGNETAR_TABLE_LARGE", "200"))
 PARTITIONS = 1000
 MESSAGES = 200_000
+KEYS = 50_000
+"""Of the topic with messages that have no key: every second one."""
 SIZE = 5_000_000
 MOST = 1_000_000_000
 """Bytes of the driver's Python, and of each worker's."""
@@ -65,6 +67,25 @@ def many(server: Server) -> str:
     return topic
 
 
+@pytest.fixture(scope="module")
+def half_keyless(server: Server) -> str:
+    """A topic with 1,000 partitions; every second message has no key, which an upserted table cannot hold."""
+    topic = "persistent://public/default/half"
+    assert server.ask("PUT", "/admin/v2/persistent/public/default/half/partitions", str(PARTITIONS))[0] == 204
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client.subscribe(topic, "keep").close()
+    options: dict[str, Any] = {"block_if_queue_full": True, "batching_max_messages": 100}
+    # One producer for each kind: a batch has the key of its first message.
+    keyed, keyless = (client.create_producer(topic, **options) for _ in range(2))
+    for number in range(MESSAGES // 2):
+        keyed.send_async(b"x" * 100, lambda result, _: None, partition_key=f"k{number % KEYS}")
+        keyless.send_async(b"y" * 100, lambda result, _: None)
+    for producer in (keyed, keyless):
+        producer.flush()
+    client.close()
+    return topic
+
+
 def ran(server: Server, folder: Path, name: str, **section: Any) -> Result:
     addresses = {"service_url": server.url, "admin_url": server.http_url}
     result = PipelineProcess(
@@ -80,9 +101,10 @@ def check(result: Result) -> None:
     assert {kind for kind in ("driver", "worker") if result.peaks[kind] > MOST} == set()
 
 
-def rows(result: Result) -> int:
-    line = next(row[2] for row in result.report["tables"][1]["rows"] if row[1] == "DuckDB")
-    return duck(line.replace("*", "__key", 1)).num_rows
+def rows(result: Result, which: int = 0) -> int:
+    """:param which: 0: the table of the topic, 1: its quarantine table"""
+    lines = [row[2] for row in result.report["tables"][1]["rows"] if row[1] == "DuckDB"]
+    return duck(lines[which].replace("*", "__key", 1)).num_rows
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
@@ -109,3 +131,14 @@ def test_a_topic_and_a_table_with_a_thousand_partitions(
     assert rows(result) == MESSAGES
     for each in (result, maintained):
         check(each)
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_upserts_and_quarantine_of_a_thousand_partitions(
+    server: Server, half_keyless: str, tmp_path: Path, form: str
+) -> None:
+    section = {"topics": [half_keyless], "path": str(tmp_path / "tables"), "format": form}
+    settings = {**section, "mode": "upsert", "on_error": "quarantine", "buckets": PARTITIONS}
+    result = ran(server, tmp_path, "table", **settings, max_rows_per_batch=MESSAGES // 2)
+    assert (rows(result), rows(result, 1)) == (KEYS, MESSAGES // 2)
+    check(result)
