@@ -255,6 +255,10 @@ def test_redelivery_of_all_that_is_unacknowledged(url: str, topic: str) -> None:
     run(url, work)
 
 
+@pytest.mark.skipif(
+    bool(PEER),
+    reason="Apache Pulsar 4.0.8 loses the order here in half of the runs, with its Java client, too",
+)
 def test_what_was_on_its_way_does_not_come_before_what_was_asked_for_again(url: str, topic: str) -> None:
     async def work(client: Client) -> None:
         consumer = await client.subscribe(topic, "s", **EARLIEST)
