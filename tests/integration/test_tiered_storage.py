@@ -151,6 +151,67 @@ def test_a_bucket_with_a_foreign_cluster_and_strange_objects_keeps_what_is_their
     assert bucket.uploads == {"0a2b3c4d-0000-4000-8000-000000000002-ledger-4"}
 
 
+def test_a_scan_compares_the_objects_of_a_bucket_with_the_records(
+    start_server: StartServer, bucket: Bucket, topic: str
+) -> None:
+    server = start_server(**KEEPING, **AT_ONCE, **bucket.settings)
+    path = "/admin/v2/namespaces/public/default/scanOffloadedLedgers"
+    assert json.loads(server.ask("GET", path)[1]) == {"objects": [], "total": 0, "errors": 0, "unknown": 0}
+    publish(server, topic, 1250, 100)
+    wait_until(server, topic, 25)
+    managed_ledger = f"public/default/persistent/{topic.rpartition('/')[2]}"
+    mine = {"pulsarClusterName": "standalone", "managedledgername": managed_ledger}
+    ledger_id = ledgers(server, topic)[0]["ledgerId"]
+    for name, metadata in {
+        f"0-ledger-{ledger_id}": mine,
+        "1-ledger-999999": mine,
+        f"2-ledger-{ledger_id}": {**mine, "managedledgername": "public/default/persistent/gone"},
+        f"3-ledger-{ledger_id}": {**mine, "managedledgername": "../brokers"},
+        f"4-ledger-{ledger_id}": {**mine, "pulsarClusterName": "another"},
+        f"5-ledger-{ledger_id}-index": {},
+        f"6-ledger-{ledgers(server, topic)[-1]['ledgerId']}": mine,
+        "notes.txt": {},
+    }.items():
+        bucket.put(name, b"strange", metadata)
+    status, answer = server.ask("GET", path)
+    assert status == 200
+    found = json.loads(answer)
+    statuses = {each["name"]: each["status"] for each in found["objects"]}
+    strange = ["BAD-UUID", *["NOT-FOUND"] * 3, "UNKNOWN", "UNKNOWN", "NOT-OFFLOADED"]
+    assert [statuses[name] for name in sorted(statuses) if re.match("[0-6]-", name)] == strange
+    own = [each for each in found["objects"] if not re.match("[0-6]-", each["name"])]
+    offloaded = {name for name in bucket.names if not re.match("[0-6]-|notes", name)}
+    assert {each["name"] for each in own} == offloaded
+    assert {(each["status"], each["managedLedgerName"], each["offloaded"]) for each in own} == {
+        ("OK", managed_ledger, True)
+    }
+    assert (found["total"], found["errors"], found["unknown"]) == (len(own) + 7, 5, 2)
+    assert len(own) >= 50
+
+
+def test_a_scan_says_why_there_is_nothing_to_list(start_server: StartServer, tmp_path: Path) -> None:
+    path = "/admin/v2/namespaces/public/default/scanOffloadedLedgers"
+    server = start_server()
+    status, answer = server.ask("GET", path)
+    assert (status, b"set managedLedgerOffloadDriver" in answer) == (412, True)
+    policies = {"managedLedgerOffloadDriver": "filesystem", "fileSystemURI": f"file://{tmp_path}"}
+    offload = path.replace("scanOffloadedLedgers", "offloadPolicies")
+    assert server.ask("POST", offload, json.dumps(policies))[0] == 204
+    assert server.ask("GET", path)[0] == 501
+    policies = {
+        "managedLedgerOffloadDriver": "aws-s3",
+        "s3ManagedLedgerOffloadBucket": "none",
+        "s3ManagedLedgerOffloadServiceEndpoint": "http://127.0.0.1:1",
+        "s3ManagedLedgerOffloadCredentialId": "key",
+        "s3ManagedLedgerOffloadCredentialSecret": SECRET,
+    }
+    assert server.ask("POST", offload, json.dumps(policies))[0] == 204
+    status, answer = server.ask("GET", path)
+    assert (status, b"tiered storage cannot be listed" in answer) == (500, True)
+    assert SECRET.encode() not in answer
+    assert server.ask("GET", path.replace("default", "missing"))[0] == 404
+
+
 def test_a_file_system_keeps_ledgers(start_server: StartServer, topic: str, tmp_path: Path) -> None:
     server = start_server(
         **KEEPING, **AT_ONCE, managedLedgerOffloadDriver="filesystem", fileSystemURI=f"file://{tmp_path}"

@@ -29,6 +29,7 @@ from magnetar.managed_ledger.records import LedgerSummary, Offload
 from magnetar.managed_ledger.settings import OffloadStorage
 from magnetar.metadata.interface import MetadataStore
 from magnetar.offload.interface import (
+    FoundObject,
     OffloadDriver,
     OffloadedReader,
     OffloadError,
@@ -135,6 +136,14 @@ class _Tier:
         times.add(milliseconds)
         self._readers[reader] = worker
         return reader
+
+    async def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
+        """See :meth:`OffloadDriver.listed`.
+
+        :raises OffloadError: the store cannot be listed
+        """
+        driver = await self.driver()
+        return await run_job(self._io.loop, self._workers[0], partial(driver.listed, after))
 
     async def read(
         self, reader: OffloadedReader, first: int, last: int, max_bytes: int, times: Timings
@@ -367,6 +376,18 @@ class TieredStorage:
                 )
         finally:
             reader.close()
+
+    async def listed(self, storage: OffloadStorage, after: str) -> tuple[Sequence[FoundObject], str]:
+        """Returns some of the objects in a store; see :meth:`OffloadDriver.listed`.
+
+        :raises TieredStorageError: the store cannot be listed
+        """
+        tier = self._tier(storage, None)
+        try:
+            with tier:
+                return await tier.listed(after)
+        except OffloadError as error:
+            raise TieredStorageError(f"tiered storage cannot be listed: {error}") from error
 
     async def _erase(self, managed_ledger: str, ledger_id: int, place: Offload) -> None:
         """:raises TieredStorageError: something may be left"""

@@ -13,6 +13,7 @@ configured length, the last has no padding; readers accept any lengths.
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
 from collections.abc import Sequence
@@ -38,6 +39,15 @@ ENTRY_HEADER_BYTES = _ENTRY.size
 
 def object_name(uuid: object, ledger_id: int) -> str:
     return f"{uuid}-ledger-{ledger_id}"
+
+
+_OBJECT_NAME = re.compile(r"([^/]+?)-ledger-([0-9]{1,18})(?:-index)?")
+
+
+def parsed_object_name(name: str) -> tuple[str, int] | None:
+    """Returns the uuid and the ledger id in the name of an object, or None: it is not one of a ledger."""
+    found = _OBJECT_NAME.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]))
 
 
 class BlockBuilder:

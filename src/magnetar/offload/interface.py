@@ -71,6 +71,19 @@ class OffloadKey(NamedTuple):
     uuid: UUID
 
 
+class FoundObject(NamedTuple):
+    """An object with the name of an offloaded ledger or its index; anybody may have stored it."""
+
+    name: str
+    uri: str
+    ledger_id: int
+    uuid: str
+    size: int
+    modified_ms: int
+    metadata: Mapping[str, str]
+    """What its owner has stored with it; names in lower case."""
+
+
 @dataclass(frozen=True)
 class OffloadedLedger:
     """The size of an offloaded ledger, in entries and in bytes."""
@@ -207,6 +220,17 @@ class OffloadDriver(ABC):
             of exactly this key
         :raises OffloadError: something of it may be left
         """
+
+    def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
+        """Returns some of the objects in the store, whoever has stored them, in the order of their names.
+        They are shown to people, and nothing else depends on lists.
+
+        :param after: what the previous call has returned; empty: begin
+        :return: the objects, and where to go on; empty: that was all
+        :raises OffloadMisconfigured: the driver does not list its store
+        :raises OffloadError: the store cannot be listed
+        """
+        raise OffloadMisconfigured(f"driver {self.name} does not list what is stored")
 
     @abstractmethod
     def close(self) -> None:

@@ -17,6 +17,7 @@ from magnetar.offload.blocks import (
 from magnetar.offload.cache import Piece, PieceCache
 from magnetar.offload.index import Block, Index
 from magnetar.offload.interface import (
+    FoundObject,
     OffloadDriver,
     OffloadedLedger,
     OffloadedLedgerDamaged,
@@ -28,7 +29,7 @@ from magnetar.offload.interface import (
 from magnetar.offload.ledger_metadata import check_complete, check_offloadable
 from magnetar.offload.reading import PieceReader, PieceStart
 from magnetar.offload.s3 import MOST_PARTS, S3Store, digest, tag_of_parts
-from magnetar.offload.settings import AWS_S3, DRIVER, MAX_BLOCK_BYTES, S3Settings
+from magnetar.offload.settings import AWS_S3, CLUSTER, DRIVER, MAX_BLOCK_BYTES, S3Settings
 
 _MOST_NAME = 1024
 """Characters of a name that fit into the metadata of an object: S3 takes 2048 bytes of them."""
@@ -61,9 +62,8 @@ class S3Driver(OffloadDriver):
     def begin(self, key: OffloadKey, record: LedgerRecord) -> ObjectWriter:
         check_offloadable(key.ledger_id, record)
         name = object_name(key.uuid, key.ledger_id)
-        return ObjectWriter(
-            self._store, name, key.managed_ledger, record, _block_bytes(self._settings, record)
-        )
+        described = _described(key.managed_ledger, self._settings.cluster)
+        return ObjectWriter(self._store, name, described, record, _block_bytes(self._settings, record))
 
     def open(self, key: OffloadKey) -> ObjectReader:
         name = object_name(key.uuid, key.ledger_id)
@@ -97,6 +97,9 @@ class S3Driver(OffloadDriver):
             raise
         self.delete(key)
 
+    def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
+        return self._store.listed(after)
+
     def close(self) -> None:
         self._store.close()
 
@@ -105,11 +108,10 @@ def _index(name: str) -> str:
     return f"{name}-index"
 
 
-def _described(managed_ledger: str, role: str) -> Mapping[str, str]:
+def _described(managed_ledger: str, cluster: str) -> Mapping[str, str]:
     """Returns metadata of an object for people who look at the bucket; Pulsar writes the same."""
-    if len(managed_ledger) > _MOST_NAME:
-        return {"role": role}
-    return {"managedledgername": managed_ledger, "role": role}
+    named = {"managedledgername": managed_ledger, CLUSTER.lower(): cluster}
+    return {name: value for name, value in named.items() if 0 < len(value) <= _MOST_NAME}
 
 
 def _block_bytes(settings: S3Settings, record: LedgerRecord) -> int:
@@ -122,11 +124,17 @@ def _block_bytes(settings: S3Settings, record: LedgerRecord) -> int:
 
 class ObjectWriter(OffloadWriter):
     def __init__(
-        self, store: S3Store, name: str, managed_ledger: str, record: LedgerRecord, block_bytes: int
+        self,
+        store: S3Store,
+        name: str,
+        described: Mapping[str, str],
+        record: LedgerRecord,
+        block_bytes: int,
     ) -> None:
+        """:param described: metadata of the objects"""
         self._store = store
         self._name = name
-        self._managed_ledger = managed_ledger
+        self._described = described
         self._record = record
         self._block_bytes = block_bytes
         self._blocks: list[Block] = []
@@ -135,7 +143,7 @@ class ObjectWriter(OffloadWriter):
         self._position = 0
         self._confirmed = 0
         self._block = BlockBuilder(block_bytes, 0)
-        self._upload_id = store.create_upload(name, _described(managed_ledger, "data"))
+        self._upload_id = store.create_upload(name, {**described, "role": "data"})
 
     @property
     def upload_id(self) -> str:
@@ -174,7 +182,7 @@ class ObjectWriter(OffloadWriter):
             self._store.head(self._name)
         self._compare()
         index = index_format.encoded(Index(record, self._position, self._blocks))
-        self._store.put(_index(self._name), index, _described(self._managed_ledger, "index"))
+        self._store.put(_index(self._name), index, {**self._described, "role": "index"})
         if self._store.get(_index(self._name)) != index:
             raise OffloadedLedgerDamaged(
                 _index(self._name), 0, "the index that was written", "different bytes"

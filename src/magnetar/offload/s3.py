@@ -1,4 +1,4 @@
-"""An S3-compatible store, with the few operations that offloading needs. It never lists a bucket.
+"""An S3-compatible store, with the few operations that offloading needs. Only people ask it to list a bucket.
 
 The library is botocore: it is imported with the first driver for S3, and comes with the extra ``offload``.
 """
@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import md5
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from magnetar.offload.blocks import parsed_object_name
 from magnetar.offload.interface import (
+    FoundObject,
     OffloadedLedgerDamaged,
     OffloadedLedgerMissing,
     OffloadError,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 VERSION_NAME, VERSION = "s3managedledgeroffloaderformatversion", "1"
 """Pulsar refuses objects without this metadata; the name is in lower case on the wire, too."""
+_LISTED = 20
+"""Objects of a bucket in one job: each costs a request."""
 MOST_PARTS = 10_000
 """Of one multipart upload."""
 _TYPE = "application/octet-stream"
@@ -193,6 +197,31 @@ class S3Store:
             return bytes(answer["Body"].read())
 
         return self._call(name, read, start)
+
+    def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
+        """See :meth:`magnetar.offload.interface.OffloadDriver.listed`."""
+        answer = self._call(
+            after,
+            lambda: self._client.list_objects_v2(Bucket=self._bucket, MaxKeys=_LISTED, StartAfter=after),
+        )
+        found = [self._found(each["Key"], each) for each in answer.get("Contents", ())]
+        more = str(answer["Contents"][-1]["Key"]) if answer.get("IsTruncated") else ""
+        return [each for each in found if each is not None], more
+
+    def _found(self, name: str, listed: Mapping[str, Any]) -> FoundObject | None:
+        parsed = parsed_object_name(name)
+        if parsed is None:
+            return None
+        try:
+            # Lists have no metadata.
+            told = self._call(name, lambda: self._client.head_object(Bucket=self._bucket, Key=name))
+        except OffloadedLedgerMissing:
+            return None
+        metadata = {key.lower(): str(value) for key, value in told["Metadata"].items()}
+        uri = f"{self._client.meta.endpoint_url}/{self._bucket}/{name}"
+        uuid, ledger_id = parsed
+        modified_ms = int(listed["LastModified"].timestamp() * 1000)
+        return FoundObject(name, uri, ledger_id, uuid, int(listed["Size"]), modified_ms, metadata)
 
     def delete(self, name: str) -> None:
         """Deletes an object; has no effect if it does not exist."""

@@ -17,6 +17,8 @@ DEFAULT_BLOCK_BYTES = 8 << 20
 DEFAULT_READ_BYTES = 1 << 20
 DEFAULT_ROLE_SESSION = "pulsar-s3-offload"
 DRIVER = "managedLedgerOffloadDriver"
+CLUSTER = "pulsarClusterName"
+"""The name of the cluster, which objects have in their metadata; only the broker sets it."""
 AWS_S3, FILE_SYSTEM = "aws-s3", "filesystem"
 _OTHERS = ("S3", "google-cloud-storage", "azureblob", "aliyun-oss", "transient")
 """Further drivers of Pulsar."""
@@ -39,6 +41,8 @@ class S3Settings:
     """ARN of the role that requests assume, with these credentials; empty: none."""
     role_session: str = DEFAULT_ROLE_SESSION
     """The name of the session with the role, as Amazon's logs show it."""
+    cluster: str = ""
+    """Of the broker; objects have it in their metadata, unless it is empty."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ def s3_settings(values: Mapping[str, str]) -> S3Settings:
         _bytes("ReadBufferSizeInBytes", value("ReadBufferSizeInBytes"), DEFAULT_READ_BYTES, 1 << 12),
         value("Role"),
         value("RoleSessionName") or DEFAULT_ROLE_SESSION,
+        values.get(CLUSTER, ""),
     )
 
 

@@ -231,10 +231,12 @@ def offload_driver(settings: Settings) -> OpenDriver:
         # Most brokers do not offload.
         from magnetar.offload import driver_of
         from magnetar.offload.cache import PieceCache
+        from magnetar.offload.settings import CLUSTER
 
         if not caches:
             caches.append(PieceCache(settings.magnetar_offload_cache_size_mb * _MIB))
-        return driver_of(storage.driver, recorded or {}, {**known, **dict(storage.values)}, caches[0])
+        given = {**known, **dict(storage.values), CLUSTER: settings.cluster_name}
+        return driver_of(storage.driver, recorded or {}, given, caches[0])
 
     return open_driver
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
-from faulty_object_store import Fault, ObjectStore, object_store
+from faulty_object_store import BUCKET, Fault, ObjectStore, object_store
 from offloaded import KEY, cache, key_of, objects, offload, read_all, record_of, recorded
 
 from magnetar.ledger.interface import NoSuchEntry
 from magnetar.offload import driver_for, driver_of
 from magnetar.offload.interface import (
+    FoundObject,
     OffloadDriver,
     OffloadedLedgerDamaged,
     OffloadedLedgerMissing,
@@ -90,6 +92,32 @@ def test_a_ledger_is_written_read_and_deleted(store: ObjectStore) -> None:
     with pytest.raises(OffloadedLedgerMissing):
         driver.open(KEY)
     driver.close()
+
+
+def test_a_bucket_is_listed_in_parts_with_the_metadata_of_its_objects(store: ObjectStore) -> None:
+    driver = s3(store, pulsarClusterName="mine")
+    offload(driver, KEY, [b"entry"])
+    others = [f"00000000-0000-0000-0000-{number:012}-ledger-{number}" for number in range(50)]
+    for name in (*others, "notes.txt", "-ledger-7", "x-ledger-", "x-ledger-7-index-old"):
+        store.put(name, b"other")
+    found: list[FoundObject] = []
+    after, parts = "", 0
+    while after or not parts:
+        some, after = driver.listed(after)
+        found += some
+        parts += 1
+    assert parts == 3
+    assert [each.name for each in found] == sorted([*others, NAME, f"{NAME}-index"])
+    data = next(each for each in found if each.name == NAME)
+    assert (data.uuid, data.ledger_id, data.size) == (str(KEY.uuid), KEY.ledger_id, len(store.get(NAME)))
+    assert data.uri == f"{store.endpoint}/{BUCKET}/{NAME}"
+    assert data.metadata == {
+        "s3managedledgeroffloaderformatversion": "1",
+        "role": "data",
+        "managedledgername": KEY.managed_ledger,
+        "pulsarclustername": "mine",
+    }
+    assert abs(data.modified_ms / 1000 - time.time()) < 60
 
 
 @pytest.mark.parametrize("name", objects())

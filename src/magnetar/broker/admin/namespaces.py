@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from magnetar.broker.admin.bundles import BundleAdmin
@@ -45,6 +45,9 @@ from magnetar.naming.topic_name import Domain, TopicName
 from magnetar.security.authentication import Principal
 from magnetar.security.authorization import NamespaceOperation, Target, TopicOperation
 
+if TYPE_CHECKING:
+    from magnetar.broker.admin.offloaded_objects import OffloadedObjects
+
 _MOST_LOOKED_AT = 2000
 _MOST_REACHABLE = 100
 _TOPICS_AT_ONCE = 8
@@ -60,6 +63,13 @@ class NamespaceAdmin:
         self._live = LiveTopics(broker.topics, broker.beside)
         self._policies = broker.policies
         self._records = broker.policies.namespaces
+
+    async def offloaded_objects(self, namespace: str) -> OffloadedObjects:
+        """See :meth:`magnetar.broker.admin.offloaded_objects.OffloadedObjects.of`."""
+        # Few people ask for them.
+        from magnetar.broker.admin.offloaded_objects import OffloadedObjects
+
+        return await OffloadedObjects.of(self._broker, namespace)
 
     # Creating and deleting
 

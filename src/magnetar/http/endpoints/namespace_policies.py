@@ -153,5 +153,20 @@ def _of_policy(policy: Policy) -> Iterator[Endpoint]:
         yield Endpoint("DELETE", rest, _remover(policy), f"remove {name} of a namespace", writing)
 
 
-NAMESPACE_POLICIES: Sequence[Endpoint] = (*chain.from_iterable(map(_of_policy, POLICIES)),)
+async def _offloaded_objects(application: Application, request: Request) -> Response:
+    found = await application.admin.namespaces.offloaded_objects(namespace_of(request.variables))
+    return Response(200, content_type="application/json", streamed=found)
+
+
+NAMESPACE_POLICIES: Sequence[Endpoint] = (
+    *chain.from_iterable(map(_of_policy, POLICIES)),
+    Endpoint(
+        "GET",
+        "/scanOffloadedLedgers",
+        _offloaded_objects,
+        "objects in the tiered storage of a namespace, compared with the records of topics",
+        reads(P.OFFLOAD),
+        refusals={412: "the namespace has no tiered storage", 501: "its driver does not list what is stored"},
+    ),
+)
 """Their paths are relative to that of the namespace."""

@@ -1,0 +1,129 @@
+"""The objects in the tiered storage of a namespace, compared with the records of topics: Pulsar's
+``scanOffloadedLedgers``. It deletes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from magnetar.broker.policies.offload import offload_policy
+from magnetar.broker.service import BrokerService
+from magnetar.errors import NotSupported, PersistenceFailure, PreconditionFailed
+from magnetar.ledger.interface import LedgerError
+from magnetar.managed_ledger.records import ROOT, decode_managed_ledger
+from magnetar.managed_ledger.settings import OffloadStorage
+from magnetar.naming.name_rules import InvalidName
+from magnetar.naming.topic_name import TopicName
+from magnetar.offload.interface import FoundObject
+from magnetar.offload.settings import AWS_S3, CLUSTER
+
+_OK, _UNKNOWN = "OK", "UNKNOWN"
+
+
+class OffloadedObjects:
+    """A JSON document with all objects of a store; see ``magnetar.http.engine.message.Streamed``.
+
+    The bucket may belong to several clusters: objects of others have the status ``UNKNOWN``.
+    """
+
+    def __init__(self, broker: BrokerService, storage: OffloadStorage) -> None:
+        self._broker = broker
+        self._storage = storage
+        self._after = ""
+        self._began = self._ended = False
+        self._next = b""
+        self._statuses: Counter[str] = Counter()
+
+    @classmethod
+    async def of(cls, broker: BrokerService, namespace: str) -> OffloadedObjects:
+        """Begins to list the store that the policies of a namespace name.
+
+        :raises NamespaceNotFound: no such namespace
+        :raises PreconditionFailed: the namespace has no tiered storage
+        :raises NotSupported: its driver does not list its store
+        :raises PersistenceFailure: the store cannot be listed
+        """
+        policies = await broker.policies.of_namespace(broker.parse_namespace(namespace))
+        policy = offload_policy(policies.offload)
+        if policy is None:
+            raise PreconditionFailed(
+                "The namespace has no tiered storage: set managedLedgerOffloadDriver, or its offload policies"
+            )
+        if policy.storage.driver.lower() != AWS_S3:
+            raise NotSupported(
+                f"The driver {policy.storage.driver} does not list what is stored: look at its folder"
+            )
+        found = cls(broker, policy.storage)
+        found._next = await found._page()
+        return found
+
+    async def next(self) -> bytes:
+        """Returns the next bytes; empty at the end.
+
+        :raises PersistenceFailure: the store cannot be listed
+        """
+        piece, self._next = self._next, b""
+        return piece or await self._page()
+
+    def close(self) -> None:
+        self._ended = True
+
+    async def _page(self) -> bytes:
+        if self._ended:
+            return b""
+        try:
+            found, self._after = await self._broker.managed_ledgers.tiered().listed(
+                self._storage, self._after
+            )
+        except LedgerError as error:
+            raise PersistenceFailure(str(error)) from error
+        pieces: list[str] = []
+        for each in found:
+            pieces.append("," if self._began else '{"objects":[')
+            self._began = True
+            pieces.append(json.dumps(await self._told(each), separators=(",", ":")))
+        if not self._after:
+            self._ended = True
+            total, unknown = self._statuses.total(), self._statuses[_UNKNOWN]
+            totals = {"total": total, "errors": total - unknown - self._statuses[_OK], "unknown": unknown}
+            pieces.append(("" if self._began else '{"objects":[') + "]," + json.dumps(totals)[1:])
+        # An empty piece would be the end.
+        return "".join(pieces).encode() or b" "
+
+    async def _told(self, found: FoundObject) -> dict[str, object]:
+        told: dict[str, object] = {
+            "ledger": found.ledger_id,
+            "name": found.name,
+            "uri": found.uri,
+            "uuid": found.uuid,
+            "size": found.size,
+            "lastModified": found.modified_ms,
+            "userMetadata": dict(found.metadata),
+        }
+        name = found.metadata.get("managedledgername")
+        status = _UNKNOWN
+        if name is not None and found.metadata.get(CLUSTER.lower()) == self._broker.settings.cluster:
+            told["managedLedgerName"] = name
+            status = await self._compare(found, name, told)
+        self._statuses[status] += 1
+        return {**told, "status": status}
+
+    async def _compare(self, found: FoundObject, managed_ledger: str, told: dict[str, object]) -> str:
+        """Returns the status of an object of this cluster, and adds what the record of its topic says."""
+        try:
+            TopicName.from_path(managed_ledger)
+        except InvalidName:
+            return "NOT-FOUND"
+        node = await self._broker.metadata.get(f"{ROOT}/{managed_ledger}")
+        if node is None or not node.value:
+            return "NOT-FOUND"
+        ledgers = decode_managed_ledger(node.value, node.path).ledgers
+        ledger = next((each for each in ledgers if each.ledger_id == found.ledger_id), None)
+        if ledger is None:
+            return "NOT-FOUND"
+        offload = ledger.offload
+        offloaded = offload is not None and offload.complete
+        told |= {"numEntries": ledger.entries, "offloaded": offloaded}
+        if offload is None or not offloaded:
+            return "NOT-OFFLOADED"
+        return _OK if str(offload.uuid) == found.uuid else "BAD-UUID"
