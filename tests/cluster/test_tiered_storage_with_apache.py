@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -127,6 +128,16 @@ def pair(without_brokers: BookKeeperServers, tmp_path: Path, tiered: Tiered) -> 
         pair.apache.close()
 
 
+def scanned(broker: Broker, namespace: str) -> dict[str, dict[str, object]]:
+    """What a broker says of the objects in the bucket, by name."""
+    path = f"/admin/v2/namespaces/{namespace}/scanOffloadedLedgers"
+    status, answer, _ = asked("GET", f"{http_of(broker)}{path}")
+    assert status == 200, answer
+    # The answer of Apache's broker as a whole is not JSON.
+    found = [json.loads(each) for each in re.findall(r"{[^{}]*{[^{}]*}[^{}]*}", answer.decode())]
+    return {each["name"]: each for each in found}
+
+
 def test_each_kind_of_broker_reads_and_deletes_what_the_other_one_offloaded(
     pair: Pair, tiered: Tiered
 ) -> None:
@@ -142,6 +153,11 @@ def test_each_kind_of_broker_reads_and_deletes_what_the_other_one_offloaded(
     check_read(pair.ours, topic, 350, SIZE)
     pair.move(topic, pair.apache)
     check_read(pair.apache, topic, 350, SIZE)
+    if tiered.archive == OBJECTS:
+        found = [scanned(broker, pair.namespace) for broker in (pair.ours, pair.apache)]
+        assert found[0] == found[1]
+        assert set(found[0]) == set(tiered.stored())
+        assert {each["status"] for each in found[0].values()} == {"OK"}
     # What our broker offloaded is deleted by Apache's, and the other way round.
     kept = f"persistent://{pair.namespace}/kept"
     publish(pair.apache, kept, 120, SIZE)
