@@ -11,12 +11,14 @@ from pathlib import Path
 from random import Random
 from urllib.request import urlopen
 
+import httpx
 import pulsar
 import pytest
 from bucket import BUCKET, SECRET, Bucket, new_bucket
 from explained import side_of, until
 from faulty_object_store import Fault, object_store
 from offloaded_topics import ADMIN, admin, check_read, connected, content, ledgers, publish, run, wait_until
+from secured import SUPERUSER, SecuredServer, token
 from server import Server
 
 from magnetar.client import Client, ConsumerType, InitialPosition
@@ -187,6 +189,33 @@ def test_a_scan_compares_the_objects_of_a_bucket_with_the_records(
     }
     assert (found["total"], found["errors"], found["unknown"]) == (len(own) + 7, 5, 2)
     assert len(own) >= 50
+
+
+def test_a_scan_shows_objects_of_other_tenants_to_superusers_only(tmp_path: Path, bucket: Bucket) -> None:
+    server = SecuredServer(tmp_path, **bucket.settings)
+    server.start()
+    try:
+
+        def ask(role: str, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+            headers = {"Authorization": f"Bearer {token(role)}", "Content-Type": "application/json"}
+            answer = httpx.request(method, server.http_url + path, content=body, headers=headers)
+            return answer.status_code, answer.text
+
+        tenant = json.dumps({"adminRoles": ["team"], "allowedClusters": ["standalone"]})
+        assert ask(SUPERUSER, "PUT", "/admin/v2/tenants/acme", tenant)[0] == 204
+        assert ask(SUPERUSER, "PUT", "/admin/v2/namespaces/acme/shop")[0] == 204
+        for number, owner in enumerate(("acme", "public")):
+            ledger = f"{owner}/shop/persistent/orders"
+            metadata = {"pulsarClusterName": "standalone", "managedledgername": ledger}
+            bucket.put(f"{number}-ledger-5", b"strange", metadata)
+        bucket.put("2-ledger-5", b"strange", {"pulsarClusterName": "another"})
+        path = "/admin/v2/namespaces/acme/shop/scanOffloadedLedgers"
+        answers = {role: json.loads(ask(role, "GET", path)[1]) for role in (SUPERUSER, "team")}
+        names = {role: sorted(each["name"] for each in found["objects"]) for role, found in answers.items()}
+        assert names == {SUPERUSER: ["0-ledger-5", "1-ledger-5", "2-ledger-5"], "team": ["0-ledger-5"]}
+        assert answers["team"]["total"] == 1
+    finally:
+        server.close()
 
 
 def test_a_scan_says_why_there_is_nothing_to_list(start_server: StartServer, tmp_path: Path) -> None:

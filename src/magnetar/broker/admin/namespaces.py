@@ -64,12 +64,12 @@ class NamespaceAdmin:
         self._policies = broker.policies
         self._records = broker.policies.namespaces
 
-    async def offloaded_objects(self, namespace: str) -> OffloadedObjects:
+    async def offloaded_objects(self, namespace: str, *, others: bool) -> OffloadedObjects:
         """See :meth:`magnetar.broker.admin.offloaded_objects.OffloadedObjects.of`."""
         # Few people ask for them.
         from magnetar.broker.admin.offloaded_objects import OffloadedObjects
 
-        return await OffloadedObjects.of(self._broker, namespace)
+        return await OffloadedObjects.of(self._broker, namespace, others=others)
 
     # Creating and deleting
 

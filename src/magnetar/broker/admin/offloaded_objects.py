@@ -26,8 +26,9 @@ class OffloadedObjects:
     The bucket may belong to several clusters: objects of others have the status ``UNKNOWN``.
     """
 
-    def __init__(self, broker: BrokerService, storage: OffloadStorage) -> None:
+    def __init__(self, broker: BrokerService, storage: OffloadStorage, tenant: str | None) -> None:
         self._broker = broker
+        self._tenant = tenant
         self._storage = storage
         self._after = ""
         self._began = self._ended = False
@@ -35,15 +36,17 @@ class OffloadedObjects:
         self._statuses: Counter[str] = Counter()
 
     @classmethod
-    async def of(cls, broker: BrokerService, namespace: str) -> OffloadedObjects:
+    async def of(cls, broker: BrokerService, namespace: str, *, others: bool) -> OffloadedObjects:
         """Begins to list the store that the policies of a namespace name.
 
+        :param others: also list objects of other tenants and of other clusters
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the namespace has no tiered storage
         :raises NotSupported: its driver does not list its store
         :raises PersistenceFailure: the store cannot be listed
         """
-        policies = await broker.policies.of_namespace(broker.parse_namespace(namespace))
+        name = broker.parse_namespace(namespace)
+        policies = await broker.policies.of_namespace(name)
         policy = offload_policy(policies.offload)
         if policy is None:
             raise PreconditionFailed(
@@ -53,7 +56,7 @@ class OffloadedObjects:
             raise NotSupported(
                 f"The driver {policy.storage.driver} does not list what is stored: look at its folder"
             )
-        found = cls(broker, policy.storage)
+        found = cls(broker, policy.storage, None if others else name.tenant)
         found._next = await found._page()
         return found
 
@@ -79,6 +82,8 @@ class OffloadedObjects:
             raise PersistenceFailure(str(error)) from error
         pieces: list[str] = []
         for each in found:
+            if self._tenant is not None and self._tenant_of(each) != self._tenant:
+                continue
             pieces.append("," if self._began else '{"objects":[')
             self._began = True
             pieces.append(json.dumps(await self._told(each), separators=(",", ":")))
@@ -89,6 +94,12 @@ class OffloadedObjects:
             pieces.append(("" if self._began else '{"objects":[') + "]," + json.dumps(totals)[1:])
         # An empty piece would be the end.
         return "".join(pieces).encode() or b" "
+
+    def _tenant_of(self, found: FoundObject) -> str | None:
+        """Returns the tenant of an object of this cluster; None: it is of another cluster, or unknown."""
+        if found.metadata.get(CLUSTER.lower()) != self._broker.settings.cluster:
+            return None
+        return found.metadata.get("managedledgername", "").partition("/")[0]
 
     async def _told(self, found: FoundObject) -> dict[str, object]:
         told: dict[str, object] = {

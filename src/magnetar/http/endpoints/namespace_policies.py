@@ -11,8 +11,10 @@ from magnetar.http.routing import Application, Endpoint, Handler, Parameter
 from magnetar.http.shapes.fields import always
 from magnetar.http.shapes.names import namespace_of
 from magnetar.http.shapes.namespace_policies import POLICIES, Policy
+from magnetar.security.authorization import BROKER_ITSELF, BrokerOperation, PolicyOperation
 from magnetar.security.authorization import PolicyName as P
-from magnetar.security.authorization import PolicyOperation
+
+_OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
 
 
 class PolicyKind(NamedTuple):
@@ -154,7 +156,10 @@ def _of_policy(policy: Policy) -> Iterator[Endpoint]:
 
 
 async def _offloaded_objects(application: Application, request: Request) -> Response:
-    found = await application.admin.namespaces.offloaded_objects(namespace_of(request.variables))
+    # The bucket may hold objects of other tenants, and their names are names of topics.
+    refusal = await application.access.authorizer.refusal(request.principal, _OF_SUPERUSERS, BROKER_ITSELF)
+    namespace = namespace_of(request.variables)
+    found = await application.admin.namespaces.offloaded_objects(namespace, others=refusal is None)
     return Response(200, content_type="application/json", streamed=found)
 
 
