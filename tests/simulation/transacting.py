@@ -455,8 +455,12 @@ class _Auditor(_Person):
         while not self.story.stopping:
             try:
                 await self._read(await self.client.connection())
-            except (Gone, Refused) as error:
+            except Gone as error:
                 self.world.trace.note(self.client.name, error)
+            except Refused as error:
+                self.world.trace.note(self.client.name, error)
+                # Its consumer may still be there, and is the only one.
+                self.client.cut()
             await self._pause(1.0)
 
     async def _read(self, connection: Connection) -> None:
