@@ -1,4 +1,5 @@
-"""Messages that arrive after the end of their transaction, where no further end reaches the topic."""
+"""Messages and acknowledgements that arrive after the end of their transaction, where no further end reaches
+the topic."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 from raw_client import entry_of
 from raw_transactions import Transactions, transactional
 
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand
+from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 from magnetar.testing import Broker
 
 TOPIC = "persistent://public/default/late"
@@ -61,4 +62,34 @@ def test_a_topic_that_was_loaded_after_the_end_does_not_hide_messages_for_ever(
     broker.advance(minutes=10)
     assert talk.client.message(talk.consumer)[1] == b"behind"
     talk.nothing_comes()
+    talk.client.close()
+
+
+@pytest.mark.broker(settings={"transactionCoordinatorEnabled": "true"})
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_what_is_acknowledged_after_the_end_is_delivered_again(
+    broker: Broker, commit: bool, cumulative: bool
+) -> None:
+    talk = _Talk(broker)
+    older = talk.begin(60 * MINUTE)
+    kind = CommandSubscribe.Failover if cumulative else CommandSubscribe.Shared
+    consumer = talk.client.subscribe(TOPIC, "acks", kind, permits=100)
+    talk.publish(b"acknowledged in time", 0)
+    talk.publish(b"acknowledged late", 1)
+    ids = [talk.client.message(consumer)[0].message_id for _ in range(2)]
+    talk.add(older, TOPIC, "acks")
+    if not cumulative:
+        talk.acknowledge(consumer, [ids[0]], older)
+    ended = talk.begin()
+    talk.add(ended, TOPIC, "acks")
+    talk.end(ended, commit=commit)
+    talk.acknowledge(consumer, [ids[1]], ended, cumulative=cumulative)
+    with pytest.raises(TimeoutError):
+        talk.client.message(consumer, 0.3)
+    broker.advance(minutes=1)
+    again = [talk.client.message(consumer)[1] for _ in range(2 if cumulative else 1)]
+    assert again == [b"acknowledged in time", b"acknowledged late"][-len(again) :]
+    with pytest.raises(TimeoutError):
+        talk.client.message(consumer, 0.3)
     talk.client.close()

@@ -50,6 +50,8 @@ REST = "/admin/v3/transactions"
 OF_STANDALONE, OF_CLUSTER = 1, 16
 """The numbers of coordinators in new metadata."""
 _CURSOR = "transaction.subscription"
+_Open = tuple[str, str | None, TxnId]
+"""A topic, a subscription if it has acknowledged messages there, and the transaction."""
 _KEEP_SECONDS = 15.0
 """Between two looks for coordinators that nobody has loaded."""
 _ASK_SECONDS = 30.0
@@ -97,8 +99,8 @@ class Coordinators:
         self._loading: KeyedTasks[int, Coordinator] = KeyedTasks(self._tasks)
         self._closing: KeyedTasks[int, None] = KeyedTasks(self._tasks)
         self._keeping: Task[None] | None = None
-        self._hiding: dict[str, TxnId] = {}
-        """At the last look, by topic: the transaction that hides what follows."""
+        self._open: Mapping[_Open, None] = {}
+        """At the last look: of a topic the transaction that hides what follows, of a subscription all."""
         topics.ownership.listen(self._lost)
         topics.unloads.closes_with.append(self.close_within)
 
@@ -304,39 +306,55 @@ class Coordinators:
         if answer.HasField("error"):
             raise ServiceNotReady(answer.message)
 
-    # Messages that arrived after the end of their transaction
+    # Messages and acknowledgements that arrived after the end of their transaction
 
     async def _abort_late(self) -> None:
-        """Has topics abort what no end will reach any more.
+        """Has topics and subscriptions abort what no end will reach any more.
 
         A topic remembers ended transactions in memory, and learns the low-water mark of a coordinator with
-        the ends of others. After a load, a message may come late, and nothing else after it.
+        the ends of others. After a load, a message may come late, and nothing else after it. So may an
+        acknowledgement, at any time.
         """
-        hiding: dict[str, TxnId] = {}
+        open_here: dict[_Open, None] = {}
 
         def look(topic: AnyTopic) -> None:
-            known = topic.transactions if isinstance(topic, Topic) else None
-            if known is not None and known.open:
-                hiding[topic.full_name] = next(iter(known.open))
+            if not isinstance(topic, Topic):
+                return
+            if topic.transactions is not None and topic.transactions.open:
+                open_here[topic.full_name, None, next(iter(topic.transactions.open))] = None
+            for subscription in topic.subscriptions.values():
+                if subscription.pending is not None:
+                    for txn in subscription.pending.open():
+                        open_here[topic.full_name, subscription.name, txn] = None
 
         await each(self._io, "open transactions", list(self._topics.loaded.values()), look)
-        before, self._hiding = self._hiding, hiding
-        stayed: dict[int, list[tuple[str, TxnId]]] = {}
-        for name, txn in hiding.items():
-            if before.get(name) == txn:
-                stayed.setdefault(txn[0], []).append((name, txn))
-        for number, found in stayed.items():
+        before, self._open = self._open, open_here
+        stayed: dict[int, list[_Open]] = {}
+        for found in open_here:
+            if found in before:
+                stayed.setdefault(found[2][0], []).append(found)
+        for number, waiting in stayed.items():
             try:
-                ended = await self._ended(number, {least for _name, (_most, least) in found})
-                for name, txn in found:
-                    topic = self._topics.loaded.get(name)
-                    if txn[1] in ended and isinstance(topic, Topic) and topic.transactions is not None:
-                        await topic.transactions.abort_late(txn)
+                ended = await self._ended(number, {txn[1] for _topic, _subscription, txn in waiting})
+                for topic, subscription, txn in waiting:
+                    if txn[1] in ended:
+                        await self._abort_here(topic, subscription, txn)
             except BrokerError as error:
                 log.info(
-                    "cannot abort what transactions published late; trying again",
+                    "cannot abort what transactions published or acknowledged late; trying again",
                     extra={"coordinator": number, "reason": str(error)},
                 )
+
+    async def _abort_here(self, name: str, subscription: str | None, txn: TxnId) -> None:
+        """:raises BrokerError: the end cannot be stored now"""
+        topic = self._topics.loaded.get(name)
+        if not isinstance(topic, Topic):
+            return
+        if subscription is None:
+            if topic.transactions is not None:
+                await topic.transactions.abort_late(txn)
+        elif (found := topic.subscriptions.get(subscription)) is not None:
+            await found.end_transaction(txn, commit=False, low_water=-1)
 
     async def _ended(self, number: int, asked: AbstractSet[int]) -> AbstractSet[int]:
         """Returns those transactions of a coordinator, also of one at another broker, that have ended: all
