@@ -119,7 +119,7 @@ def test_answers_are_those_of_apache_pulsar(replay: Replay) -> None:
             if request.type == BaseCommand.END_TXN:
                 end = (request.endTxn.txnid_least_bits, request.endTxn.txn_action)
                 if end in ended:
-                    # A repeated END_TXN gets the answer that may have got lost; Apache Pulsar has forgotten it.
+                    # A repeated END_TXN gets the answer that may have got lost; Apache Pulsar forgets it.
                     del expected["error"], expected["message"]
                 elif "error" not in expected:
                     ended.add(end)
