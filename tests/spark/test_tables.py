@@ -403,7 +403,7 @@ def test_messages_that_a_table_cannot_hold_are_put_aside(
             (b"\x08four", 1),
             (b"", None),
         ]
-        assert "'number' was int32 and is now string" in rows[0]["reason"]
+        assert "'number' is int32 in the table and string" in rows[0]["reason"]
         assert "does not fit the schema" in rows[2]["reason"]
         assert [row["__key"] for row in rows] == [b"kthree", b"kfour", b"seven"]
         assert dict(rows[2]["__messageProperties"]) == {"a": "b"}

@@ -61,13 +61,13 @@ class SnapshotFile(NamedTuple):
     """A file of a snapshot; its paths are relative to the data directory."""
 
     path: str
-    """Where a broker expects it."""
+    """The path at which a broker expects the file."""
     source: str
-    """Where it is now."""
+    """The path of the file now."""
     bytes: int
-    """The first bytes, which belong to the snapshot; -1: all."""
+    """The number of bytes from the start of the file that belong to the snapshot; -1: all."""
     sealed: bool
-    """Whether it never changes while the snapshot is kept."""
+    """Whether the file never changes while the snapshot is kept."""
 
 
 class BrokerSnapshot(NamedTuple):

@@ -30,10 +30,20 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
         epilog="A place is the data directory of a standalone broker, or the broker.conf of a cluster.",
     )
     parser.add_argument(
-        "--from", dest="source", type=Path, required=True, metavar="PLACE", help="place that has the topics"
+        "--from",
+        dest="source",
+        type=Path,
+        required=True,
+        metavar="PLACE",
+        help="data directory or broker.conf that has the topics",
     )
     parser.add_argument(
-        "--to", dest="target", type=Path, required=True, metavar="PLACE", help="place to move them to"
+        "--to",
+        dest="target",
+        type=Path,
+        required=True,
+        metavar="PLACE",
+        help="data directory or broker.conf to move them to",
     )
     parser.add_argument(
         "-t", "--topic", action="append", default=[], metavar="TOPIC", help="topic to move (repeatable)"

@@ -120,7 +120,8 @@ def add_proxy_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--proxy-url",
         metavar="URL",
-        help="proxy for all connections to brokers, pulsar+ssl://HOST:PORT; brokers need TLS and names",
+        help="SNI proxy for all connections to brokers, pulsar+ssl://HOST:PORT; broker URLs must use TLS and "
+        "host names",
     )
     command.add_argument(
         "--proxy-protocol",

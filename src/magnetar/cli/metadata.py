@@ -86,7 +86,9 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
     parser.add_argument("-pu", "--proxy-url", metavar="URL")
     parser.add_argument("-pp", "--proxy-protocol", choices=("SNI",))
     parser.add_argument(
-        "--auth-plugin", metavar="CLASS", help="authentication plugin that other clusters use"
+        "--auth-plugin",
+        metavar="CLASS",
+        help="authentication plugin with which other clusters connect to this one",
     )
     parser.add_argument("--auth-parameters", metavar="TEXT")
     parser.add_argument(
@@ -200,7 +202,7 @@ def _access(parsed: argparse.Namespace) -> MetadataAccess:
 
 
 def run_initialize_cluster(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the metadata are initialized, 1 they are not."""
+    """Returns the exit code: 0 the metadata is initialized, 1 it is not."""
     from magnetar.metadata.interface import MetadataError
     from magnetar.metadata.zookeeper.address import EnsembleAddress, ensemble_address
     from magnetar.server.cluster_setup import LEDGERS, ClusterSetup, SetupContradicts, bookkeeper_of
@@ -240,7 +242,7 @@ def add_recover_metadata(commands: argparse._SubParsersAction[argparse.ArgumentP
     parser = commands.add_parser(
         "recover-metadata",
         help="rebuild lost metadata from the ledgers",
-        description="Rebuilds the metadata of a standalone broker from its ledgers, when the metadata are "
+        description="Rebuilds the metadata of a standalone broker from its ledgers, when the metadata is "
         "lost, damaged or older than the ledgers. The broker must not run. The old files are kept.",
     )
     parser.add_argument(
@@ -251,7 +253,7 @@ def add_recover_metadata(commands: argparse._SubParsersAction[argparse.ArgumentP
 
 
 def run_recover_metadata(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the metadata were rebuilt, 1 they were not."""
+    """Returns the exit code: 0 the metadata was rebuilt, 1 it was not."""
     from magnetar.config.settings import ConfigurationError, load
     from magnetar.ledger.interface import LedgerError
     from magnetar.managed_ledger.errors import ManagedLedgerError

@@ -104,9 +104,10 @@ def _algorithm(parser: argparse.ArgumentParser, names: tuple[str, ...], default:
 
 
 def _keys(parser: argparse.ArgumentParser, short: str, name: str) -> None:
-    parser.add_argument("-sk", "--secret-key", metavar="KEY", help="key: file:, data:, a path, or base64")
+    forms = "file:PATH, data:..., a path, or base64"
+    parser.add_argument("-sk", "--secret-key", metavar="KEY", help=f"secret key: {forms}")
     parser.add_argument(
-        short, name, dest="pair_key", metavar="KEY", help="key: file:, data:, a path, or base64"
+        short, name, dest="pair_key", metavar="KEY", help=f"{name[2:].replace('-', ' ')}: {forms}"
     )
 
 

@@ -228,12 +228,12 @@ class Attachment(Generic[E]):
         self.topic = topic
         self.id = services.new_id()
         self.connection: Connection | None = None
-        """None: not attached."""
+        """None: not attached now."""
         self.closed = False
         self.failure: PulsarException | None = None
-        """Why it has failed for good."""
+        """The failure that ended this for good; None: no failure."""
         self.opened = False
-        """Whether it was attached once."""
+        """Whether this was ever attached."""
         self._services = services
         self._loop = services.io.loop
         self._end = end
@@ -477,12 +477,12 @@ class Attached:
         return self._attachment.topic
 
     def is_connected(self) -> bool:
-        """Whether it has a connection to the broker now; it reconnects by itself."""
+        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
         return self._attachment.connection is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or was never opened because the broker refused."""
+        """Whether this was closed, or was never opened because the broker refused."""
         return self._attachment.closed
 
     async def open(self) -> None:

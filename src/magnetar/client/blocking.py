@@ -142,7 +142,7 @@ class Client(BlockingOpening):
     def _call_on_threads(
         self, options: ConsumerArguments | TopicsArguments | PatternArguments | ReaderArguments
     ) -> None:
-        """Lets threads call the listener in the options, if there is one.
+        """Replaces the message listener in ``options``, if any, with one that is called on threads.
 
         :raises InvalidConfiguration: the listener is a coroutine function
         """
@@ -311,7 +311,7 @@ class Producer(ClosedByWith):
         return self._producer.last_sequence_id()
 
     def is_connected(self) -> bool:
-        """Whether it has a connection to the broker now; it reconnects by itself."""
+        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
         return self._producer.is_connected()
 
     @property

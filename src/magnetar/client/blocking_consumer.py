@@ -141,7 +141,7 @@ class Consumer(Messages):
         return self._consumer.consumer_name()
 
     def is_connected(self) -> bool:
-        """Whether it has a connection to the broker now; it reconnects by itself."""
+        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
         return self._consumer.is_connected()
 
     @property
@@ -335,7 +335,7 @@ class Reader(Messages):
         return self._reader.topic()
 
     def is_connected(self) -> bool:
-        """Whether it has a connection to the broker now; it reconnects by itself."""
+        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
         return self._reader.is_connected()
 
     @property

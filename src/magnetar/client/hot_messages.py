@@ -167,7 +167,7 @@ def plain_messages_of(
     limit: int,
     content_at: Callable[[bytes], int],
 ) -> tuple[list[AnyMessage], int]:
-    """Takes entries from the front of a queue, as long as they are one message each, whose metadata do not
+    """Takes entries from the front of a queue, as long as they are one message each, whose metadata does not
     matter; returns the messages, and the bytes of the entries.
 
     :param kind: as for :func:`messages_of`

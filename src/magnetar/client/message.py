@@ -216,7 +216,7 @@ class Message(PlainMessage):
         content: bytes,
         redeliveries: int,
     ) -> None:
-        """:param entry: metadata are parsed at the first access if it is a :class:`RawEntry`
+        """:param entry: its metadata is parsed at the first access if it is a :class:`RawEntry`
 
         :param single: serialized ``SingleMessageMetadata``; empty outside a batch"""
         self._topic = topic

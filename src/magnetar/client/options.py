@@ -225,12 +225,17 @@ class ConsumerOptions:
                 f"max_pending_chunked_message must be above 0, not {self.max_pending_chunked_message}"
             )
         if self.expire_time_of_incomplete_chunked_message_ms < 0:
-            raise InvalidConfiguration("expire_time_of_incomplete_chunked_message_ms must be 0 or more")
+            raise InvalidConfiguration(
+                "expire_time_of_incomplete_chunked_message_ms must be 0 or more, not "
+                f"{self.expire_time_of_incomplete_chunked_message_ms}"
+            )
         start = self.start_message_id
         if isinstance(start, timedelta) and start < timedelta(seconds=1):
             raise InvalidConfiguration(f"the start position must be 1 s ago or earlier, not {start}")
         if self.unacked_messages_timeout_ms < 0:
-            raise InvalidConfiguration("unacked_messages_timeout_ms must be 0 or more")
+            raise InvalidConfiguration(
+                f"unacked_messages_timeout_ms must be 0 or more, not {self.unacked_messages_timeout_ms}"
+            )
         if self.ack_timeout_redelivery_backoff is not None and not self.unacked_messages_timeout_ms:
             raise InvalidConfiguration("ack_timeout_redelivery_backoff requires unacked_messages_timeout_ms")
         for backoff in (self.negative_ack_redelivery_backoff, self.ack_timeout_redelivery_backoff):

@@ -137,7 +137,7 @@ class Reader(AsyncMessages):
         return self._consumer.topic()
 
     def is_connected(self) -> bool:
-        """Whether it has a connection to the broker now; it reconnects by itself."""
+        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
         return self._consumer.is_connected()
 
     @property

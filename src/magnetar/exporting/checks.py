@@ -84,8 +84,8 @@ async def refusals(
     """
     left, arriving = notes
     found = [
-        f"{unit.name} is already being exported between {note.peer_name} and another place than "
-        f"{peer.name}; finish that export first"
+        f"{unit.name} is already being exported from or to {note.peer_name}, not {peer.name}: finish that "
+        "export first"
         for note, peer in ((left, target), (arriving, source))
         if note is not None and note.peer != peer.identity
     ]

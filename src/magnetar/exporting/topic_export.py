@@ -150,8 +150,8 @@ class TopicExport:
         for note, peer in ((left, self._target), (arriving, self._source)):
             if note is not None and note.peer != peer.identity:
                 raise NotExported(
-                    f"{self._unit.name} is already being exported between {note.peer_name} and another "
-                    f"place than {peer.name}; finish that export first"
+                    f"{self._unit.name} is already being exported from or to {note.peer_name}, not "
+                    f"{peer.name}: finish that export first"
                 )
         if left is not None and left.state is not ExportState.LEFT:
             raise NotExported(
@@ -379,7 +379,10 @@ class TopicExport:
         for topic in self._topics:
             now = await read_record(source, topic.name)
             if now is None or now.version != topic.version:
-                raise NotExported(f"{topic.name} changed while it was copied: a broker may still serve it")
+                raise NotExported(
+                    f"{topic.name} changed while it was copied: stop every broker that serves it, "
+                    "and export again"
+                )
         source.still_alone()
         target.still_alone()
         left = ExportNote(ExportState.LEFT, target.identity, target.name)

@@ -182,7 +182,8 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
     if not older:
         if context.maximum_version is ssl.TLSVersion.TLSv1_2:
             raise TlsRefused(
-                f"the ciphers {', '.join(names)} are for TLSv1.3, which is not among the configured versions"
+                f"the ciphers {', '.join(names)} are for TLSv1.3, which is not configured: add one for "
+                "TLSv1.2, or allow TLSv1.3"
             )
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         return
@@ -192,7 +193,8 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
         raise TlsRefused(f"none of the ciphers {', '.join(names)} is known") from error
     if len(older) == len(names) and context.minimum_version is ssl.TLSVersion.TLSv1_3:
         raise TlsRefused(
-            f"none of the ciphers {', '.join(names)} is for TLSv1.3, the only configured version"
+            f"none of the ciphers {', '.join(names)} is for TLSv1.3, the only configured version: add one "
+            "for TLSv1.3, or allow TLSv1.2"
         )
     if len(older) == len(names) and context.maximum_version is not ssl.TLSVersion.TLSv1_2:
         context.maximum_version = ssl.TLSVersion.TLSv1_2

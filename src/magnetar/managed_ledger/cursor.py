@@ -52,7 +52,7 @@ class Cursor:
         """The first position before the read position that is read again soon; None: no such position."""
         self.active = False
         self.reads_hidden = False
-        """Whether it also reads what open transactions hide."""
+        """Whether the cursor also reads the entries that open transactions hide."""
         self.messages_consumed = 0
         self._seen_ledger = -1
         self.created_ms = now_ms

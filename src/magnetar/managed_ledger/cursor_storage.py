@@ -45,7 +45,7 @@ _NO_LEDGER = -1
 _MOVES = "magnetar.moves"
 _RETRY_SECONDS = 1.0
 _COST_TO_PAUSE = 50
-"""Encoding states takes at most this fraction (1/n) of the time of a cursor, within the limit below."""
+"""A cursor spends at most 1/n of its time encoding its state, unless pauses reach the limit below."""
 _LONGEST_PAUSE = 1.0
 """The longest time between two writes in seconds, whatever they cost: a crash loses its acknowledgements."""
 

@@ -62,7 +62,7 @@ class Rolling:
 
     @property
     def expected(self) -> bool:
-        """Whether a roll is in progress, or waits for a pause."""
+        """Whether a roll is in progress, or waits for the end of the pause after a failure."""
         return self._task is not None or self._next is not None
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class Rolling:
             self.start()
 
     def stop(self) -> None:
-        """Cancels a roll that waits for a pause."""
+        """Cancels a roll that waits for the end of the pause after a failure."""
         if self._next is not None:
             self._next.cancel()
             self._next = None

@@ -516,10 +516,10 @@ class ManagedLedger:
             self._offloads().use(policy)
 
     def offload_before(self, position: Position) -> None:
-        """Starts to offload all closed ledgers before that of a position, whatever the thresholds.
+        """Starts offloading all closed ledgers before the one of ``position``, regardless of thresholds.
 
         :raises OffloadInProgress: an earlier request is still being carried out
-        :raises NoOwnLedgers: its ledgers belong to another managed ledger
+        :raises NoOwnLedgers: the ledgers belong to another managed ledger
         """
         self._offloads().offload_before(position)
 

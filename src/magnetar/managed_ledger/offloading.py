@@ -115,7 +115,7 @@ class Offloader:
                 self.schedule()
 
     def offload_before(self, position: Position) -> None:
-        """Starts to offload all closed ledgers before that of a position, whatever the thresholds.
+        """Starts offloading all closed ledgers before the one of ``position``, regardless of thresholds.
 
         :raises OffloadInProgress: an earlier request is still being carried out
         """

@@ -374,7 +374,7 @@ def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) 
 
 
 def is_large(state: AcknowledgedState, max_ranges: int) -> bool:
-    """Whether it has more ranges than may be written one by one."""
+    """Whether the state has more ranges than may be written one by one."""
     return state.block_count() > _LARGE_BLOCKS or state.range_count() > max_ranges
 
 

@@ -195,7 +195,7 @@ class TopicName:
 
     @property
     def reserved(self) -> bool:
-        """Whether it is a system topic."""
+        """Whether the topic is a system topic."""
         return self.local.startswith("__") or self.local.endswith(PENDING_ACK_SUFFIX)
 
     @property

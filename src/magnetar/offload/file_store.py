@@ -84,7 +84,7 @@ def _translated(path: Path) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise OffloadedLedgerMissing(f"{path} does not exist") from error
     except PermissionError as error:
-        raise OffloadRefused(f"{path}: {error.strerror}; let the user of the broker access it") from error
+        raise OffloadRefused(f"{path}: {error.strerror}; give the broker's user access to it") from error
     except OSError as error:
         raise OffloadUnavailable(f"{path}: {error.strerror or error}") from error
 

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from google.protobuf.message import Message
+
+
+def missing_fields(message: Message) -> str:
+    """Returns the names of the required fields that a message lacks."""
+    # The stubs lack this method.
+    found: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
+    return ", ".join(found)
+
 
 class ProtocolError(Exception):
     """Bytes violate the protocol; subclasses say where."""

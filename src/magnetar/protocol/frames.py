@@ -8,7 +8,7 @@ from struct import Struct
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from magnetar.protocol.errors import FrameError, FrameTooLarge
+from magnetar.protocol.errors import FrameError, FrameTooLarge, missing_fields
 from magnetar.protocol.hot_codec import command_bounds, frame_end, next_frame
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
@@ -58,7 +58,7 @@ def encode_with_payload(command: BaseCommand, entry: bytes | bytearray | memoryv
 def decode_command(buffer: bytes, position: int) -> BaseCommand:
     """Decodes the command of the complete frame at ``position``.
 
-    :raises FrameError: it is not a command, or its message or required fields are missing
+    :raises FrameError: the frame is not a command, or lacks its message or a required field
     """
     start, end = command_bounds(buffer, position)
     command = BaseCommand()
@@ -67,7 +67,7 @@ def decode_command(buffer: bytes, position: int) -> BaseCommand:
     except DecodeError as error:
         raise FrameError(f"command of {end - start} bytes cannot be parsed: {error}") from error
     if not command.IsInitialized():
-        raise FrameError(f"command of type {command.type} lacks a required field")
+        raise FrameError(f"command of type {command.type} lacks the required {missing_fields(command)}")
     field = _MESSAGES.get(command.type)
     if field is None or not command.HasField(field):
         raise FrameError(f"command of type {command.type} without its message")

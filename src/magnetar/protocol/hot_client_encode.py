@@ -141,7 +141,7 @@ def encode_acks(
     count: int,
     request_id: int,
 ) -> bytearray:
-    """Encodes one ACK frame for the ids in the array slots [first, first + count).
+    """Encodes one ACK frame for the ids at [first, first + count) of the arrays.
 
     :param ack_type: 0 individual, 1 cumulative
     :param request_id: requests an answer; -1 for none

@@ -1,7 +1,7 @@
 """Rewrites stored entries as SEND frames for another cluster, without an object for each entry.
 
 A hot module, with the C types in ``hot_replication.pxd``. The payload is never read. Additions to the
-metadata are in Apache Pulsar's order: the source position as the last property, then ``replicated_from``.
+metadata is in Apache Pulsar's order: the source position as the last property, then ``replicated_from``.
 """
 
 from __future__ import annotations

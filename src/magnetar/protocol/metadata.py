@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from magnetar.io.crc32c import crc32c
 from magnetar.lazy_dataclass import dataclass
 from magnetar.protocol.compression import DEFAULT_MAX_UNCOMPRESSED_SIZE, decompress
-from magnetar.protocol.errors import ChecksumMismatch, CompressionError, EntryError
+from magnetar.protocol.errors import ChecksumMismatch, CompressionError, EntryError, missing_fields
 from magnetar.protocol.pulsar_api_pb2 import (
     BrokerEntryMetadata,
     CompressionType,
@@ -160,15 +160,15 @@ def chunks_follow(metadata: MessageMetadata) -> bool:
 def parse_message(message: _Parsed, raw: bytes, what: str) -> _Parsed:
     """Parses ``raw`` into ``message``.
 
-    :param what: its name in the error
-    :raises EntryError: it cannot be parsed, or a required field is missing
+    :param what: the name of the message in errors
+    :raises EntryError: ``raw`` cannot be parsed, or lacks a required field
     """
     try:
         message.ParseFromString(raw)
     except DecodeError as error:
         raise EntryError(f"the {what} cannot be parsed: {error}") from error
     if not message.IsInitialized():
-        raise EntryError(f"the {what} lacks a required field")
+        raise EntryError(f"the {what} lacks the required {missing_fields(message)}")
     return message
 
 

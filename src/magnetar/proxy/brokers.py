@@ -35,7 +35,7 @@ class Broker:
     http: str = ""
     http_tls: str = ""
     magnetar: bool = False
-    """Whether it is registered as a broker of Magnetar, which has pages."""
+    """Whether the broker is registered as one of Magnetar, which has pages."""
 
     def target(self, *, tls: bool) -> BrokerTarget | None:
         """Returns the address of its binary protocol, with TLS or without; None: no such listener."""

@@ -170,7 +170,7 @@ class ClientConnection:
         kind = command.type
         if self._state is State.NEW:
             if kind != BaseCommand.CONNECT:
-                raise FrameError("The first command must be CONNECT")
+                raise FrameError(f"The first command must be CONNECT, not type {kind}")
             self._connected(command.connect)
         elif kind in REQUESTS:
             self._requests += 1

@@ -54,17 +54,17 @@ def _version_1(data: bytes) -> ProxyHeader | None:
     end = data.find(b"\r\n", 0, _MAX_LINE)
     if end < 0:
         if len(data) >= _MAX_LINE:
-            raise HeaderRefused("the PROXY line has no end")
+            raise HeaderRefused(f"the PROXY line does not end within {_MAX_LINE} bytes")
         return None
     words = data[:end].split(b" ")
     if words[1:2] == [b"UNKNOWN"]:
         return ProxyHeader("", 0, end + 2)
     if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
-        raise HeaderRefused("the PROXY line has no addresses")
+        raise HeaderRefused(f"the PROXY line must be PROXY TCP4|TCP6 and four fields, not {data[:end]!r}")
     try:
         host, port = str(ip_address(words[2].decode("ascii"))), int(words[4])
     except ValueError as error:
-        raise HeaderRefused("the PROXY line has invalid addresses") from error
+        raise HeaderRefused(f"the PROXY line {data[:end]!r} has an invalid address or port") from error
     if not 0 <= port < 1 << 16:
         raise HeaderRefused(f"the PROXY line has the invalid port {port}")
     return ProxyHeader(host, port, end + 2)

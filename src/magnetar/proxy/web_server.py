@@ -55,7 +55,7 @@ class Forwards(Protocol):
         ...
 
     def is_public(self, request: Request) -> bool:
-        """Whether it asks for something that everybody gets."""
+        """Whether the request asks for something that everybody gets."""
         ...
 
 

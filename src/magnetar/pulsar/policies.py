@@ -186,7 +186,7 @@ class ConsumerDeadLetterPolicy:
         :raises ValueError: ``max_redeliver_count`` is below 1
         """
         if max_redeliver_count is None or max_redeliver_count < 1:
-            raise ValueError("max_redeliver_count must be greater than 0")
+            raise ValueError(f"max_redeliver_count must be greater than 0, not {max_redeliver_count}")
         builder = DeadLetterPolicyBuilder().maxRedeliverCount(max_redeliver_count)
         if dead_letter_topic is not None:
             builder.deadLetterTopic(dead_letter_topic)

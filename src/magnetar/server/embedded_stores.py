@@ -32,7 +32,7 @@ _USED = f"the ledger store in {LEDGERS} has been used"
 
 
 class StoresDisagree(LedgerError):
-    """The ledger store and the metadata do not belong together; the text names the file and the remedy."""
+    """The ledger store and the metadata do not match; the text names the file and the remedy."""
 
 
 class EmbeddedStores:
@@ -125,7 +125,7 @@ def _has_bytes(io: Io, path: str) -> bool:
 
 
 def _verify(found: Progress | None, seen: Header | None, ledgers: EmbeddedLedgerStore, *, used: bool) -> None:
-    """:raises StoresDisagree: the metadata do not belong to the ledgers"""
+    """:raises StoresDisagree: the metadata does not belong to the ledgers"""
     paired = found is not None and found.ledger_store == ledgers.store_id
     if found is None or (not paired and not found.tally.nodes):
         if used:
@@ -173,7 +173,7 @@ async def _check_named(
 ) -> None:
     """Checks data of releases without a journal, in which the stores record less about each other.
 
-    :raises StoresDisagree: the metadata name ledgers that the ledger store never had
+    :raises StoresDisagree: the metadata names ledgers that the ledger store never had
     """
     if journals or metadata.progress.ledger_store:
         return

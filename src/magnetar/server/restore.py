@@ -234,7 +234,7 @@ def check_contents(backup: Backup, data_dir: Path) -> None:
     belongs_to = _ledger_store_of(data_dir / METADATA_FILE, name)
     if not store == belongs_to == backup.store:
         raise BackupRefused(
-            f"{name} cannot be used: its ledgers are those of store {store}, its metadata belong to store "
+            f"{name} cannot be used: its ledgers are those of store {store}, its metadata belongs to store "
             f"{belongs_to}, and its manifest names store {backup.store}"
         )
 
@@ -250,7 +250,7 @@ def _ledger_store_of(path: Path, name: str) -> str:
             found = nodes.format()
             if not FORMAT_VERSION <= found <= OFFLOADING_FORMAT:
                 raise BackupRefused(
-                    f"{name} cannot be used: its metadata have format {found}, this release knows formats "
+                    f"{name} cannot be used: its metadata has format {found}, this release reads formats "
                     f"{FORMAT_VERSION} to {OFFLOADING_FORMAT}"
                 )
             progress, tally = nodes.read_progress(), nodes.count_all()

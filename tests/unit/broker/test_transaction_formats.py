@@ -125,7 +125,7 @@ def test_missing_ids_are_added_behind_the_other_metadata() -> None:
     buffer, starts, ends = changed
     assert buffer[starts[0] : ends[0]] == build_entry(metadata, b"payload")
     assert with_ids((7, 300), buffer, starts, ends) is None
-    with pytest.raises(NotAllowed, match=r"name transaction \(7,300\), and SEND names \(7,301\)"):
+    with pytest.raises(NotAllowed, match=r"has transaction \(7,300\), but SEND has transaction \(7,301\)"):
         with_ids((7, 301), buffer, starts, ends)
     # Without a checksum there is none afterwards.
     changed = with_ids((7, 300), entry[6:], array("q", [0]), array("q", [len(entry) - 6]))

@@ -245,7 +245,7 @@ def test_a_namespace_that_is_missing_is_made_with_its_tenant(world: World) -> No
 def test_an_export_between_other_stores(world: World) -> None:
     note = ExportNote(ExportState.LEFT, "c", "somewhere else")
     world.run(world.a.metadata.put(note_path(PLAIN.path), encode_note(note)))
-    refused(world, f"{PLAIN} is already being exported between somewhere else and another place than b")
+    refused(world, f"{PLAIN} is already being exported from or to somewhere else, not b")
 
 
 def test_nobody_opens_what_is_on_its_way(world: World) -> None:

@@ -128,7 +128,7 @@ def test_a_type_that_changes_stops_the_table(tmp_path: Path, form: str) -> None:
     first = Compiled(tmp_path, "message Order { int32 id = 1; }")
     second = Compiled(tmp_path, "message Order { string number = 1; }")
     table = created(tmp_path, form, content_columns(definition(first.definition)))
-    with pytest.raises(TableError, match="the field 'id' was int32 and is now string"):
+    with pytest.raises(TableError, match="the field 'id' is int32 in the table and string"):
         table.widen(content_columns(definition(first.definition, second.definition)))
     admin: Any = Registry(first.definition, second.definition)
 

@@ -144,9 +144,9 @@ def test_a_union_that_changes(tmp_path: Path, form: str) -> None:
             [None, None, None, 0.5],
             [None, None, True, None],
         ]
-    with pytest.raises(TableError, match=r"the field 'u\.member2' was bool and is now double"):
+    with pytest.raises(TableError, match=r"the field 'u\.member2' is bool in the table and double"):
         table.widen(content_columns(definition(first, later, kind="AVRO")))
-    with pytest.raises(TableError, match=r"the field 'u' was struct.* and is now int32"):
+    with pytest.raises(TableError, match=r"the field 'u' is struct.* in the table and int32"):
         table.widen(content_columns(definition(record(("u", "int")), kind="AVRO")))
 
 

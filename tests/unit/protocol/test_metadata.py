@@ -54,7 +54,7 @@ def test_a_wrong_checksum_is_named() -> None:
         (b"\x0e\x02\x00", "ends before its broker metadata"),
         (b"\x0e\x02\x00\x00\x00\x09", "the broker metadata has 9 bytes, of which only 0 are there"),
         (b"\x00\x00\x00\x02\x0a\x7f", "the metadata cannot be parsed"),
-        (b"\x00\x00\x00\x00", "the metadata lacks a required field"),
+        (b"\x00\x00\x00\x00", "the metadata lacks the required producer_name, "),
     ],
 )
 def test_damaged_entries(data: bytes, reason: str) -> None:
@@ -114,7 +114,7 @@ def test_a_batch_reads_back(messages: list[tuple[str, bytes]], behind: bytes) ->
         (b"", "ends before message 0"),
         (b"\x00\x00\x00", "ends before message 0"),
         (b"\x00\x00\x00\x09\x18\x00", "the metadata of message 0 has 9 bytes, of which only 2 are there"),
-        (b"\x00\x00\x00\x00", "metadata of message 0 lacks a required field"),
+        (b"\x00\x00\x00\x00", "metadata of message 0 lacks the required payload_size"),
         (b"\x00\x00\x00\x02\x18\x05abc", "the payload of message 0 has 5 bytes; 3 are there"),
         (
             b"\x00\x00\x00\x0b\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",

@@ -43,7 +43,7 @@ class ExaminedEntry:
     uncommitted: bool = False
     """Whether an open transaction hides it: its own, or one that began before it."""
     aborted: bool = False
-    """Whether it belongs to an aborted transaction."""
+    """Whether the message belongs to an aborted transaction."""
 
 
 class MessageAdmin:

@@ -520,10 +520,10 @@ def _bundles(given: object, default: int) -> Record:
 
 
 def check_filters(broker: BrokerService, field: str, value: object) -> None:
-    """Checks the value of a policy of a namespace or topic if its field is entry filters.
+    """Checks the names of entry filters; a value of another field is not checked.
 
     :param field: a field of the policies of a namespace or a topic
-    :param value: None removes it
+    :param value: the new value; None removes the policy
     :raises InvalidRequest: the broker does not have one of the filters
     """
     if field != "entryFilters" or value is None:

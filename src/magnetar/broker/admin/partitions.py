@@ -43,7 +43,7 @@ class _Kept(NamedTuple):
 
     properties: dict[str, str]
     replicated: bool
-    """Whether it is a replicated subscription."""
+    """Whether the subscription is replicated."""
 
 
 def is_used(topic: AnyTopic) -> bool:

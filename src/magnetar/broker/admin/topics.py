@@ -161,8 +161,8 @@ class TopicAdmin:
         return compaction.status.value, compaction.last_error
 
     async def offload(self, topic: str, position: tuple[int, int]) -> None:
-        """Starts to offload the closed ledgers before that of a position. If no policy says where to, the
-        status of the offload does: scripts for Apache Pulsar look for errors there.
+        """Starts offloading the closed ledgers before the one of ``position``. A missing offload policy is
+        reported in the status of the offload, where scripts for Apache Pulsar look for errors.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent

@@ -175,7 +175,7 @@ class Publishing:
             text = "Checksum failed on the broker"
             self._refuse(producer.producer_id, sequence_id, ServerErrorCode.CHECKSUM, text)
         except EntryError:
-            text = "The metadata of the entry cannot be read"
+            text = "The entry has no readable metadata"
             self._refuse(producer.producer_id, sequence_id, ServerErrorCode.UNKNOWN, text)
         return None
 
@@ -190,7 +190,8 @@ class Publishing:
     ) -> None:
         """Follows the topic's verdicts in the order of the entries, which is that of their receipts.
 
-        When a topic is moving, the entries behind the first one that it does not accept get no answer.
+        If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
+        get no answer.
         """
         if producer.topic.closing or producer.topic.fenced:
             return
@@ -211,7 +212,7 @@ class Publishing:
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> bool:
-        """Hands entries to the topic and reports refused ones; returns False if the topic is moving."""
+        """Hands entries to the topic and reports refused ones; False: the topic closes or is fenced."""
         count = len(starts)
         size = ends[0] - starts[0] if count == 1 else sum(ends) - sum(starts)
         try:
@@ -336,7 +337,7 @@ class Publishing:
         count: int,
         size: int,
     ) -> None:
-        """Reports that slots [first, first + count) of a publish are stored from ``first_entry_id`` on."""
+        """Reports that entries [first, first + count) of a publish are stored from ``first_entry_id`` on."""
         if self._session.state is _OPEN and not producer.closed:
             self._outgoing.queue(
                 encode_receipts(
@@ -418,7 +419,8 @@ def publish_replicated(
 ) -> None:
     """Hands a run of a replicator's SENDs to its topic, if the checks of the topic admit it.
 
-    When a topic is moving, the entries behind the first one that it does not accept get no answer.
+    If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
+    get no answer.
     """
     if producer.topic.closing or producer.topic.fenced:
         return

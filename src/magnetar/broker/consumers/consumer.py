@@ -213,9 +213,9 @@ class Consumer(Generic[S_co]):
         self.shows_broker_entry_metadata = False
         """The consumer's client accepts broker entry metadata."""
         self.takes_any_schema = False
-        """Whether it declared AUTO_CONSUME."""
+        """Whether the consumer declared the schema AUTO_CONSUME."""
         self.read_compacted = False
-        """Whether it reads compacted: only the newest message of each key, where compacted."""
+        """Whether the consumer gets only the newest message of each key of the compacted part."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0

@@ -49,8 +49,7 @@ C = TypeVar("C", bound=AnyConsumer)
 
 class ManyConsumersDispatcher(LateDelivery[C]):
     """Dispatches to several consumers. Each consumer keeps the entries that it has not acknowledged;
-    ``unacked``
-    is the number of messages in those of all consumers."""
+    ``unacked`` is the number of messages in the unacknowledged entries of all consumers."""
 
     def __init__(self, subscription: Subscription, replay: Replay) -> None:
         super().__init__(subscription, replay)

@@ -51,7 +51,7 @@ class Reason(Enum):
     TURN = "turn"
     """The loop budget of this turn is used up; dispatching goes on in one of the next turns."""
     MOVING = "moving"
-    """The subscription is being moved or deleted, or its topic closed."""
+    """A seek is in progress, the subscription is being deleted, or its topic is closing."""
     OPEN_TRANSACTION = "open_transaction"
     """Everything before the first message of an open transaction was delivered."""
     AT_END = "at_end"

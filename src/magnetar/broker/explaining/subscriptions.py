@@ -340,7 +340,7 @@ def _turn(subscription: Subscription) -> Parts:
 
 
 def _moving(subscription: Subscription) -> Parts:
-    return "The subscription is being moved, unloaded or ended; its consumers reconnect.", {}, "", ""
+    return "The subscription is seeking, or being unloaded or deleted; its consumers reconnect.", {}, "", ""
 
 
 def _open_transaction(subscription: Subscription) -> Parts:
@@ -418,7 +418,7 @@ _UNSTORED: Mapping[Reason, str] = {
     Reason.NO_PERMITS: "The last messages were dropped: no consumer asked for more.",
     Reason.CONNECTION_FULL: "The last messages were dropped: the consumers do not read their connections.",
     Reason.KEY_UNASSIGNED: "The last messages were dropped: no consumer takes their keys.",
-    Reason.MOVING: "The subscription is being unloaded or ended.",
+    Reason.MOVING: "The subscription is being unloaded or deleted.",
     Reason.AT_END: "All published messages were sent; this topic stores nothing.",
 }
 

@@ -133,7 +133,7 @@ class Replicated(Enum):
 
 
 def explain_replication(replicator: Replicator) -> Explanation:
-    """Explains a topic's replicator to one other cluster."""
+    """Explains the state of the replicator that sends a topic to one other cluster."""
     where, backlog = replicator.where, replicator.backlog()
     figures = {
         "backlog": backlog,
@@ -159,7 +159,7 @@ def explain_replication(replicator: Replicator) -> Explanation:
 
 
 def explain_passing_on(replicator: PassingReplicator) -> Explanation:
-    """Explains a non-persistent topic's replicator to one other cluster."""
+    """Explains the state of the replicator that sends a non-persistent topic to one other cluster."""
     where, dropped = replicator.where, replicator.dropped.messages
     figures = {"connected": replicator.connected, "dropped": dropped}
     lost = f"Dropped since the topic was loaded: {counted(dropped, 'message')}."

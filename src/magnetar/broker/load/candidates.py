@@ -97,7 +97,7 @@ class IsolationPolicy:
             raise InvalidRequest(f"auto_failover_policy must be {_POLICY}")
         parameters = failover.get("parameters")
         if not isinstance(parameters, dict):
-            raise InvalidRequest("auto_failover_policy must have parameters")
+            raise InvalidRequest("auto_failover_policy must have parameters, an object")
         matchers = {kind: [_compile(each) for each in expressions] for kind, expressions in lists.items()}
         return cls(
             name,

@@ -80,19 +80,19 @@ class TopicCreation:
         return str(name) in self._live or await self.is_partition(name)
 
     async def is_partition(self, name: TopicName) -> bool:
-        """Whether it is one of the partitions of a topic, so that it may be created on use."""
+        """Whether ``name`` is one of the partitions of a topic, which may be created on use."""
         index = name.partition_index
         if index < 0 or index >= await self._namespaces.partitions(name.base):
             return False
         return not await self._namespaces.is_being_deleted(name.base)
 
     async def is_beyond(self, name: TopicName) -> bool:
-        """Whether it is named as a partition beyond those of its topic, which no client looks up."""
+        """Whether the partition index in ``name`` is not below the number of partitions of its topic."""
         index = name.partition_index
         count = await self._namespaces.partitions(name.base) if index >= 0 else 0
         if not count or index < count:
             return False
-        # Another broker may just have added it.
+        # Another broker may just have added partitions.
         return index >= await self._namespaces.partitions_now(name.base)
 
     async def check_not_deleted(self, name: TopicName) -> None:
@@ -104,7 +104,7 @@ class TopicCreation:
             raise TopicNotFound(f"Topic {name.base} is being deleted")
 
     async def source_of(self, name: TopicName) -> TopicName | None:
-        """Returns the source of a shadow topic, on any broker; None: it is missing, or not a shadow."""
+        """Returns the source of a shadow topic, whichever broker serves it; None: no such shadow topic."""
         if not name.persistent:
             return None
         properties = await self._managed_ledgers.properties(name.path)

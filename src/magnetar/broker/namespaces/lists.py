@@ -116,7 +116,7 @@ class TopicList:
 
 
 class TopicLists:
-    """All lists that are watched."""
+    """The topic lists that clients of this broker watch."""
 
     def __init__(
         self,

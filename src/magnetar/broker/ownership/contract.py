@@ -64,7 +64,7 @@ class Owner:
     broker_id: str
     addresses: Addresses
     here: bool
-    """Whether it is this broker."""
+    """Whether the owner is this broker."""
     generation: int
     """Changes whenever the bundle changes hands; compared again after every wait."""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)

@@ -116,7 +116,7 @@ class Deduplication:
     # Publishing
 
     def admit_all(self, name: str, first: array[int], highest: array[int], count: int) -> bool:
-        """Makes slots [0, count) pending if all of them are new; otherwise changes nothing."""
+        """Makes entries [0, count) pending if all of them are new; otherwise changes nothing."""
         mark = self._pushed.get(name, -1)
         for index in range(count):
             if first[index] <= mark:
@@ -287,7 +287,7 @@ class SourcePositions:
     # Publishing
 
     def admit_all(self, name: str, ledger_ids: array[int], entry_ids: array[int], count: int) -> bool:
-        """Makes slots [0, count) pending if all of them are new and in order; otherwise changes nothing."""
+        """Makes entries [0, count) pending if all of them are new and in order; otherwise changes nothing."""
         if name in self._missing:
             return False
         mark = self._pushed.get(name, _NOTHING)

@@ -233,10 +233,10 @@ class Publish:
             known.counted(count)
 
     def note_failed(self, known: Deduplication, first: int, count: int) -> None:
-        """Slots [first, first + count) will not become durable."""
+        """Entries [first, first + count) will not become durable."""
 
     def sequence_marks(self, first: int, count: int) -> Sequence[tuple[str, int]]:
-        """Names and highest sequence ids of slots [first, first + count)."""
+        """The producer's name, with the highest sequence id of entries [first, first + count)."""
         if not self.completes:
             return ()
         last = first + count - 1
@@ -244,7 +244,7 @@ class Publish:
         return ((self.producer.name, mark),)
 
     def source_marks(self, first: int, count: int) -> Sequence[tuple[str, Position]]:
-        """Names of replicators and the highest source positions of slots [first, first + count)."""
+        """Names of replicators, with the highest source position of entries [first, first + count)."""
         return ()
 
 

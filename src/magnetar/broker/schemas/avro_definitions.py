@@ -295,7 +295,7 @@ def _symbols(node: Mapping[str, object]) -> list[str]:
         raise InvalidDefinition("an enum needs the attribute symbols, an array")
     found = [_check_name(each) for each in symbols if isinstance(each, str)]
     if len(found) < len(symbols) or len(set(found)) < len(found):
-        raise InvalidDefinition("the symbols of an enum must be different strings")
+        raise InvalidDefinition(f"the symbols of an enum must be different strings, not {symbols!r}")
     if isinstance(default, str) and default not in found:
         raise InvalidDefinition(f"the default {default!r} of an enum is not a symbol")
     return found

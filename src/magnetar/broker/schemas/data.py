@@ -66,12 +66,14 @@ class SchemaData:
     def definition(self) -> str:
         """The definition as text.
 
-        :raises InvalidSchemaData: the definition is not text
+        :raises InvalidSchemaData: the definition is not valid UTF-8
         """
         try:
             return self.data.decode()
         except UnicodeDecodeError as error:
-            raise InvalidSchemaData(f"Invalid schema definition data for {self.type.name} schema") from error
+            raise InvalidSchemaData(
+                f"Invalid schema definition data for {self.type.name} schema: it is not valid UTF-8"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

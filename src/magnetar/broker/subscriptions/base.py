@@ -80,7 +80,7 @@ class BaseSubscription(ABC):
         self.last_consumed_flow_ms = 0
         self.last_acked_ms = 0
         self.closing = False
-        """Consumers cannot join and nothing is read: the subscription is being ended, or moved by a seek."""
+        """Consumers cannot join and nothing is read: a seek is in progress, or the subscription is ending."""
         self.ending = False
 
     @property
@@ -123,7 +123,9 @@ class BaseSubscription(ABC):
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress: the client retries
         """
         if self.closing:
-            raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
+            raise ServiceNotReady(
+                "Subscription is fenced: a seek is in progress, or it is being closed; try again"
+            )
         self.check_type(kind)
         if kind is SubscriptionType.Exclusive and self.consumers:
             raise ConsumerBusy("Exclusive consumer is already connected")

@@ -21,15 +21,15 @@ DEDUPLICATION = "pulsar.dedup"
 @dataclass(frozen=True, slots=True)
 class CursorKind:
     owner: str
-    """What the cursor belongs to, as messages for users name it."""
+    """The owner of the cursor, as texts for users name it."""
     subscribed: bool
-    """Whether it is a subscription, visible to clients and operators under its name."""
+    """Whether the cursor is a subscription, visible to clients and operators under its name."""
     expires: bool
-    """Whether time to live moves it."""
+    """Whether time to live moves the cursor."""
     counts_for_quota: bool
-    """Whether quotas count its backlog, and may evict it."""
+    """Whether backlog quotas count the backlog of the cursor, and may evict from it."""
     keeps_topic: bool
-    """Whether it keeps an inactive topic from being deleted."""
+    """Whether the cursor keeps an inactive topic from being deleted."""
 
 
 SUBSCRIPTION = CursorKind("consumers", subscribed=True, expires=True, counts_for_quota=True, keeps_topic=True)

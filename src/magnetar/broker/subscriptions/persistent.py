@@ -492,7 +492,9 @@ def begin_seek(subscription: Subscription) -> None:
     :raises ServiceNotReady: another seek is in progress, or the subscription is being ended
     """
     if subscription.closing:
-        raise ServiceNotReady("Subscription is fenced: it is being closed or moved")
+        raise ServiceNotReady(
+            "Subscription is fenced: a seek is in progress, or it is being closed; try again"
+        )
     subscription.seeking = subscription.closing = True
 
 

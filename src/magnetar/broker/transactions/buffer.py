@@ -524,7 +524,7 @@ def with_ids(
     Not every client writes the id there. Without it, messages of an aborted transaction would look like any
     others.
 
-    :raises NotAllowed: the metadata name another transaction, or an entry is a marker
+    :raises NotAllowed: the metadata of an entry has another transaction, or an entry is a marker
     """
     count = len(starts)
     if batch_sizes(buffer, starts, ends, 0, count, array("i", bytes(4 * count))) & MARKED:
@@ -535,7 +535,8 @@ def with_ids(
     for each in own:
         if each is not None and each != txn:
             raise NotAllowed(
-                f"The metadata of the entry name transaction {txn_text(each)}, and SEND names {txn_text(txn)}"
+                f"The metadata of the entry has transaction {txn_text(each)}, but SEND has "
+                f"transaction {txn_text(txn)}"
             )
     entries = [
         buffer[start:end] if each == txn else _with_id(txn, buffer[start:end])

@@ -149,7 +149,7 @@ class TransactionLog(Generic[R]):
 
     @property
     def lost(self) -> bool:
-        """Whether it accepts no more records: it is closed, owned by another broker, or has failed."""
+        """Whether the log accepts no more records: it is closed, owned by another broker, or has failed."""
         return self._error is not None
 
     # Writing

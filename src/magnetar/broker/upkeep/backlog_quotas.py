@@ -158,7 +158,7 @@ class BacklogQuotas:
         """The durations of checks of all topics, in seconds."""
 
     def of(self, topic: Topic) -> Evictions:
-        """Returns what is known of a topic."""
+        """Returns the evictions of a topic since this broker loaded it."""
         return self._known.get(topic.full_name) or Evictions()
 
     @property

@@ -26,7 +26,7 @@ _DUMP_HEAD = (
 
 
 def _milliseconds(text: str | None) -> int:
-    """Returns milliseconds of a time, or of a number that is beyond the calendar."""
+    """Returns the milliseconds of a time, which is a number if ``datetime`` cannot represent it."""
     if text is None:
         return 0
     return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)

@@ -140,10 +140,11 @@ def _add_keys(made: argparse.ArgumentParser) -> None:
         "-kvet",
         choices=("none", "separated", "inline"),
         default="none",
-        help="contents have a key and a value; place of the key (none)",
+        help="where key/value messages have their key: separated from the value, or inline with it; "
+        "none: messages are not key/value pairs (none)",
     )
-    add("--key-value-key", "-kvk", metavar="KEY", help="key of the key/value pair (the key of -k)")
-    add("--key-value-key-file", "-kvkf", metavar="FILE", help="file with the key of the key/value pair")
+    add("--key-value-key", "-kvk", metavar="KEY", help="key of a key/value message (the value of -k)")
+    add("--key-value-key-file", "-kvkf", metavar="FILE", help="file with the key of a key/value message")
     add("--key-schema", "-ks", metavar="SCHEMA", help="schema of that key, like --value-schema (string)")
 
 
@@ -246,7 +247,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="size of the receiver queue in messages; 0: 1000 (0)",
+        help="size of the receiver queue in messages; 0: 1000 (default 0)",
     )
     add(
         "--max_chunked_msg",
@@ -254,13 +255,13 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of incomplete messages in chunks; 0: 10 (0)",
+        help="maximum number of incomplete chunked messages kept; 0: 10 (default 0)",
     )
     add(
         "--auto_ack_chunk_q_full",
         "-ac",
         action="store_true",
-        help="acknowledge the oldest incomplete message when there are more",
+        help="acknowledge the oldest incomplete chunked message when that maximum is exceeded",
     )
     add(
         "--encryption-key-value",
@@ -273,7 +274,8 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         "-ca",
         choices=("FAIL", "DISCARD", "CONSUME"),
         default="FAIL",
-        help="if a message cannot be decrypted: leave it, acknowledge it, or print it encrypted (FAIL)",
+        help="if a message cannot be decrypted: FAIL leaves it unacknowledged, DISCARD acknowledges it, "
+        "CONSUME prints it encrypted (FAIL)",
     )
     truths = ("true", "false")
     add(

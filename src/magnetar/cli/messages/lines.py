@@ -61,7 +61,7 @@ def _content(message: Message, contents: SchemaDecoders) -> str:
 
 
 def time_text(milliseconds: int) -> str:
-    """Returns the time in UTC, or the number if it is beyond the calendar."""
+    """Returns the time in UTC, or the milliseconds if ``datetime`` cannot represent the time."""
     try:
         at = _1970 + timedelta(milliseconds=milliseconds)
     except OverflowError:

@@ -92,7 +92,7 @@ def _replayed(text: bytes) -> Outgoing:
             except ValueError as error:
                 raise Refused(f"hex: {error}") from error
         case _:
-            raise Refused("content or hex must be given, as a string")
+            raise Refused("an object needs content or hex, a string")
     return content, _options(found)
 
 
@@ -100,17 +100,17 @@ def _options(found: dict[str, object]) -> dict[str, object]:
     options: dict[str, object] = _key(found)
     if "orderingKey" in found:
         if not isinstance(found["orderingKey"], str):
-            raise Refused("orderingKey must be a string")
+            raise Refused(f"orderingKey must be a string, not {found['orderingKey']!r}")
         options["ordering_key"] = found["orderingKey"]
     properties = found.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(each, str) for each in properties.values()):
-        raise Refused("properties must be an object whose values are strings")
+        raise Refused(f"properties must be an object whose values are strings, not {properties!r}")
     if properties:
         options["properties"] = properties
     if "eventTime" in found:
         time = found["eventTime"]
         if type(time) is not int or not 0 <= time < 2**64:
-            raise Refused("eventTime must be a time in ms since 1970")
+            raise Refused(f"eventTime must be a time in ms since 1970, not {time!r}")
         options["event_timestamp"] = time
     return options
 
@@ -125,9 +125,9 @@ def _key(found: dict[str, object]) -> dict[str, object]:
             except ValueError as error:
                 raise Refused(f"key is not Base64: {error}") from error
         case {"base64EncodedKey": given} if given is not False:
-            raise Refused("base64EncodedKey must be true or false, and needs a key")
+            raise Refused(f"base64EncodedKey must be true or false and needs a key; it is {given!r}")
         case {"key": str(key)}:
             return {"partition_key": key}
-        case {"key": _}:
-            raise Refused("key must be a string")
+        case {"key": key}:
+            raise Refused(f"key must be a string or null, not {key!r}")
     return {}

@@ -172,7 +172,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of messages without a receipt (0: 1000)",
+        help="maximum number of messages without a receipt; 0: 1000 (default 0)",
     )
     add(
         "--max-outstanding-across-partitions",
@@ -180,7 +180,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="the same over all partitions (0: no limit)",
+        help="maximum number of messages without a receipt, over all partitions; 0: no limit (0)",
     )
     add(
         "--compression",
@@ -191,7 +191,13 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         help="compression of messages (NONE)",
     )
     add("--payload-file", "-f", metavar="FILE", help="file with contents, separated by -e")
-    add("--payload-delimiter", "-e", default="\\n", metavar="TEXT", help="separator of contents in -f (\\n)")
+    add(
+        "--payload-delimiter",
+        "-e",
+        default="\\n",
+        metavar="TEXT",
+        help="separator between messages in -f (\\n)",
+    )
     add(
         "--batch-time-window",
         "-b",
@@ -402,11 +408,11 @@ def _consume(made: argparse.ArgumentParser) -> None:
 
 
 def _chunks(add: Callable[..., object]) -> None:
-    text = "maximum number of incomplete messages in chunks; 0: 10 (0)"
+    text = "maximum number of incomplete chunked messages kept; 0: 10 (default 0)"
     add("--max_chunked_msg", "-mc", type=count, default=0, metavar="N", help=text)
-    text = "acknowledge the oldest incomplete message when there are more"
+    text = "acknowledge the oldest incomplete chunked message when that maximum is exceeded"
     add("--auto_ack_chunk_q_full", "-ac", action="store_true", help=text)
-    text = "ms to wait for all chunks of a message; 0: 60000 (0)"
+    text = "ms to wait for all chunks of a message; 0: 60000 (default 0)"
     add("--expire_time_incomplete_chunked_messages", "-e", type=count, default=0, metavar="MS", help=text)
 
 

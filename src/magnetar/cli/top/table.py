@@ -26,7 +26,7 @@ _MOST_LETTERS = 200
 
 
 def place(shown: Shown, namespace: str) -> str:
-    """Returns the name of the broker or of the namespace."""
+    """Returns the broker's cluster and service URL, or the namespace, printable."""
     broker = shown.get("broker")
     return printable(namespace if broker is None else f"{broker['cluster']} {broker['serviceUrl']}")
 

@@ -70,9 +70,9 @@ def _position(text: str) -> tuple[int, int]:
 async def _examine(application: Application, request: Request) -> Response:
     start = choice("earliest", "latest")("initialPosition", request.query.get("initialPosition", "latest"))
     try:
-        number = int(request.query.get("messagePosition", "1"))
+        number = int(text := request.query.get("messagePosition", "1"))
     except ValueError:
-        raise InvalidRequest("messagePosition must be a whole number") from None
+        raise InvalidRequest(f"messagePosition must be a whole number, not {text!r}") from None
     topic, earliest = topic_of(request.variables), start == "earliest"
     return await _answers(application).answer(
         lambda: application.admin.messages.examine(topic, number, earliest=earliest)

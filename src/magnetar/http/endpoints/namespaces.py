@@ -109,7 +109,7 @@ def _boundaries(request: Request) -> list[int]:
     """:raises InvalidRequest: the body is not an array of whole numbers"""
     positions = request.json() if request.has_value else []
     if not isinstance(positions, list) or not all(type(at) is int for at in positions):
-        raise InvalidRequest("splitBoundaries must be an array of whole numbers")
+        raise InvalidRequest(f"splitBoundaries must be an array of whole numbers, not {positions!r}")
     return positions
 
 

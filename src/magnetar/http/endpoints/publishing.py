@@ -57,7 +57,7 @@ def _payload(request: Request) -> Several:
     """
     value = request.json()
     if not isinstance(value, dict):
-        raise InvalidRequest("must be an object with type, schema and properties")
+        raise InvalidRequest("The body must be a JSON object with type, schema and properties")
     return Several(
         (
             text("type", value.get("type")),

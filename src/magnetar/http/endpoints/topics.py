@@ -105,7 +105,7 @@ async def _create_partitioned_topic(application: Application, request: Request) 
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == PARTITIONED_METADATA_TYPE:
         if not isinstance(value, dict):
-            raise InvalidRequest("The body must be an object with partitions and properties")
+            raise InvalidRequest("The body must be a JSON object with partitions and properties")
         properties = texts_given("properties", value.get("properties") or {})
         value = value.get("partitions", 0)
     await application.admin.partitions.create(topic, _PARTITIONS("partitions", value), properties)

@@ -229,7 +229,7 @@ class _Parser:
                 self._at += 1
                 return "".join(pieces)
             else:
-                raise self._wrong("A string has no end, a control character or an unknown escape")
+                raise self._wrong("A string is not closed, or has a control character or unknown escape,")
 
 
 _WANTED = {

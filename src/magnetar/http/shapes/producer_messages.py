@@ -81,7 +81,7 @@ def publication(request: Request, now_ms: int) -> Publication:
     """
     given = body(_PUBLICATION, "ProducerMessages")(request)
     if "messages" not in given:
-        raise InvalidRequest("ProducerMessages.messages is missing; it must be a list of objects")
+        raise InvalidRequest("ProducerMessages.messages is missing; send a list of objects")
     messages = [
         _message(f"messages[{number}]", each, now_ms) for number, each in enumerate(given["messages"])
     ]

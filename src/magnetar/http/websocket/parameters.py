@@ -68,7 +68,9 @@ def producer_options(query: Query) -> dict[str, Any]:
             "Invalid query params: encryptionKeys: the broker has no keys; encrypt messages in the client"
         )
     if "initialSequenceId" in query and _whole(query, "initialSequenceId") < -1:
-        raise InvalidRequest("Invalid query params: initialSequenceId must be -1 or more")
+        raise InvalidRequest(
+            f"Invalid query params: initialSequenceId must be -1 or more, not {query['initialSequenceId']}"
+        )
     return {
         "batching_enabled": _truth(query, "batchingEnabled"),
         # As in Pulsar: the messages of a WebSocket keep their order, also across keys.

@@ -103,7 +103,8 @@ class LedgerRecords:
         if found is None:
             known = ", ".join(_LAYOUTS)
             raise UnknownLayout(
-                f"{path} is {said!r}; this release knows version {_LAYOUT_VERSION} of {known}"
+                f"{path} holds the unknown ledger layout {said!r}; this release reads version "
+                f"{_LAYOUT_VERSION} of {known}"
             )
         self._path_below = found
 

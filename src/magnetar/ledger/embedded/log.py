@@ -174,12 +174,12 @@ class CommitLog:
         must(segment.end <= segment.size, "segment", segment.segment_id, "is longer than its file")
         must(self._durable_sequence < self.sequence, "group", self._durable_sequence, "is not written yet")
         if commit is not None:
-            must(len(commit.runs) == len(commit.sources), "runs go to the disk for nobody")
-            must(len(commit.places) == 3 * len(commit.runs), "runs go to the disk without a place")
+            must(len(commit.runs) == len(commit.sources), "runs are written without their sources")
+            must(len(commit.places) == 3 * len(commit.runs), "runs are written without their places")
         waiting = {source for source in self._waiting if isinstance(source, LogQueue)}
         for queue in waiting:
             name = f"ledger {queue.row.ledger_id}"
-            must(queue.waiting, name, "waits unknowingly")
+            must(queue.waiting, name, "is queued for a commit and not marked so")
             must(queue.first > queue.row.last_entry_id, name, "stores entry", queue.first, "again")
 
     def fail(self, error: BaseException) -> None:

@@ -61,7 +61,7 @@ class SegmentReads:
         for segment_id, pins in self._pins.items():
             must(pins > 0, "segment", segment_id, "is held", pins, "times")
         must(self._in_flight >= 0, self._in_flight, "bytes are being read")
-        must(bool(self._in_flight) or not self._queue, "reads wait for nobody")
+        must(bool(self._in_flight) or not self._queue, "reads are queued while none is in progress")
 
     def adopt(self, segment_id: int, file: File) -> None:
         """Takes over an open file."""

@@ -29,9 +29,9 @@ class LogSegment:
         self.file = file
         self.size = size
         self.room = room
-        """The kind of room it was made from, which decides what it is for."""
+        """The kind of room that the segment was made from, which decides its use."""
         self.reserved = room in (SegmentRoom.RESERVED, SegmentRoom.LAST)
-        """Whether it is not meant for entries, except those of high priority."""
+        """Whether the segment is not meant for entries, except those of high priority."""
         self.end = SEGMENT_HEADER_BYTES
         """Where the next group begins."""
         self.first_sequence = 0

@@ -30,12 +30,13 @@ class Journal:
     ledgers: list[int]
     """The ids of the journal's ledgers, in their order."""
     whole: bool
-    """Whether its first ledger exists. Otherwise the journal only shows how far the metadata had come."""
+    """Whether the first ledger of the journal exists. Otherwise the journal only shows how far the metadata
+    had come."""
     last: Header | None = None
-    """The header of its last entry; None: it has no entries."""
+    """The header of the last entry; None: the journal has no entries."""
 
     def ends_at(self, generation: int, tally: Tally) -> bool:
-        """Whether it holds all metadata as of this generation, so that it can be continued."""
+        """Whether the journal holds all metadata as of this generation, so that it can be continued."""
         last = self.last
         if last is None or not self.whole or not last.complete or last.kind is RecordKind.MORE_EDITS:
             return False

@@ -78,4 +78,4 @@ def _read(
             return bytes(data)
         data += piece
         if len(data) > MAX_BYTES:
-            raise FetchFailed(f"{url}: more than {MAX_BYTES} bytes")
+            raise FetchFailed(f"{url}: the response exceeds {MAX_BYTES} bytes")

@@ -123,7 +123,7 @@ class OpenIdProvider:
         return authenticated_by(claims, self._rules)
 
     def _named_by(self, token: bytes) -> tuple[_Issuer, str]:
-        """Returns issuer and key id that a token claims; used only to find the key.
+        """Returns the issuer and the key id that a token claims, which serve only to find its key.
 
         :raises AuthenticationFailure: the issuer is not allowed
         """

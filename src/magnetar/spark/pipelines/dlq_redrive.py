@@ -38,7 +38,9 @@ class DlqRedriveConfig:
 
     def __post_init__(self) -> None:
         if self.most < 0 or not self.causes:
-            raise ValueError("most must be 0 or more, and causes must have at least one property")
+            raise ValueError(
+                f"causes must have at least one property, and most must be 0 or more, not {self.most}"
+            )
         check_expression("where", self.where)
 
 

@@ -30,7 +30,9 @@ class DlqReportConfig:
 
     def __post_init__(self) -> None:
         if not self.causes or self.samples < 0:
-            raise ValueError("causes must have at least one property, and samples must be 0 or more")
+            raise ValueError(
+                f"causes must have at least one property, and samples must be 0 or more, not {self.samples}"
+            )
         check_expression("where", self.where)
 
 

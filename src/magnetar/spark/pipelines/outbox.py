@@ -71,7 +71,7 @@ class Outbox:
         return spark.read.parquet(str(self._rows))
 
     def has_text_keys(self, spark: SparkSession) -> bool:
-        """Whether all keys are text, as usual; then they are published as text, not as bytes."""
+        """Whether ``__key`` is binary and all keys are valid UTF-8; they are then published as text."""
         rows = self.rows(spark)
         if dict(rows.dtypes).get("__key") != "binary":
             return False

@@ -219,7 +219,7 @@ def _columns_of_folders(path: Path) -> list[str]:
 
 
 def _sliced(frame: DataFrame, rate: float) -> DataFrame:
-    """Returns rows in the order of publish times and places, in partitions that are published one by one."""
+    """Returns the rows by publish time, then by message id; their partitions are published one by one."""
     rows = frame.count()
     size = max(_LEAST_ROWS, round(rate * _SECONDS_A_SLICE)) if rate else _ROWS_A_SLICE
     frame = frame.withColumn("__order", f.monotonically_increasing_id())

@@ -71,7 +71,7 @@ def _merged_type(has: pa.DataType, wanted: pa.DataType, at: str, promotions: Pro
         return has
     if (has, wanted) in promotions or _is_wider_decimal(has, wanted, promotions):
         return wanted
-    raise ColumnError(f"the field {at!r} was {has} and is now {wanted}")
+    raise ColumnError(f"the field {at!r} is {has} in the table and {wanted} in the schema")
 
 
 def _is_wider_decimal(has: pa.DataType, wanted: pa.DataType, promotions: Promotions) -> bool:

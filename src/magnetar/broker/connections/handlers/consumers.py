@@ -87,7 +87,9 @@ async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
         raise ServiceNotReady("Consumer[Subscription] is already present on the connection")
     most = connection.broker.settings.max_consumers_per_connection
     if most and len(connection.session.consumers) + len(connection.session.opening_consumers) >= most:
-        raise NotAllowed("Reached the maximum number of consumers of a connection")
+        raise NotAllowed(
+            f"The connection has {most} consumers, the limit in magnetarMaxConsumersPerConnection: close some"
+        )
     opening = connection.session.opening_consumers[consumer_id] = object()
     try:
         await _subscribe(connection, request, opening)

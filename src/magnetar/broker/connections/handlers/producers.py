@@ -34,7 +34,9 @@ async def open_producer(connection: Connection, request: CommandProducer) -> Non
         raise ServiceNotReady("Producer is already present on the connection")
     most = connection.broker.settings.max_producers_per_connection
     if most and len(connection.session.producers) + len(connection.session.opening_producers) >= most:
-        raise NotAllowed("Reached the maximum number of producers of a connection")
+        raise NotAllowed(
+            f"The connection has {most} producers, the limit in magnetarMaxProducersPerConnection: close some"
+        )
     opening = connection.session.opening_producers[producer_id] = OpeningProducer()
     try:
         await _open(connection, request, opening)

@@ -156,7 +156,7 @@ class KeyDivision:
 
         :param points: points of each consumer on the ring, 0 to halve ranges instead; the first
             consumer decides
-        :raises ConsumerBusy: it asks for another division than the present consumers
+        :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of ``others``
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """
         if others:

@@ -73,7 +73,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     def add(self, consumer: AnyConsumer) -> None:
         """Adds a consumer to the subscription.
 
-        :raises ConsumerBusy: it asks for another division than the present consumers
+        :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from theirs
 
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """

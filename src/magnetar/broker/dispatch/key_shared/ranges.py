@@ -1,7 +1,8 @@
 """Division of the slots of a Key_Shared subscription among its consumers.
 
-A slot is the hash of a key, 1 to 65535. Each division yields *segments*: the last slot of each, in ascending
-order, and its holder. Consumers can be any objects; they are compared by identity.
+A slot is the hash of a key (Pulsar's *sticky key hash*), 1 to 65535. Each division yields *segments*: the
+last slot of each, in ascending order, and its holder. Consumers can be any objects; they are compared by
+identity.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class HashRing:
         del self._numbers[member]
 
     def segments(self) -> Segments:
-        """The consumer that was first at a point has it."""
+        """If several consumers share a point, the first one to join has it."""
         found: Segments = [(slot, self._ring[slot][0]) for slot in sorted(self._ring)]
         if found:
             found.append((_END, found[0][1]))

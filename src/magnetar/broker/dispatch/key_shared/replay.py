@@ -10,10 +10,9 @@ from magnetar.managed_ledger.position import Position
 
 
 class KeyedReplay:
-    """The waiting positions of a Key_Shared subscription, with their slots.
+    """The positions that wait to be delivered, each with the slot of its key; in order for each consumer.
 
-    A set of positions with their slots, in order for each consumer. After every reassignment of slots
-    :meth:`arrange` has to be called.
+    :meth:`arrange` must be called after every reassignment of slots.
     """
 
     __slots__ = ("_blocked", "_heaps", "_slots")
