@@ -121,7 +121,9 @@ class _Vfs(apsw.VFS):
         file = self.guard(lambda: self.disk.open(path, create=create))
         flags[1] = flags[0]
         delete = path if temporary or flags[0] & apsw.SQLITE_OPEN_DELETEONCLOSE else None
-        return _VfsFile(self, file, delete, is_new and bool(flags[0] & _JOURNALS))
+        # A process that was killed may have left a file whose name is not durable yet, so SQLite does not ask
+        # whether it is new (isNewJrnl in os_unix.c).
+        return _VfsFile(self, file, delete, create and bool(flags[0] & _JOURNALS))
 
     def xDelete(self, name: str, sync_directory: bool) -> None:
         if self.abandoned:
