@@ -251,7 +251,7 @@ class Pace:
 
     @property
     def piece_bytes(self) -> int:
-        """The size of a piece in bytes: at most what the limit allows in 0.2 s, so that the rate is even."""
+        """The size of a piece in bytes: what the limit allows in 0.2 s, within bounds, for an even rate."""
         return min(_CHUNK_BYTES, max(4096, self._limit // 5)) if self._limit else _CHUNK_BYTES
 
 

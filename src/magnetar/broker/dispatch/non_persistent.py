@@ -229,7 +229,8 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
     def add(self, consumer: AnyConsumer) -> None:
         """Adds a consumer to the subscription.
 
-        :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from theirs
+        :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of the other
+            consumers
 
         :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
         """

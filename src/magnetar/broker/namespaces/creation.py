@@ -87,7 +87,7 @@ class TopicCreation:
         return not await self._namespaces.is_being_deleted(name.base)
 
     async def is_beyond(self, name: TopicName) -> bool:
-        """Whether the partition index in ``name`` is not below the number of partitions of its topic."""
+        """Whether the topic is partitioned, and the partition index in ``name`` too large for it."""
         index = name.partition_index
         count = await self._namespaces.partitions(name.base) if index >= 0 else 0
         if not count or index < count:

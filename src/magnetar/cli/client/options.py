@@ -261,7 +261,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         "--auto_ack_chunk_q_full",
         "-ac",
         action="store_true",
-        help="acknowledge the oldest incomplete chunked message when that maximum is exceeded",
+        help="acknowledge the oldest incomplete chunked message when --max_chunked_msg is exceeded",
     )
     add(
         "--encryption-key-value",

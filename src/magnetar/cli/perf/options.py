@@ -410,7 +410,7 @@ def _consume(made: argparse.ArgumentParser) -> None:
 def _chunks(add: Callable[..., object]) -> None:
     text = "maximum number of incomplete chunked messages kept; 0: 10 (default 0)"
     add("--max_chunked_msg", "-mc", type=count, default=0, metavar="N", help=text)
-    text = "acknowledge the oldest incomplete chunked message when that maximum is exceeded"
+    text = "acknowledge the oldest incomplete chunked message when --max_chunked_msg is exceeded"
     add("--auto_ack_chunk_q_full", "-ac", action="store_true", help=text)
     text = "ms to wait for all chunks of a message; 0: 60000 (default 0)"
     add("--expire_time_incomplete_chunked_messages", "-e", type=count, default=0, metavar="MS", help=text)
