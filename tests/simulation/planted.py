@@ -311,7 +311,7 @@ def debts_are_silence() -> AbstractContextManager[None]:
 def complete_without_upload() -> AbstractContextManager[None]:
     """An offload counts as complete although its upload was not finished."""
 
-    async def forgotten(self: TieredStorage, tier: Any, key: Any) -> None:
+    async def forgotten(self: TieredStorage, tier: Any, key: Any, times: Any) -> None:
         """Nothing is uploaded."""
 
     return replaced(TieredStorage, "_upload", forgotten)
