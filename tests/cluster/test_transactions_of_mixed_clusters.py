@@ -13,7 +13,7 @@ from cluster_broker import BrokerProcess
 from raw_client import Client as RawClient
 from raw_client import entry_of
 from raw_transactions import transactional
-from transacting_pair import COORDINATOR, NAMESPACE, REST, SECONDS, Pair, arrived, received
+from transacting_pair import COORDINATOR, NAMESPACE, REST, SECONDS, Pair, arrived, received, until
 
 from magnetar.client import Transaction
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
@@ -33,6 +33,8 @@ class Mixed:
         self.readers = [
             self.reading.create_reader(topic, pulsar.MessageId.earliest) for topic in self.pair.topics
         ]
+        self.older: list[Transaction] = []
+        """Stay open while others, of the same coordinator, end."""
 
     def close(self) -> None:
         self.reading.close()
@@ -80,7 +82,7 @@ class Mixed:
         own = {pair.bundle(topic) for topic in (*pair.topics, SNAPSHOTS)}
         topic = next(name for name in pair.names[coordinator::2] if pair.bundle(name) not in own)
         pair.move(topic, pair.all[0])
-        pair.begin(other)  # An older one, which stays open.
+        self.older.append(pair.begin(other))
         transaction = pair.begin(other)
         transaction.abort()
         most, least = transaction.id
@@ -149,6 +151,7 @@ def test_a_transaction_reaches_brokers_of_both_kinds(mixed: Mixed) -> None:
     pair.published(b"plain")
     pair.move(COORDINATOR.format(pair.coordinators[1]), pair.all[0])
     mixed.visible(b"plain")
+    until(lambda: pair.gone(abandoned), "it times out")
 
 
 @pytest.mark.parametrize("mixed", ["ours-leads"], indirect=True)
@@ -186,9 +189,11 @@ def test_open_transactions_survive_moves_to_brokers_of_the_other_kind(mixed: Mix
     mixed.visible()
     for consumer in mixed.consumers:
         assert arrived(consumer, 0) == []
-    # What is open stays so meanwhile.
     for reader in late:
         assert reader.read_next(int(SECONDS * 1000)).data() == b"plain"
+    for transaction in mixed.older:
+        assert not pair.gone(transaction)
+        transaction.abort()
     transactions[3].abort()
     transactions[2].commit()
     mixed.visible(b"out 2")

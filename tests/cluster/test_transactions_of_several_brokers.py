@@ -17,7 +17,7 @@ from cluster_requests import asked
 from transacting_pair import REST, SECONDS, Pair, received, until
 
 from magnetar.cli.pulsar_admin import main
-from magnetar.client import Transaction, TransactionNotFound
+from magnetar.client import TransactionNotFound
 
 SETTINGS: dict[str, int | str] = {
     "transactionCoordinatorEnabled": "true",
@@ -155,13 +155,7 @@ def test_another_broker_ends_the_transactions_of_a_coordinator_that_was_killed(
     assert not committing.is_alive()
     assert str(decided.state).endswith("COMMITTED")
     assert received(consumers[1], 2) == [b"first", b"decided"]
-    until(lambda: abandoned_is_gone(other, abandoned), "it times out")
+    until(lambda: pair.gone(abandoned, asks=1), "it times out")
     goes_on.commit()
     assert received(consumers[1], 2) == [b"goes on", b"plain"]
     print(f"{time.monotonic() - began:.1f} s")
-
-
-def abandoned_is_gone(broker: BrokerProcess, transaction: Transaction) -> bool:
-    most, least = transaction.id
-    status, _answer, _redirects = asked("GET", f"{broker.http_url}{REST}/transactionMetadata/{most}/{least}")
-    return status == 404

@@ -36,7 +36,12 @@ def until(true: Callable[[], bool], what: str) -> None:
 
 
 class Pair:
-    """Each broker has one of :attr:`coordinators`, which are numbers, and of :attr:`topics`."""
+    """Each broker has one of :attr:`coordinators`, which are numbers, and of :attr:`topics`.
+
+    The cluster outlives a test: each test ends its transactions. Another test could not do so for it, because
+    a broker of Apache Pulsar 4.0.8 never answers a request for slow transactions when one of their topics is
+    not loaded yet (``TransactionsBase.getTransactionMetadata`` completes its future with null).
+    """
 
     def __init__(self, one: Broker, other: Broker, name: str) -> None:
         """:param name: begins the names of the topics; the cluster outlives a test"""
@@ -48,8 +53,6 @@ class Pair:
         self.names = [f"{NAMESPACE}/{name}-{number}" for number in range(30)]
         """Those of topics, of which most need not exist."""
         self.topics = [self.names[number] for number in self._placed(self.names)]
-        for number in self.coordinators:
-            self._end_of_others(number)
 
     # Requests
 
@@ -102,13 +105,6 @@ class Pair:
 
     # Programs
 
-    def _end_of_others(self, coordinator: int) -> None:
-        """Ends what other tests have left open."""
-        self.begin(coordinator).abort()
-        for transaction in self.ask(self.all[0], f"{REST}/slowTransactions/0?coordinatorId={coordinator}"):
-            most, least = transaction.strip("()").split(",")
-            self.ask(self.all[0], f"{REST}/abortTransaction/{most}/{least}", "POST")
-
     def begin(self, coordinator: int, seconds: float = 600.0) -> Transaction:
         """A transaction of a coordinator; clients take their coordinators in turn."""
         while True:
@@ -116,6 +112,16 @@ class Pair:
             if found.id[0] == coordinator:
                 return found
             found.abort()
+
+    def gone(self, transaction: Transaction, asks: int = 0) -> bool:
+        """Whether the coordinator has ended a transaction, and told all participants.
+
+        :param asks: the number of the broker that gets the request
+        """
+        most, least = transaction.id
+        url = f"{http_of(self.all[asks])}{REST}/transactionMetadata/{most}/{least}"
+        status, _answer, _redirects = asked("GET", url)
+        return status == 404
 
     def subscribed(self) -> list[Consumer]:
         return [
