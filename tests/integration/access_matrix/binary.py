@@ -242,6 +242,79 @@ OF_TOPICS: Mapping[str, Ask] = {
 }
 
 
+_COORDINATOR = 0
+
+
+def load_coordinator(port: int) -> None:
+    """Has the broker serve the coordinator of all transactions here."""
+    client = connect(port, SUPERUSER)
+    topic = f"persistent://pulsar/system/transaction_coordinator_assign-partition-{_COORDINATOR}"
+    assert _look_up(client, topic) == OK
+    kind, answer = BaseCommand.TC_CLIENT_CONNECT_REQUEST, BaseCommand.TC_CLIENT_CONNECT_RESPONSE
+    assert _asked(client, kind, answer, tc_id=_COORDINATOR) == OK
+    client.close()
+
+
+def begin(client: Client) -> int:
+    """Opens a transaction; its number at the coordinator."""
+    answer = client.ask(
+        BaseCommand.NEW_TXN, BaseCommand.NEW_TXN_RESPONSE, tc_id=_COORDINATOR, txn_ttl_seconds=600_000
+    )
+    assert not answer.HasField("error"), answer
+    return int(answer.txnid_least_bits)
+
+
+def _add_topic(client: Client, number: int) -> str:
+    return _asked(
+        client,
+        BaseCommand.ADD_PARTITION_TO_TXN,
+        BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE,
+        txnid_most_bits=_COORDINATOR,
+        txnid_least_bits=number,
+        partitions=["persistent://matrix/shared/none"],
+    )
+
+
+def _add_subscription(client: Client, number: int) -> str:
+    return _asked(
+        client,
+        BaseCommand.ADD_SUBSCRIPTION_TO_TXN,
+        BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+        txnid_most_bits=_COORDINATOR,
+        txnid_least_bits=number,
+        subscription=[Subscription(topic="persistent://matrix/shared/none", subscription="s")],
+    )
+
+
+def _commit(client: Client, number: int) -> str:
+    return _end(client, number, TxnAction.COMMIT)
+
+
+def abort(client: Client, number: int) -> str:
+    return _end(client, number, TxnAction.ABORT)
+
+
+def _end(client: Client, number: int, action: TxnAction) -> str:
+    return _asked(
+        client,
+        BaseCommand.END_TXN,
+        BaseCommand.END_TXN_RESPONSE,
+        txnid_most_bits=_COORDINATOR,
+        txnid_least_bits=number,
+        txn_action=action,
+    )
+
+
+OF_TRANSACTIONS: Mapping[str, Callable[[Client, int], str]] = {
+    "ADD_PARTITION_TO_TXN": _add_topic,
+    "ADD_SUBSCRIPTION_TO_TXN": _add_subscription,
+    "END_TXN commit": _commit,
+    "END_TXN abort": abort,
+}
+OWN, OTHERS = "own", "others"
+"""Whose transaction it is."""
+
+
 def _list_topics(client: Client, namespace: str) -> str:
     kind, answer = BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
     return _asked(client, kind, answer, namespace=namespace)
@@ -265,6 +338,7 @@ OF_NAMESPACES: Mapping[str, Ask] = {
 
 
 def commands() -> Sequence[tuple[str, str]]:
-    """Commands, and what each is asked of: a place of a topic, or a namespace."""
+    """Commands, and what each is asked of: a place of a topic, a namespace, or the owner of a transaction."""
     of_topics = [(name, place) for name in OF_TOPICS for place in PLACES]
-    return of_topics + [(name, space) for name in OF_NAMESPACES for space in NAMESPACES]
+    of_namespaces = [(name, space) for name in OF_NAMESPACES for space in NAMESPACES]
+    return of_topics + of_namespaces + [(name, owner) for name in OF_TRANSACTIONS for owner in (OWN, OTHERS)]

@@ -11,9 +11,23 @@ from urllib.parse import quote
 
 from raw_client import Client, Refused
 
-from access_matrix.binary import CLOSED, OF_NAMESPACES, OF_TOPICS, OK, PLACES, commands, connect, connected
+from access_matrix.binary import (
+    CLOSED,
+    OF_NAMESPACES,
+    OF_TOPICS,
+    OF_TRANSACTIONS,
+    OK,
+    OWN,
+    PLACES,
+    abort,
+    begin,
+    commands,
+    connect,
+    connected,
+    load_coordinator,
+)
 from access_matrix.calls import NO_ANSWER, Calls
-from access_matrix.columns import COLUMNS, SUPERUSER, Column
+from access_matrix.columns import COLUMNS, OPENER, SUPERUSER, Column
 from access_matrix.objects import Objects, Things, grant, make_namespaces, topic_path
 from access_matrix.rows import PLAIN, Row, rows
 
@@ -74,6 +88,7 @@ class Asking:
                         told(key, outcomes)
                 if only in ("", CONNECT):
                     found[CONNECT] = self._connected = [connected(self._port, one) for one in COLUMNS]
+                    load_coordinator(self._port)
                     found.update(pool.map(self._of_command, enumerate(commands())))
                 return found
         finally:
@@ -155,6 +170,13 @@ class Asking:
             with self._client(column) as client:
                 if name in OF_NAMESPACES:
                     outcomes.append(OF_NAMESPACES[name](client, place))
+                    continue
+                if name in OF_TRANSACTIONS:
+                    with self._client(OPENER) as other, self._client(SUPERUSER) as superuser:
+                        transaction = begin(client if place == OWN else other)
+                        outcomes.append(OF_TRANSACTIONS[name](client, transaction))
+                        if outcomes[-1] != OK or not name.startswith("END_TXN"):
+                            assert abort(superuser, transaction) == OK
                     continue
                 if not topic:
                     own = f"{self._prefix}b{number}g{generation}"

@@ -58,6 +58,9 @@ def _encoded(data: bytes) -> bytes:
 
 SUPERUSER = Column("superuser", token("admin"), administers=True, asks_every_way=True)
 
+OPENER = Column("opener", token("opener"))
+"""Opens transactions, which others try to change."""
+
 COLUMNS = (
     Column("nobody", unknown=True, asks_every_way=True),
     Column("wrong-token", token("admin", key=b"another key" * 3), unknown=True),
