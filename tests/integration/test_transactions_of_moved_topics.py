@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,14 +12,14 @@ import pytest
 from raw_transactions import Sender, Transactions
 from replicated_sites import Site, connect, make_namespace, until
 from server import Server
-from test_clients import java_command
+from test_clients import go_command, java_command
 
 from magnetar.client import Client, Consumer, InitialPosition
 from magnetar.client.exceptions import InvalidTxnStatusError, TransactionHasOperationFailed
 from magnetar.errors import ServerErrorCode
 from magnetar.protocol.pulsar_api_pb2 import BaseCommand
 
-__all__ = ["java_command"]
+__all__ = ["go_command", "java_command"]
 
 Two = tuple[Site[Server], Site[Server]]
 WAIT = 20_000
@@ -152,12 +153,52 @@ def test_a_coordinator_adds_no_topic_that_has_migrated(two: Two) -> None:
     talk.client.close()
 
 
-def test_java(two: Two, java_command: list[str]) -> None:
+def test_a_consumer_acknowledges_nothing_in_the_other_cluster(two: Two) -> None:
+    blue, green = two
+    topic = f"persistent://{make_namespace('acks', blue, clusters=['blue'])}/t"
+
+    def backlog() -> int:
+        return int(green.stats(topic.removeprefix("persistent://"))["subscriptions"]["s"]["msgBacklog"])
+
+    with Client(blue.server.url) as client:
+        consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+        producer = client.create_producer(topic)
+        migrate(blue, green)
+        moves(blue, topic)
+        for cumulative in (False, True):
+            producer.send(b"there")
+            message = consumer.receive(WAIT)
+            transaction = client.transaction(timeout=600).begin()
+            acknowledge = consumer.acknowledge_cumulative if cumulative else consumer.acknowledge
+            with pytest.raises(InvalidTxnStatusError, match="has migrated to another cluster"):
+                acknowledge(message, transaction=transaction)
+            with pytest.raises(TransactionHasOperationFailed):
+                transaction.commit()
+            assert backlog() == 1
+            consumer.acknowledge(message)
+            until(lambda: backlog() == 0, "it is acknowledged")
+
+
+@pytest.mark.parametrize(
+    "language",
+    [
+        "java",
+        # This client waits for its operation time-out, and its back-off, before it uses the other cluster.
+        pytest.param(
+            "go", marks=pytest.mark.skipif("MAGNETAR_MOVED_GO" not in os.environ, reason="tools/soak does so")
+        ),
+    ],
+)
+def test_clients(two: Two, language: str, request: pytest.FixtureRequest) -> None:
     """One transaction is committed after the migration, and one times out: its message stays hidden, and its
     input comes back. A new transaction is refused: its commit would succeed without its message."""
     blue, green = two
-    topic = f"persistent://{make_namespace('java', blue, clusters=['blue'])}/t"
-    command = [*java_command[:-1], "interop.MovedTransactions", blue.server.url, topic]
+    topic = f"persistent://{make_namespace(language, blue, clusters=['blue'])}/t"
+    program: list[str] = request.getfixturevalue(f"{language}_command")
+    if language == "java":
+        command = [*program[:-1], "interop.MovedTransactions", blue.server.url, topic]
+    else:
+        command = [*program, "--url", blue.server.url, "--scenario", "moved-transactions", "--prefix", topic]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None
@@ -172,8 +213,16 @@ def test_java(two: Two, java_command: list[str]) -> None:
         finally:
             process.kill()
     [refused] = [each for each in said if each.startswith("refused")]
-    assert "has migrated to" in refused
+    # Go's client keeps the broker's reason to itself.
+    assert ("has migrated to" if language == "java" else "NotAllowedError") in refused
     said.remove(refused)
     assert sorted(said[:2]) == ["received committed 0", "received given back 1"]
-    assert said[2:] == ["received there", "not committed", "received last"]
-    assert green.stats(topic.removeprefix("persistent://"))["msgInCounter"] == 2
+    if language == "java":
+        assert said[2:] == ["received there", "not committed", "received last"]
+        assert green.stats(topic.removeprefix("persistent://"))["msgInCounter"] == 2
+    else:
+        assert (said[2], said[-1]) == ("received there", "received last")
+    with Client(green.server.url) as client:
+        reader = client.subscribe(topic, "all", initial_position=InitialPosition.Earliest)
+        while (found := reader.receive(WAIT).data()) != b"last":
+            assert found == b"there"

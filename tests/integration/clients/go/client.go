@@ -49,6 +49,10 @@ func main() {
 		transactions(r.url, r.prefix)
 		return
 	}
+	if *scenario == "moved-transactions" {
+		movedTransactions(r.url, r.prefix)
+		return
+	}
 	r.client = connect(r.url)
 	scenarios := map[string]func(){
 		"async-batched":   func() { r.asynchronous(true) },

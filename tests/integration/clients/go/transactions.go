@@ -101,3 +101,72 @@ func transactions(url string, prefix string) {
 	client.Close()
 	step("end")
 }
+
+// Transactions that are open while their topic migrates to another cluster. What the broker refuses is printed with its reason.
+func movedTransactions(url string, topic string) {
+	must := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*timeout)
+	defer cancel()
+	// A redirected request gets no response: the client uses the other cluster once the request has timed out.
+	client, err := pulsar.NewClient(pulsar.ClientOptions{URL: url, OperationTimeout: 3 * time.Second, EnableTransaction: true})
+	must(err)
+	defer client.Close()
+	consumer, err := client.Subscribe(pulsar.ConsumerOptions{
+		Topic: topic, SubscriptionName: "s", Type: pulsar.Shared,
+		SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
+	})
+	must(err)
+	producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: topic, DisableBatching: true, SendTimeout: -1})
+	must(err)
+	send := func(text string, txn pulsar.Transaction) error {
+		_, err := producer.Send(ctx, &pulsar.ProducerMessage{Payload: []byte(text), Transaction: txn})
+		return err
+	}
+	receive := func() pulsar.Message {
+		message, err := consumer.Receive(ctx)
+		must(err)
+		return message
+	}
+	begin := func(duration time.Duration) pulsar.Transaction {
+		txn, err := client.NewTransaction(duration)
+		must(err)
+		return txn
+	}
+	must(send("kept", nil))
+	must(send("given back", nil))
+	kept, back := receive(), receive()
+	committed := begin(time.Minute)
+	must(send("committed", committed))
+	must(consumer.AckWithTxn(kept, committed))
+	late := begin(10 * time.Second)
+	must(send("late", late))
+	must(consumer.AckWithTxn(back, late))
+	fmt.Println("step migrate")
+	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
+	must(err)
+	must(committed.Commit(ctx))
+	for i := 0; i < 2; i++ {
+		message := receive()
+		fmt.Printf("received %s %d\n", message.Payload(), message.RedeliveryCount())
+		must(consumer.Ack(message))
+	}
+	must(send("there", nil))
+	there := receive()
+	fmt.Printf("received %s\n", there.Payload())
+	must(consumer.Ack(there))
+	refused := begin(time.Minute)
+	if err := send("lost", refused); err != nil {
+		fmt.Printf("refused %q\n", err)
+	}
+	// The client notes the failure after Send has returned, so that this may also succeed.
+	fmt.Println("commit:", refused.Commit(ctx))
+	must(send("last", nil))
+	// A producer that reconnects publishes "there" again if it has not seen the receipt yet.
+	for string(receive().Payload()) != "last" {
+	}
+	fmt.Println("received last")
+}
