@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable
 
 import pytest
 from access_matrix import replicating, websockets
 from access_matrix.binary import connect
 from access_matrix.calls import Calls
-from access_matrix.cells import NOT_ASKED, Asking, Matrix
+from access_matrix.cells import NOT_ASKED, Asking, Matrix, read, write
 from access_matrix.columns import COLUMNS, SETTINGS
 from access_matrix.comparison import (
     Difference,
@@ -39,9 +40,18 @@ _NOT_UNDERSTOOD = tuple(
 
 
 @pytest.fixture(scope="module")
-def matrix(start_server: Callable[..., Server]) -> Matrix:
-    server = start_server(**SETTINGS)
-    return Asking(server.http_url, server.port).everything()
+def matrix(
+    start_server: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Matrix:
+    """What a broker answers; the processes that share the tests ask one broker once."""
+    folder = tmp_path_factory.getbasetemp()
+    file = (folder if worker_id == "master" else folder.parent) / "access_matrix.tsv"
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            server = start_server(**SETTINGS)
+            file.write_text(write(Asking(server.http_url, server.port).everything()))
+    return read(file.read_text())
 
 
 def test_nobody_may_more_or_less_than_in_apache_pulsar(matrix: Matrix) -> None:
