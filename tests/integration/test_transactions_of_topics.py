@@ -216,6 +216,35 @@ def test_metrics_of_ends_and_of_batches(start_server: Callable[..., Server]) -> 
     talk.client.close()
 
 
+def test_metrics_of_ends_by_namespace(start_server: Callable[..., Server]) -> None:
+    """A series for each namespace has counts and sums; quantiles of several topics cannot be added."""
+    server = start_server(transactionCoordinatorEnabled="true", exposeTopicLevelMetricsInPrometheus="false")
+    talk = Transactions(server.port)
+    for number, topic in enumerate((f"{TOPIC}-1", f"{TOPIC}-2", "persistent://public/other/t")):
+        if "other" in topic:
+            server.ask("PUT", "/admin/v2/namespaces/public/other")
+        producer, _ = talk.client.produce(topic)
+        least = talk.begin()
+        talk.add(least, topic)
+        talk.send(producer, b"output", 0, least)
+        talk.end(least, commit=number < 2)
+    lines = server.ask("GET", "/metrics/")[1].decode().splitlines()
+    found = dict(line.rsplit(" ", 1) for line in lines if line.startswith("pulsar_txn_tb_client_"))
+    own = 'cluster="standalone",namespace="public/default"'
+    other = 'cluster="standalone",namespace="public/other"'
+    latencies = {key: float(value) for key, value in found.items() if "_latency" in key}
+    assert latencies.keys() == {
+        f"pulsar_txn_tb_client_commit_latency_count{{{own}}}",
+        f"pulsar_txn_tb_client_commit_latency_sum{{{own}}}",
+        f"pulsar_txn_tb_client_abort_latency_count{{{other}}}",
+        f"pulsar_txn_tb_client_abort_latency_sum{{{other}}}",
+    }
+    assert latencies[f"pulsar_txn_tb_client_commit_latency_count{{{own}}}"] == 2, "of two topics"
+    assert latencies[f"pulsar_txn_tb_client_commit_latency_sum{{{own}}}"] > 1e4, "nanoseconds"
+    assert latencies[f"pulsar_txn_tb_client_abort_latency_count{{{other}}}"] == 1
+    talk.client.close()
+
+
 def test_a_message_of_a_subscription(ends: Endpoints) -> None:
     path = "positionStatsInPendingAck/public/default/endpoints/s"
     assert ends.get(f"{path}/{ends.path(1)}") == recorded("s/62/1")
