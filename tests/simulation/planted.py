@@ -334,7 +334,9 @@ def marker_before_decision() -> AbstractContextManager[None]:
     decide = Coordinator._decide
 
     async def too_early(self: Coordinator, transaction: CoordinatedTransaction) -> None:
-        await self._tell_each(transaction, transaction.participants())
+        participants = transaction.participants()
+        if participants:
+            await self._tell_each(transaction, participants)
         await decide(self, transaction)
 
     return replaced(Coordinator, "_decide", too_early)
