@@ -147,7 +147,10 @@ def test_another_broker_ends_the_transactions_of_a_coordinator_that_was_killed(
     other.signal(signal.SIGSTOP)
     committing = Thread(target=decided.commit)
     committing.start()
-    until(lambda: "a participant of a transaction cannot be told its end yet" in killed.log, "it is decided")
+    until(
+        lambda: "participants of a transaction could not be notified of its end" in killed.log,
+        "it is decided",
+    )
     killed.kill()
     other.signal(signal.SIGCONT)
     began = time.monotonic()

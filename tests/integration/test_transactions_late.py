@@ -57,7 +57,7 @@ def test_a_topic_that_was_loaded_after_the_end_does_not_hide_messages_for_ever(
     broker.advance(minutes=1)
     assert talk.client.message(talk.consumer)[1] == b"plain"
     talk.nothing_comes()
-    assert "aborting what a transaction published after its end" in broker.log
+    assert "aborting messages that a transaction published after its end" in broker.log
     # Nobody has told the coordinator of this topic.
     broker.advance(minutes=10)
     assert talk.client.message(talk.consumer)[1] == b"behind"

@@ -107,5 +107,5 @@ class Admin:
         raise ValueError(f"{function.__qualname__} is not a method of a part of the administration")
 
     def asked_by(self, principal: Principal) -> Admin:
-        """Returns the administration for another principal."""
+        """Returns the administration with the permissions of another principal."""
         return self if principal == self.principal else Admin(self._broker, principal)

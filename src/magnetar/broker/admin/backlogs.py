@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 _NEARLY_CAUGHT_UP = 1_000
-"""Entries; a connected subscription with fewer, and nothing expired, is left alone."""
+"""Entries. A connected subscription with a smaller backlog and no expired message is not expired, as in
+Pulsar."""
 
 
 class BacklogAdmin:
@@ -61,7 +62,7 @@ class BacklogAdmin:
         """Acknowledges for a subscription all messages published more than ``seconds`` ago.
 
         :raises SubscriptionNotFound: no such subscription
-        :raises Conflict: nothing has to be done, or an expiry is in progress, on one of the partitions
+        :raises Conflict: on a partition, nothing has to be done or an expiry is in progress
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
@@ -74,7 +75,7 @@ class BacklogAdmin:
         """Expires messages by age, for all subscriptions of a topic.
 
         :raises TopicNotFound: no such topic
-        :raises Conflict: nothing has to be done for one of them; the others are done
+        :raises Conflict: nothing has to be done for one subscription; the others are processed
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
@@ -95,7 +96,8 @@ class BacklogAdmin:
             )
 
     async def _expire_one(self, subscription: Subscription | Replicator, before_ms: int) -> bool:
-        """Returns False if nothing has to be done."""
+        """Starts to expire messages published before ``before_ms``; returns False if nothing has to be
+        done."""
         cursor = subscription.cursor
         backlog = cursor.backlog()
         if not backlog or subscription.expiring or subscription.closing:
@@ -113,7 +115,7 @@ class BacklogAdmin:
     async def expire_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None:
         """Acknowledges as expired everything up to a position.
 
-        :param behind: up to the position after it, as in Pulsar
+        :param behind: also acknowledge the entry after the position, as Pulsar does
         :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
         :raises Conflict: the position is beyond the end of the topic, or an expiry check is in progress
@@ -134,8 +136,7 @@ class BacklogAdmin:
     # Analysis and truncation
 
     async def analyze(self, topic: str, subscription: str, position: Position | None) -> Mapping[str, object]:
-        """Returns ``AnalyzeSubscriptionBacklogResult``: reads a backlog, with limits on the time and the
-        entries.
+        """Reads a backlog, within limits of time and entries; returns ``AnalyzeSubscriptionBacklogResult``.
 
         :param position: where to begin; None: the first entry that is not acknowledged
         :raises SubscriptionNotFound: no such subscription
@@ -161,7 +162,7 @@ class BacklogAdmin:
         return result.json()
 
     async def truncate(self, topic: str) -> None:
-        """Acknowledges everything for all subscriptions, and deletes it regardless of retention.
+        """Acknowledges all messages for all subscriptions, and deletes the messages regardless of retention.
 
         :raises TopicNotFound: no such topic
         """

@@ -38,13 +38,13 @@ class LookupAnswer:
     redirect: bool = False
     """True: the client is to ask another broker, at ``http_url``."""
     authoritative: bool = True
-    """Whether that broker may take the topic's bundle."""
+    """Whether the broker at ``http_url`` may take ownership of the topic's bundle."""
 
 
 def elsewhere(reason: str, owner: Owner, without: frozenset[str] = frozenset()) -> ServedElsewhere:
-    """Returns the exception that sends a request on to another broker.
+    """Returns the exception that redirects a request to ``owner``.
 
-    :param without: names of query parameters to leave out, as this broker has already applied them
+    :param without: names of query parameters to leave out of the URL, because this broker has applied them
     """
     told = owner.addresses
     return ServedElsewhere(
@@ -76,10 +76,10 @@ class BrokerAdmin:
         return {"brokerId": found.broker_id, "serviceUrl": told.http or told.http_tls or ""}
 
     def owned(self, broker_id: str) -> Mapping[str, Mapping[str, object]]:
-        """Returns ``NamespaceOwnershipStatus`` of each bundle that a broker serves.
+        """Returns ``NamespaceOwnershipStatus`` of each bundle that a broker owns, by bundle.
 
         :raises NotFound: no such broker
-        :raises ServedElsewhere: the id is that of another broker, which has to be asked
+        :raises ServedElsewhere: the id names another broker, which must be asked
         """
         self.check_broker(broker_id)
         bundles = sorted(map(str, self._broker.ownership.held()))
@@ -98,11 +98,10 @@ class BrokerAdmin:
         self._broker.topics.unloads.most_per_second = per_second
 
     def check_broker(self, broker_id: str) -> None:
-        """Checks that a broker with that id is live.
+        """Checks that ``broker_id`` is the id of this broker.
 
-        :raises NotFound: no such broker
-
-        :raises ServedElsewhere: the id is that of another broker
+        :raises NotFound: no live broker has the id
+        :raises ServedElsewhere: the id names another broker
         """
         beside = self._broker.beside
         if broker_id == self._broker.settings.broker_id:
@@ -127,7 +126,7 @@ class BrokerAdmin:
         }
 
     def dynamic_names(self) -> Sequence[str]:
-        """Names of the settings that can be changed while the broker runs."""
+        """Returns the names of the settings that can be changed while the broker runs."""
         return self._broker.dynamic.names
 
     async def dynamic_values(self) -> Mapping[str, str]:
@@ -138,14 +137,14 @@ class BrokerAdmin:
         return await self._broker.dynamic.values()
 
     async def set_dynamic(self, name: str, value: str) -> None:
-        """Changes a setting at once and for later starts.
+        """Changes a setting now, and for brokers that start later.
 
         :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """
         await self._broker.dynamic.set(name, value)
 
     async def delete_dynamic(self, name: str) -> None:
-        """Restores the value of the configuration file.
+        """Removes a dynamic value: the value in the configuration file takes effect again.
 
         :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """
@@ -190,7 +189,7 @@ class BrokerAdmin:
         """Checks that this broker serves a topic, for requests that only its owner can answer.
 
         :param authoritative: the leader chose this broker
-        :raises ServedElsewhere: another broker serves it
+        :raises ServedElsewhere: another broker serves the topic
         """
         name = self._broker.parse_topic(topic)
         if await self._broker.namespaces.partitions(name):
@@ -221,15 +220,16 @@ class LoadAdmin:
         self._quotas = Quotas(broker.metadata)
 
     def report(self) -> Mapping[str, object] | None:
-        """Returns ``LocalBrokerData`` as last measured; None: the broker is standalone."""
+        """Returns the last measured ``LocalBrokerData``; None if the broker is standalone."""
         desk = self._broker.load
         return None if desk is None else desk.reporter.latest.to_json()
 
     def brokers(self) -> list[dict[str, Any]]:
-        """Returns every live broker with its last load report, usage in percent; none if standalone.
+        """Returns every live broker with its last load report (usage in percent); empty if the broker is
+        standalone.
 
-        ``url`` and ``urlTls`` are those of its HTTP interface; ``magnetar``: it is not a broker of Apache
-        Pulsar.
+        ``url`` and ``urlTls`` are the addresses of the broker's HTTP interface. ``magnetar`` is true if the
+        broker is not a broker of Apache Pulsar.
         """
         beside, own = self._broker.beside, self._broker.settings
         if beside is None:
@@ -301,13 +301,13 @@ class LoadAdmin:
         """Always raises: only Pulsar's ``SimpleLoadManagerImpl`` counts the resources left for a namespace.
 
         :raises InvalidName: the text is not the name of a namespace
-        :raises Conflict: this load manager does not count them
+        :raises Conflict: always, because this load manager does not count resources
         """
         self._broker.parse_namespace(namespace)
         raise Conflict("ModularLoadManagerImpl does not support this operation")
 
     async def default_quota(self) -> Mapping[str, object]:
-        """Returns ``ResourceQuota``.
+        """Returns ``ResourceQuota``: the expected load of bundles that have no quota of their own.
 
         :raises MetadataFailure: the record is not valid JSON
         """
@@ -342,12 +342,12 @@ class LoadAdmin:
         await self._quotas.reset(await self._bundle(namespace, bundle))
 
     async def explain_placement(self, namespace: str, bundle: str) -> Mapping[str, object]:
-        """Explains why a bundle is where it is, and what would move it.
+        """Explains why a bundle is on its broker, and when the leader would move the bundle.
 
         :raises NamespaceNotFound: no such namespace
         :raises NotFound: no such bundle
         :raises NotSupported: the broker is standalone
-        :raises ServedElsewhere: another broker is the leader, and has to be asked
+        :raises ServedElsewhere: another broker is the leader, and must be asked
         """
         name = await self._bundle(namespace, bundle)
         desk, beside = self._broker.load, self._broker.beside

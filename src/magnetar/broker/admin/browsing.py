@@ -1,7 +1,7 @@
-"""Messages of a topic as people look at them: by position, by time or by key, decoded by their schemas.
+"""Messages of a topic for people who look at them: by position, time or key, decoded with their schemas.
 
 Reading is bounded: an answer has at most :data:`MOST_MESSAGES` messages, comes from a limited number of
-entries, and shows the beginning of long contents. It says where the next request goes on.
+entries, and shows only the beginning of long contents. It contains the position for the next request.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 MOST_MESSAGES = 100
 _MOST_ENTRIES = 2000
-"""The most entries that one request reads."""
+"""The maximum number of entries that one request reads."""
 _MOST_READ_BYTES = 8 << 20
 _RUN_ENTRIES = 100
 _RUN_BYTES = 1 << 20
 _SHOWN = 16 << 10
-"""Characters of a content that are shown."""
+"""The maximum number of characters of a content that are shown."""
 _LARGE = 1 << 20
 """Bytes of an uncompressed content that is not opened."""
 
@@ -57,17 +57,18 @@ class BrowsingAdmin:
     ) -> Mapping[str, object]:
         """Returns messages in the order of the topic, and the position ``next`` after them; None at the end.
 
-        Messages that consumers do not get because of a transaction say so in ``hidden``.
+        A message that consumers do not get because of a transaction has the reason in ``hidden``.
 
         Without a position and a time, these are the messages of the last entries; with a key, those of all.
 
-        :param count: the most messages, 1 to :data:`MOST_MESSAGES`; the last entry may add more of its batch
-        :param position: the first entry to look at; if it is not stored, the next stored one
-        :param time_ms: the first publish time to look at, in ms since 1970
+        :param count: the maximum number of messages, 1 to :data:`MOST_MESSAGES`; the last entry may add the
+            rest of its batch
+        :param position: the first entry to read; if that entry is not stored, the next stored one
+        :param time_ms: read messages published at or after this time, in ms since 1970
         :param key: return only messages with this key
 
         :raises TopicNotFound: no such topic
-        :raises NotAllowed: the topic is partitioned; its partitions are topics
+        :raises NotAllowed: the topic is partitioned; each partition is a topic and can be read
         :raises LedgerError: the entries cannot be read
         """
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
@@ -92,7 +93,7 @@ class BrowsingAdmin:
 
 
 def _beginning(ledger: ManagedLedger, last: int | None) -> Position:
-    """Returns the first stored position; with ``last``, the one that many entries before the end."""
+    """Returns the first stored position or, with ``last``, the position ``last`` entries before the end."""
     ledgers = ledger.ledgers
     before = (ledgers.first_id(), -1)
     skipped = max(0, ledgers.entries_after(before) - last) if last is not None else 0
@@ -100,9 +101,10 @@ def _beginning(ledger: ManagedLedger, last: int | None) -> Position:
 
 
 def _unopened(entry: Entry) -> Mapping[str, object]:
-    """Returns how the bytes of a large entry hold the content; nothing if they are the content.
+    """Returns the fields that describe the encoded content of a large entry; none if the bytes are the
+    content.
 
-    ``compression`` is the name of the compression; ``batchSize`` the number of messages, with their own
+    ``compression`` is the name of the compression; ``batchSize`` the number of messages, each with its own
     metadata; ``uncompressedBytes`` the size without compression.
     """
     metadata = entry.metadata
@@ -130,7 +132,8 @@ class _Browsed:
         self._decoders: dict[bytes, tuple[str, DecodeMessage] | None] = {}
 
     async def read(self, start: Position, count: int) -> Position:
-        """Reads until there are ``count`` messages; returns the position after the last entry."""
+        """Reads until ``count`` messages are found; returns the position after the last entry that was
+        read."""
         ledger, left = self._topic.managed_ledger, _MOST_READ_BYTES
         time_slice = Slice(self._broker.io, "browsing")
         while start <= ledger.last_confirmed and self.entries < _MOST_ENTRIES and left > 0:
@@ -156,7 +159,8 @@ class _Browsed:
             self.messages.append({**self._shown(message, decoded), **unopened, **hidden})
 
     def _hidden(self, run: EntryRun, index: int) -> Mapping[str, object]:
-        """Returns the transaction of an entry, and why consumers do not get it; nothing if they do."""
+        """Returns the entry's transaction and the reason why consumers do not get the entry; empty if they
+        get it."""
         txn = transaction_of(run.buffer, run.starts[index], run.ends[index])
         known, position = self._topic.transactions, (run.ledger_id, run.first_entry_id + index)
         found: dict[str, object] = {} if txn is None else {"transaction": "({},{})".format(*txn)}
@@ -172,9 +176,9 @@ class _Browsed:
         return found
 
     def _messages(self, run: EntryRun, index: int) -> Iterator[tuple[Message, Mapping[str, object]]]:
-        """Yields the messages of an entry; an encrypted or very large one as a whole, a marker not at all.
+        """Yields the messages of an entry. An encrypted or very large entry is one message; a marker is none.
 
-        With each come the fields that say why its bytes are not the content; none if they are.
+        With each message come the fields that explain why its bytes are not the content; none if they are.
         """
         # Imported when an operator looks, so that a start does without the client.
         from magnetar.client.exceptions import InvalidMessage

@@ -42,11 +42,11 @@ class BundleAdmin:
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
         self._dividing: set[Bundle] = set()
-        """Bundles being split. They are not unloaded meanwhile: a broker that does not know the parts could
-        take the whole bundle."""
+        """Bundles being split. They are not unloaded until the split ends: a broker that does not know the
+        parts could take ownership of the whole bundle."""
 
     async def of(self, namespace: str) -> Mapping[str, object]:
-        """Returns ``BundlesData``: the present bundles of a namespace.
+        """Returns ``BundlesData``: the current bundles of a namespace.
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -54,7 +54,7 @@ class BundleAdmin:
         return {"boundaries": found.texts(), "numBundles": len(found)}
 
     async def named(self, namespace: NamespaceName, text: str) -> Bundle:
-        """Returns the bundle of a namespace with that range of hashes.
+        """Returns the bundle of a namespace with the hash range ``text``.
 
         :raises PreconditionFailed: no such bundle
         """
@@ -71,11 +71,11 @@ class BundleAdmin:
         return Bundle(namespace, wanted)
 
     async def check_here(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
-        """Checks that this broker serves a bundle, or takes it; returns the owner.
+        """Checks that this broker owns a bundle, or makes it the owner; returns the owner.
 
-        :param authoritative: the leader chose this broker to take the bundle if it has no owner
+        :param authoritative: the leader chose this broker to own the bundle if the bundle has no owner
 
-        :raises ServedElsewhere: another broker owns it, or has to be asked
+        :raises ServedElsewhere: another broker owns the bundle, or must be asked
         """
         owner = await self._broker.ownership.owner_of(bundle, Asked.TAKE if authoritative else Asked.PLACE)
         if not owner.here:
@@ -93,13 +93,13 @@ class BundleAdmin:
         *,
         place: bool = False,
     ) -> None:
-        """Does something with each bundle, at its owner.
+        """Processes each bundle of a namespace at its owner.
 
-        :param here: does it with a bundle of this broker
+        :param here: processes a bundle of this broker
         :param method: HTTP method of the request to other brokers
-        :param path: the path of that request, after the bundle's, ``/unload`` for example
-        :param place: include bundles without an owner
-        :raises BrokerError: the first error; the other bundles were done
+        :param path: the end of that request's path, after the bundle; ``/unload`` for example
+        :param place: include bundles without an owner; they get one
+        :raises BrokerError: the first error; the other bundles were processed
         """
         await self._broker.namespaces.check(namespace)
         bundles = [Bundle(namespace, each) for each in await self._broker.bundles.of_namespace(namespace)]
@@ -134,7 +134,7 @@ class BundleAdmin:
         await ask(self._broker.beside, owner, method, f"{root}/namespaces/{bundle}{path}")
 
     async def _owner(self, bundle: Bundle, *, place: bool) -> Owner | None:
-        """None: the bundle has no owner, or is being unloaded.
+        """Returns the owner of a bundle; None if the bundle has no owner or is being unloaded.
 
         :raises OwnerUnknown: the owner cannot be determined now
         """
@@ -155,15 +155,15 @@ class BundleAdmin:
         await self.each_owner(self._broker.parse_namespace(namespace), self._unload, "PUT", "/unload")
 
     async def unload(self, namespace: str, text: str, towards: str | None) -> None:
-        """Closes the topics of a bundle and gives it up. Clients look it up again; the leader chooses the new
-        owner.
+        """Closes the topics of a bundle and releases its ownership. Clients look up the topics again, and the
+        leader chooses the new owner.
 
         :param towards: id of the broker that is to own it next; None: the leader's choice
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         :raises NotAllowed: no such broker
-        :raises ServedElsewhere: another broker owns it
-        :raises ConcurrentModification: it is being split
+        :raises ServedElsewhere: another broker owns the bundle
+        :raises ConcurrentModification: the bundle is being split
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
@@ -177,14 +177,14 @@ class BundleAdmin:
         await self._unload(bundle, towards)
 
     async def delete(self, namespace: str, text: str, *, force: bool) -> None:
-        """Gives a bundle up. It remains a bundle of the namespace, and gets an owner when one of its topics
-        is used.
+        """Releases the ownership of a bundle. The namespace keeps the bundle, which gets an owner when one of
+        its topics is used.
 
-        :param force: give it up even if it has topics; they are kept
+        :param force: release the ownership even if the bundle has topics; the topics are kept
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: no such bundle, or it has no owner
-        :raises HasChildren: it has topics
-        :raises ServedElsewhere: another broker owns it
+        :raises PreconditionFailed: no such bundle, or the bundle has no owner
+        :raises HasChildren: the bundle has topics
+        :raises ServedElsewhere: another broker owns the bundle
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
@@ -201,8 +201,8 @@ class BundleAdmin:
     def _said_here(self, owner: Owner) -> frozenset[str]:
         """Returns the query parameters to leave out when a request to unload is redirected to the owner.
 
-        A broker of Apache Pulsar would redirect a request with a destination back to the leader. A broker of
-        this kind asks the leader itself, and tells clients where to go.
+        If this broker leads the cluster and the owner is a broker of Apache Pulsar, the destination is left
+        out: the owner would redirect the request back to the leader.
         """
         beside = self._broker.beside
         record = beside.brokers.get(owner.broker_id) if beside is not None else None
@@ -250,16 +250,16 @@ class BundleAdmin:
         unload: bool,
         authoritative: bool,
     ) -> None:
-        """Splits a bundle. Its topics stay loaded, and clients notice nothing.
+        """Splits a bundle. Its topics stay loaded, and clients stay connected.
 
         :param text: a bundle, or :data:`LARGEST` or :data:`HOT`
-        :param algorithm: one of Pulsar's; None: the one in the settings
+        :param algorithm: one of Pulsar's split algorithms; None: the one in the settings
         :param positions: the hashes to split at, for ``specified_positions_divide``
         :param unload: unload the parts afterwards
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: no such bundle or algorithm, or no positions for it
-        :raises ServedElsewhere: another broker owns it
-        :raises ConcurrentModification: it is being split, or another broker owns a part of it
+        :raises PreconditionFailed: no such bundle or algorithm, or no positions for the algorithm
+        :raises ServedElsewhere: another broker owns the bundle
+        :raises ConcurrentModification: the bundle is being split, or another broker owns a part of it
         """
         bounds = self._bounds
         if algorithm and algorithm not in bounds.supported:
@@ -296,12 +296,13 @@ class BundleAdmin:
         return ToDivide(bundle.range, carried, positions, most, bounds.tolerance)
 
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
-        """Takes ownership of the parts before they are published; afterwards no broker can take the whole.
+        """Takes ownership of the parts of a bundle before they are published; afterwards no broker can own
+        the whole.
 
-        :raises ConcurrentModification: it is being split, or was meanwhile, or another broker owns a part
+        :raises ConcurrentModification: the bundle is being or was split, or another broker owns a part
         """
         if bundle in self._dividing:
-            raise ConcurrentModification(f"{bundle} is being split")
+            raise ConcurrentModification(f"{bundle} is being split: wait until the split is done")
         self._dividing.add(bundle)
         try:
             # From here on the bundle is not unloaded; it may have been since the caller checked.
@@ -344,7 +345,8 @@ class BundleAdmin:
         return parts
 
     async def _heaviest(self, name: NamespaceName, text: str) -> Bundle:
-        """Returns the bundle with the most topics or, of those served here, with the highest message rate."""
+        """Returns the bundle with the most topics or, for :data:`HOT`, the bundle of this broker with the
+        highest message rate."""
         best: tuple[float, Bundle] | None = None
         for each in await self._broker.bundles.of_namespace(name):
             bundle = Bundle(name, each)
@@ -357,7 +359,7 @@ class BundleAdmin:
         return best[1]
 
     async def _carried(self, bundle: Bundle) -> Mapping[int, Carried]:
-        """Returns the topics of a bundle by their hashes, with the load of each that is loaded here."""
+        """Returns the topics of a bundle by their hashes, each with its load if it is loaded here."""
         found: dict[int, Carried] = {}
         for name in await self._topics(bundle):
             topic = self._broker.topics.loaded.get(str(name))

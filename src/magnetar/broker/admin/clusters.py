@@ -49,8 +49,8 @@ class TenantAdmin:
 
         :raises AlreadyExists: the tenant exists
 
-        :raises PreconditionFailed: it allows no cluster, or one that does not exist; the name of an
-            administrator begins or ends with white space; or there are too many tenants
+        :raises PreconditionFailed: the tenant allows no cluster, or a missing one; an administrator's name
+            begins or ends with white space; or there are too many tenants
         """
         await self._check(info)
         most = self._broker.settings.max_tenants
@@ -59,12 +59,12 @@ class TenantAdmin:
         await self._tenants.create(name, info)
 
     async def update(self, name: str, info: Mapping[str, Any]) -> None:
-        """Replaces the record.
+        """Replaces the record of a tenant.
 
         :raises TenantNotFound: no such tenant
-        :raises PreconditionFailed: as for :meth:`create`, or a cluster is removed that legacy namespaces of
-            the tenant have in their names. Namespaces that are only replicated to the cluster do not count,
-            as in Pulsar
+        :raises PreconditionFailed: as for :meth:`create`, or the new list lacks a cluster that is in the name
+            of a legacy namespace of the tenant. As in Pulsar, a namespace that is only replicated to the
+            cluster does not count
         """
         await self._check(info)
         before = texts((await self._tenants.get(name)).get("allowedClusters") or [])
@@ -84,7 +84,7 @@ class TenantAdmin:
         :param force: also delete all namespaces and topics, if ``forceDeleteTenantAllowed`` permits it
 
         :raises TenantNotFound: no such tenant
-        :raises HasChildren: it has namespaces
+        :raises HasChildren: the tenant has namespaces
         :raises NotAllowed: forced deletion is disabled
         """
         if force:
@@ -123,11 +123,11 @@ class ResourceGroupAdmin:
         self._policies = broker.policies
 
     async def names(self) -> Sequence[str]:
-        """Returns the names, sorted."""
+        """Returns the names of all resource groups, sorted."""
         return await self._records.names()
 
     async def get(self, name: str) -> Mapping[str, object]:
-        """Returns ``ResourceGroup``.
+        """Returns ``ResourceGroup``, the limits of a resource group.
 
         :raises NotFound: no such group
         """
@@ -150,7 +150,7 @@ class ResourceGroupAdmin:
 
         :raises NotFound: no such group
 
-        :raises PreconditionFailed: a namespace belongs to it
+        :raises PreconditionFailed: a namespace belongs to the group
         """
         for tenant in await self._policies.tenants.names():
             for namespace in await self._policies.namespaces.of_tenant(tenant):
@@ -169,7 +169,7 @@ class ClusterAdmin:
         self._own = broker.settings.cluster
 
     async def names(self) -> Sequence[str]:
-        """Returns all names but ``global``, sorted."""
+        """Returns the names of all clusters except ``global``, sorted."""
         return await self._clusters.names()
 
     async def get(self, name: str) -> Mapping[str, object]:
@@ -187,7 +187,7 @@ class ClusterAdmin:
         await self._clusters.create(name, data)
 
     async def update(self, name: str, data: Mapping[str, object]) -> None:
-        """Replaces the record.
+        """Replaces the record of a cluster.
 
         :raises ClusterNotFound: no such cluster
         """
@@ -199,11 +199,11 @@ class ClusterAdmin:
         await self._clusters.change(name, replace)
 
     async def delete(self, name: str) -> None:
-        """Removes the record of a cluster that nothing refers to.
+        """Removes the record of a cluster.
 
         :raises ClusterNotFound: no such cluster
-        :raises PreconditionFailed: it is the local cluster, a namespace lists it or has it in its name, or it
-            has failure domains or isolation policies
+        :raises PreconditionFailed: the cluster is the local one; a namespace lists it or has it in its name;
+            or it has failure domains or isolation policies
         """
         await self._clusters.get(name)
         if name == self._own:
@@ -226,16 +226,17 @@ class ClusterAdmin:
         )
 
     async def migration(self, name: str) -> Mapping[str, Any]:
-        """Returns ``ClusterPolicies``.
+        """Returns ``ClusterPolicies``: where clients of the cluster migrate to.
 
-        :raises NotFound: they were never set
+        :raises NotFound: the policies were never set
         """
         return await self._clusters.policies(name)
 
     async def set_migration(self, name: str, url: Mapping[str, object], *, migrated: bool) -> None:
-        """Sets where clients of the cluster migrate to, and whether they do so now.
+        """Sets where clients of the cluster migrate to.
 
         :param url: ``ClusterUrl``
+        :param migrated: whether clients migrate now
         :raises ClusterNotFound: no such cluster
         """
         await self._clusters.set_policies(name, {"migrated": migrated, "migratedClusterUrl": dict(url)})
@@ -278,15 +279,14 @@ class NamespaceClusterAdmin:
         """Sets the clusters that the topics of a namespace are replicated to.
 
         If neither this list nor ``allowed_clusters`` names the local cluster, all local topics of the
-        namespace are deleted with their data, as in Pulsar. Nothing else deletes them: neither a list that
-        another cluster has written to a shared configuration store, nor another ``clusterName`` in the
-        configuration of a broker.
+        namespace are deleted with their data, as in Pulsar. Only this call deletes them: a list that another
+        cluster writes to a shared configuration store, or a changed ``clusterName``, does not.
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the list is empty or contains ``global``, or the namespace has a cluster
             in its name
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
-        :raises Conflict: two of them are peers
+        :raises Conflict: two of the clusters are peers
         :raises InvalidRequest: a cluster is not among the allowed clusters of the namespace
         """
         name = self._broker.parse_namespace(namespace)
@@ -322,7 +322,10 @@ class NamespaceClusterAdmin:
             await self._bundles.unload_all(str(name))
         for topic in await broker.namespaces.persistent_topics(name):
             if await broker.serving_clusters.include(name):
-                log.warning("namespace lists the local cluster again", extra={"namespace": str(name)})
+                log.warning(
+                    "deletion of topics stopped: their namespace lists the local cluster again",
+                    extra={"namespace": str(name)},
+                )
                 break
             log.warning(
                 "topic deleted: the clusters of its namespace no longer include the local cluster",
@@ -333,15 +336,15 @@ class NamespaceClusterAdmin:
             self._policies.topics.forget(name)
 
     async def set_allowed(self, namespace: str, clusters: Sequence[str]) -> None:
-        """Sets the clusters that may serve the topics of a namespace; an empty list: those it is replicated
-        to.
+        """Sets the clusters that may serve the topics of a namespace; an empty list: the clusters it is
+        replicated to.
 
         Topics that the local cluster may no longer serve are closed, and keep their data.
 
         :raises NamespaceNotFound: no such namespace
         :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
-        :raises Conflict: two of them are peers
-        :raises InvalidRequest: a cluster that the namespace is replicated to is missing
+        :raises Conflict: two of the clusters are peers
+        :raises InvalidRequest: the list lacks a cluster that the namespace is replicated to
         """
         name = self._broker.parse_namespace(namespace)
         if "global" in clusters:
@@ -359,7 +362,7 @@ class NamespaceClusterAdmin:
         """:raises NamespaceNotFound: no such namespace
 
         :raises AuthorizationFailure: a cluster does not exist
-        :raises Conflict: two of them are peers
+        :raises Conflict: two of the clusters are peers
         """
         if not await self._policies.namespaces.exists(name):
             raise NamespaceNotFound("Namespace does not exist")

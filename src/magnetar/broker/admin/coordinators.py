@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 _NOT_FOUND = 404
 _AT_ONCE = 16
-"""Transactions whose topics and subscriptions are asked at the same time."""
+"""Transactions whose topics and subscriptions are queried at the same time."""
 _MOST = 1024
-"""Coordinators of a cluster: each has a log, and clients connect to all of them."""
+"""The maximum number of coordinators in a cluster: each has a log, and clients connect to all of them."""
 
 
 class CoordinatorAdmin:
@@ -39,7 +39,7 @@ class CoordinatorAdmin:
     # Which there are
 
     async def addresses(self) -> Sequence[Mapping[str, object]]:
-        """Returns the coordinators, with the address of the broker that each belongs to.
+        """Returns the coordinators, each with the address of the broker that serves it.
 
         :raises ServiceNotReady: transactions are disabled, or an owner cannot be determined now
         """
@@ -52,9 +52,9 @@ class CoordinatorAdmin:
         return found
 
     async def raise_count(self, count: int) -> None:
-        """Makes more coordinators; clients use them once they are started again.
+        """Raises the number of coordinators to ``count``. Clients use the new ones after a restart.
 
-        :raises PartitionCountRefused: as many or more exist
+        :raises PartitionCountRefused: at least ``count`` coordinators exist
         :raises InvalidRequest: the number is too high
         """
         coordinators = self._enabled()
@@ -67,9 +67,9 @@ class CoordinatorAdmin:
     async def stats(self, number: int | None, *, authoritative: bool) -> Mapping[str, object]:
         """Returns ``TransactionCoordinatorStats`` of a coordinator.
 
-        :param number: None: those of all coordinators that are loaded, by number
+        :param number: the coordinator's number; None: all coordinators that are loaded, by number
         :raises NotFound: the coordinator is not loaded
-        :raises ServedElsewhere: another broker has it
+        :raises ServedElsewhere: another broker serves the coordinator
         """
         if number is not None:
             return await _stats(await self._here(number, authoritative=authoritative))
@@ -79,9 +79,9 @@ class CoordinatorAdmin:
     async def internal_stats(self, number: int, *, metadata: bool, authoritative: bool) -> Json:
         """Returns ``TransactionCoordinatorInternalStats``.
 
-        :param metadata: adds the metadata of each ledger
+        :param metadata: add the metadata of each ledger
         :raises NotFound: the coordinator is not loaded
-        :raises ServedElsewhere: another broker has it
+        :raises ServedElsewhere: another broker serves the coordinator
         """
         coordinator = await self._here(number, authoritative=authoritative)
         stats = await log_stats(self._broker.io, coordinator.log.managed_ledger, metadata=metadata)
@@ -92,9 +92,11 @@ class CoordinatorAdmin:
     async def transaction(self, number: int, least: int, *, authoritative: bool) -> Json:
         """Returns ``TransactionMetadata``.
 
-        :raises TransactionNotFound: it does not exist, or has ended
+        :param number: the coordinator, the most significant part of the transaction's id
+        :param least: the least significant part of the transaction's id
+        :raises TransactionNotFound: the transaction does not exist, or has ended
         :raises NotFound: the coordinator is not loaded
-        :raises ServedElsewhere: another broker has it
+        :raises ServedElsewhere: another broker serves the coordinator
         """
         coordinator = await self._here(number, authoritative=authoritative)
         return await self._topics.ends(coordinator.transaction(least))
@@ -102,11 +104,12 @@ class CoordinatorAdmin:
     async def slow(
         self, milliseconds: int, number: int | None, *, authoritative: bool
     ) -> Mapping[str, object]:
-        """Returns ``TransactionMetadata`` of the transactions that are open for longer than a time, by id.
+        """Returns ``TransactionMetadata`` of the transactions that have been open for longer than
+        ``milliseconds``, by id.
 
-        :param number: that of a coordinator; None: all coordinators that are loaded
+        :param number: a coordinator; None: all coordinators that are loaded
         :raises NotFound: the coordinator is not loaded
-        :raises ServedElsewhere: another broker has it
+        :raises ServedElsewhere: another broker serves the coordinator
         """
         if number is not None:
             return await self._slow(milliseconds, await self._here(number, authoritative=authoritative))
@@ -116,12 +119,12 @@ class CoordinatorAdmin:
         return {name: each for part in parts.values() for name, each in part.items()}
 
     async def abort(self, number: int, least: int, *, authoritative: bool) -> None:
-        """Aborts an open transaction; returns when all its topics and subscriptions have been told.
+        """Aborts an open transaction; returns when the abort has reached all its topics and subscriptions.
 
-        :raises TransactionNotFound: it does not exist, or has ended
-        :raises InvalidTransactionStatus: it is being committed
+        :raises TransactionNotFound: the transaction does not exist, or has ended
+        :raises InvalidTransactionStatus: the transaction is being committed
         :raises NotFound: the coordinator is not loaded
-        :raises ServedElsewhere: another broker has it
+        :raises ServedElsewhere: another broker serves the coordinator
         """
         coordinator = await self._here(number, authoritative=authoritative)
         # One that has ended is not found, as it could not be aborted any more.
@@ -143,9 +146,10 @@ class CoordinatorAdmin:
         return found
 
     async def _here(self, number: int, *, authoritative: bool) -> Coordinator:
-        """:raises NotFound: the coordinator is not loaded
+        """Returns a coordinator that this broker serves.
 
-        :raises ServedElsewhere: another broker has it
+        :raises NotFound: the coordinator is not loaded
+        :raises ServedElsewhere: another broker serves the coordinator
         """
         coordinators = self._enabled()
         owner = await coordinators.owner(number, Asked.TAKE if authoritative else Asked.PLACE)
@@ -157,9 +161,10 @@ class CoordinatorAdmin:
         return found
 
     async def _everywhere(self, here: Callable[[Coordinator], Awaitable[Json]], path: str) -> dict[int, Json]:
-        """Asks the brokers of all coordinators; one that is not loaded has nothing to tell.
+        """Returns the answers of all coordinators that are loaded, on any broker, by number.
 
-        :param path: of the request to another broker, which answers with what ``here`` returns
+        :param here: returns the answer of a coordinator of this broker
+        :param path: the path of the request to another broker, which answers with the same JSON
         """
         coordinators = self._enabled()
         found: dict[int, Json] = {}

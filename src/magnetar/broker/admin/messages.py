@@ -1,4 +1,4 @@
-"""Administration of single messages: peeking at them, reading them by position, and plans for reading."""
+"""Administration of single messages: peeking, reading by position, and read plans."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _DEFAULT_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class ExaminedEntry:
-    """An entry, and what transactions mean for consumers that come to it."""
+    """An entry as stored, and whether transactions hide it from consumers."""
 
     position: Position
     entry: bytes
     uncommitted: bool = False
-    """Whether an open transaction hides it: its own, or one that began before it."""
+    """Whether an open transaction hides the entry: its own, or one that began before the entry."""
     aborted: bool = False
     """Whether the message belongs to an aborted transaction."""
 
@@ -63,7 +63,7 @@ class MessageAdmin:
         """Returns the ``number``-th entry (1, 2, …) that a subscription has not acknowledged.
 
         :raises SubscriptionNotFound: no such subscription
-        :raises NotFound: there are fewer
+        :raises NotFound: fewer entries are unacknowledged
         :raises NotAllowed: the topic is partitioned
         """
         found = await self._topic(topic, "Peek messages")
@@ -88,10 +88,12 @@ class MessageAdmin:
         return await _read(found, position)
 
     async def examine(self, topic: str, number: int, *, earliest: bool) -> ExaminedEntry:
-        """Returns the ``number``-th entry (1, 2, …) from the first one on, or backwards from the last one.
+        """Returns the ``number``-th entry (1, 2, …), counted from the first or back from the last entry of a
+        topic.
 
+        :param earliest: count from the first entry
         :raises PreconditionFailed: the topic is empty
-        :raises InvalidRequest: there are fewer
+        :raises InvalidRequest: the topic has fewer entries
         :raises NotAllowed: the topic is partitioned
         """
         found = await self._topic(topic, "Examine messages")
@@ -107,7 +109,7 @@ class MessageAdmin:
         )
 
     async def stored(self, topic: str) -> Json:
-        """Returns ``PartitionedManagedLedgerInfo``: the metadata stored for a topic, or for its partitions.
+        """Returns ``PartitionedManagedLedgerInfo``: the stored metadata of a topic, or of each partition.
 
         :raises TopicNotFound: no such topic
         """
@@ -175,9 +177,9 @@ def _times(node: Node | None) -> Json:
 
 
 class ReadPlanAdmin:
-    """Read plans, which tell readers on the same machine or a shared file system which files hold a topic.
+    """Read plans: which files hold a topic, for readers on the same machine or on a shared file system.
 
-    Plans have ids that cannot be guessed; a client that knows the id may extend and release the plan.
+    A plan's id cannot be guessed. A client that knows the id may extend and release the plan.
     """
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
@@ -185,18 +187,21 @@ class ReadPlanAdmin:
         self._topics = topics
 
     async def make(self, topic: str, start: Position, end: Position | None, seconds: int | None) -> Json:
-        """Returns the files with the entries from ``start`` up to but not including ``end`` (None: all
-        readable). ``abortedTransactions``, if there are any, have entries in them that readers leave out.
+        """Makes a plan: the files with the entries from ``start`` up to but not including ``end``.
 
+        ``abortedTransactions``, if present, are transactions whose entries readers must leave out.
+
+        :param end: None: the end of the readable entries
+        :param seconds: how long the files are kept; None: the default time
         :raises TopicNotFound: no such topic
-        :raises NotAllowed: the topic is partitioned; its partitions are topics
-        :raises NotSupported: the ledger store has no files to read, or the settings forbid it
+        :raises NotAllowed: the topic is partitioned; each partition is a topic and has plans
+        :raises NotSupported: the ledger store has no files to read, or the settings forbid read plans
         :raises InvalidRequest: ``seconds`` is out of range
         :raises TooManyRequests: too many plans are held
         """
         plans, held = self._plans(), self._seconds(seconds)
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
-            raise NotAllowed("Read plans need a topic without partitions, or one partition")
+            raise NotAllowed("{topic} is partitioned: make a read plan for each partition")
         found = await self._topics.persistent(topic)
         ledger, known = found.managed_ledger, found.transactions
         try:
@@ -249,7 +254,8 @@ class ReadPlanAdmin:
 
 
 def _ranges(ledger: ManagedLedger, start: Position, end: Position | None) -> list[tuple[int, int, int]]:
-    """Returns (ledger id, first entry, last entry) of readable ranges from ``start`` to before ``end``."""
+    """Returns the readable ranges from ``start`` to before ``end``, as (ledger id, first entry, last
+    entry)."""
     after = ledger.max_read_position
     after = (after[0], after[1] + 1)
     after = after if end is None else min(after, end)

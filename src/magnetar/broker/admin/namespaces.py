@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _MOST_LOOKED_AT = 2000
 _MOST_REACHABLE = 100
 _TOPICS_AT_ONCE = 8
-"""Topics of a bundle that are loaded at the same time, so that they share commits."""
+"""Topics of a bundle that are processed at the same time, so that they share commits."""
 
 
 class NamespaceAdmin:
@@ -65,7 +65,8 @@ class NamespaceAdmin:
         self._records = broker.policies.namespaces
 
     async def offloaded_objects(self, namespace: str, *, others: bool) -> OffloadedObjects:
-        """See :meth:`magnetar.broker.admin.offloaded_objects.OffloadedObjects.of`."""
+        """Begins to list the namespace's tiered storage; see
+        :meth:`magnetar.broker.admin.offloaded_objects.OffloadedObjects.of`."""
         # Few people ask for them.
         from magnetar.broker.admin.offloaded_objects import OffloadedObjects
 
@@ -82,8 +83,8 @@ class NamespaceAdmin:
         :raises ClusterNotFound: the cluster in a legacy name does not exist
         :raises AlreadyExists: the namespace exists
         :raises InvalidRequest: a policy is malformed or breaks a rule
-        :raises Conflict: a list of clusters names two that are peers
-        :raises AuthorizationFailure: the name or a policy has a cluster that the tenant may not use
+        :raises Conflict: two clusters of a list are peers
+        :raises AuthorizationFailure: the name or a policy contains a cluster that the tenant may not use
         :raises PreconditionFailed: the tenant has too many namespaces
         """
         name = self._broker.parse_namespace(namespace)
@@ -116,12 +117,12 @@ class NamespaceAdmin:
     async def delete(self, namespace: str, *, force: bool) -> None:
         """Deletes a namespace.
 
-        :param force: also delete all topics, if ``forceDeleteNamespaceAllowed`` permits it
+        :param force: also delete all topics; ``forceDeleteNamespaceAllowed`` must be true
 
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: it is replicated, or there are legacy namespaces below that name
-        :raises ServedElsewhere: it lists only another cluster
-        :raises HasChildren: it has topics, on any broker
+        :raises PreconditionFailed: the namespace is replicated, or legacy namespaces exist below its name
+        :raises ServedElsewhere: the namespace lists only another cluster
+        :raises HasChildren: the namespace has topics, on any broker
         :raises ServiceNotReady: a broker that serves a part of it does not answer, so nothing is deleted
         :raises NotAllowed: forced deletion is disabled
         """
@@ -172,7 +173,11 @@ class NamespaceAdmin:
             await finished(self._broker.io.loop, loading)
 
     async def _check_empty(self, name: NamespaceName, *, marked: bool = False) -> None:
-        """:param marked: the namespace is marked as deleted, so that no broker loads topics of it"""
+        """Checks that a namespace has no topics, on any broker.
+
+        :param marked: the namespace is marked as deleted, so that no broker loads topics of it
+        :raises HasChildren: the namespace has topics
+        """
         names = await self._broker.namespaces.persistent_topics(name)
         partitioned = await self._partitioned(name)
         own = (topic for topic in (*names, *partitioned) if not TopicName.parse(topic).reserved)
@@ -204,7 +209,7 @@ class NamespaceAdmin:
     # Policies
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
-        """Returns ``Policies``.
+        """Returns ``Policies``: the policies set for a namespace.
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -224,8 +229,8 @@ class NamespaceAdmin:
         return found
 
     async def all_of(self, namespace: str) -> Mapping[str, object]:
-        """Returns ``own``, the policies set for the namespace, and ``counting``, those in effect for its
-        topics that have no policies of their own.
+        """Returns ``own``, the policies set for the namespace, and ``counting``, the policies in effect for
+        its topics that have no policies of their own.
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -238,8 +243,8 @@ class NamespaceAdmin:
     ) -> None:
         """Sets a field of ``Policies``; None removes it.
 
-        :param per_cluster: the field is a map by cluster; set the entry of this cluster
-        :param key: the field is a map; set only the entry of this key
+        :param per_cluster: the field is a map by cluster: set the entry of the local cluster
+        :param key: the field is a map: set only the entry of this key
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
         :raises InvalidRequest: the policy contradicts itself
@@ -268,7 +273,7 @@ class NamespaceAdmin:
     async def change_map(self, namespace: str, field: str, changes: Mapping[str, object], path: str) -> None:
         """Merges changes into a map of ``Policies``; the value None removes a key.
 
-        :param path: the path of the map inside the field; empty: the field itself
+        :param path: the path of the map inside the field; empty: the field itself is the map
         :raises NamespaceNotFound: no such namespace
         """
 
@@ -284,7 +289,8 @@ class NamespaceAdmin:
     # Local policies
 
     async def set_migrated(self, namespace: str, migrated: bool) -> None:
-        """Sets whether clients migrate to the other cluster that is set for this one (``ClusterPolicies``).
+        """Sets whether clients of the namespace migrate to the cluster in the local cluster's
+        ``ClusterPolicies``.
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -310,18 +316,18 @@ class NamespaceAdmin:
     # Listing
 
     async def of_tenant(self, tenant: str) -> Sequence[str]:
-        """Returns full names, sorted.
+        """Returns the full names of a tenant's namespaces, sorted.
 
         :raises TenantNotFound: no such tenant
         """
         return await self._records.of_tenant(tenant)
 
     async def reachable(self, principal: Principal) -> Mapping[str, object]:
-        """Returns what a client may see: ``namespaces`` whose topics it may list, and, of other namespaces,
-        ``topics`` on which it has a permission; ``complete`` is false if there may be more.
+        """Returns the names that a client may see: in ``namespaces`` those whose topics it may list, and in
+        ``topics`` the topics of other namespaces on which it has a permission.
 
-        It looks at :data:`_MOST_LOOKED_AT` namespaces and topics at most, and returns at most
-        :data:`_MOST_REACHABLE` names.
+        At most :data:`_MOST_LOOKED_AT` namespaces and topics are checked, and at most :data:`_MOST_REACHABLE`
+        names returned; ``complete`` is false if there may be more.
         """
         may = self._broker.authorizer.refusal
         namespaces: list[str] = []
@@ -349,7 +355,7 @@ class NamespaceAdmin:
         return {"namespaces": namespaces, "topics": topics, "complete": True}
 
     async def of_tenant_and_cluster(self, tenant: str, cluster: str) -> Sequence[str]:
-        """Returns the legacy namespaces of one cluster.
+        """Returns the full names of a tenant's legacy namespaces with ``cluster`` in their names.
 
         :raises ClusterNotFound: no such cluster
         :raises TenantNotFound: no such tenant
@@ -359,7 +365,7 @@ class NamespaceAdmin:
         return [name for name in names if name.startswith(f"{tenant}/{cluster}/")]
 
     async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
-        """Returns the full names of the topics, one for each partition, sorted.
+        """Returns the full names of a namespace's topics, one for each partition, sorted.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
         :param system: include system topics
@@ -368,7 +374,7 @@ class NamespaceAdmin:
         return await self._broker.topic_names(namespace, mode=mode, system=system)
 
     async def partitioned_topics(self, namespace: str, domain: Domain, *, system: bool) -> Sequence[str]:
-        """Returns the full names of the partitioned topics, sorted.
+        """Returns the full names of a namespace's partitioned topics, sorted.
 
         :param system: include system topics
         :raises NamespaceNotFound: no such namespace
@@ -383,13 +389,15 @@ class NamespaceAdmin:
     async def clear_backlog(
         self, namespace: str, bundle: str | None, subscription: str | None, *, authoritative: bool = False
     ) -> None:
-        """Acknowledges everything, for all subscriptions or those of one name.
+        """Acknowledges all messages of a namespace or a bundle, for one or all subscriptions.
 
-        Each bundle is processed by one call at a time; calls that arrive meanwhile share the next run.
+        Each bundle is processed by one call at a time; calls that arrive during a run share the next run.
 
+        :param bundle: None: all bundles of the namespace
+        :param subscription: None: all subscriptions
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
-        :raises ServiceNotReady: a topic is being unloaded, or was unloaded meanwhile
+        :raises ServiceNotReady: a topic is being unloaded, or was unloaded during the run
         """
 
         async def clear(part: Bundle) -> None:
@@ -418,11 +426,11 @@ class NamespaceAdmin:
     async def unsubscribe(
         self, namespace: str, bundle: str | None, subscription: str, *, authoritative: bool = False
     ) -> None:
-        """Deletes a subscription from all topics that have it.
+        """Deletes a subscription from all topics of a namespace or a bundle.
 
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: it has consumers; or no such bundle
-        :raises ServiceNotReady: a topic was unloaded meanwhile
+        :raises PreconditionFailed: the subscription has consumers; or no such bundle
+        :raises ServiceNotReady: a topic was unloaded during the run
         """
 
         async def unsubscribe(part: Bundle) -> None:
@@ -449,7 +457,7 @@ class NamespaceAdmin:
         *,
         authoritative: bool,
     ) -> None:
-        """Does something with one bundle of this broker, or with all of a namespace, each at its owner."""
+        """Processes one bundle of this broker, or all bundles of a namespace, each at its owner."""
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
         if bundle is None:
@@ -460,7 +468,8 @@ class NamespaceAdmin:
         await work(part)
 
     async def _clear(self, topic: Topic, subscription: str | None, running: Slice) -> None:
-        """Acknowledges everything of a topic; several of its cursors share a commit."""
+        """Acknowledges all messages of a topic, for one or all subscriptions; several cursors share a
+        commit."""
 
         async def flush(cursor: Cursor) -> None:
             await cursor.flush()
@@ -476,7 +485,7 @@ class NamespaceAdmin:
         await running.rest()
 
     async def _names(self, part: Bundle) -> Sequence[TopicName]:
-        """Returns all persistent topics of a bundle except system topics."""
+        """Returns the names of all persistent topics of a bundle except system topics."""
         texts = await self._broker.namespaces.persistent_topics(part.namespace)
         names: list[TopicName] = []
 
@@ -520,11 +529,11 @@ def _bundles(given: object, default: int) -> Record:
 
 
 def check_filters(broker: BrokerService, field: str, value: object) -> None:
-    """Checks the names of entry filters; a value of another field is not checked.
+    """Checks the names of entry filters. A value of any other field is not checked.
 
     :param field: a field of the policies of a namespace or a topic
     :param value: the new value; None removes the policy
-    :raises InvalidRequest: the broker does not have one of the filters
+    :raises InvalidRequest: the broker has no filter of one of the names
     """
     if field != "entryFilters" or value is None:
         return

@@ -1,5 +1,5 @@
 """The objects in the tiered storage of a namespace, compared with the records of topics: Pulsar's
-``scanOffloadedLedgers``. It deletes nothing."""
+``scanOffloadedLedgers``. Nothing is deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OK, _UNKNOWN = "OK", "UNKNOWN"
 class OffloadedObjects:
     """A JSON document with all objects of a store; see ``magnetar.http.engine.message.Streamed``.
 
-    The bucket may belong to several clusters: objects of others have the status ``UNKNOWN``.
+    The bucket may belong to several clusters. Objects of other clusters have the status ``UNKNOWN``.
     """
 
     def __init__(self, broker: BrokerService, storage: OffloadStorage, tenant: str | None) -> None:
@@ -37,12 +37,12 @@ class OffloadedObjects:
 
     @classmethod
     async def of(cls, broker: BrokerService, namespace: str, *, others: bool) -> OffloadedObjects:
-        """Begins to list the store that the policies of a namespace name.
+        """Begins to list the store that the namespace's offload policies name.
 
         :param others: also list objects of other tenants and of other clusters
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the namespace has no tiered storage
-        :raises NotSupported: its driver does not list its store
+        :raises NotSupported: the driver cannot list its store
         :raises PersistenceFailure: the store cannot be listed
         """
         name = broker.parse_namespace(namespace)
@@ -54,7 +54,7 @@ class OffloadedObjects:
             )
         if policy.storage.driver.lower() != AWS_S3:
             raise NotSupported(
-                f"The driver {policy.storage.driver} does not list what is stored: look at its folder"
+                f"The driver {policy.storage.driver} cannot list its objects: list the files in its folder"
             )
         found = cls(broker, policy.storage, None if others else name.tenant)
         found._next = await found._page()
@@ -96,7 +96,8 @@ class OffloadedObjects:
         return "".join(pieces).encode() or b" "
 
     def _tenant_of(self, found: FoundObject) -> str | None:
-        """Returns the tenant of an object of this cluster; None: it is of another cluster, or unknown."""
+        """Returns the tenant of an object of this cluster; None if the object belongs to another cluster or
+        its tenant is unknown."""
         if found.metadata.get(CLUSTER.lower()) != self._broker.settings.cluster:
             return None
         return found.metadata.get("managedledgername", "").partition("/")[0]
@@ -120,7 +121,8 @@ class OffloadedObjects:
         return {**told, "status": status}
 
     async def _compare(self, found: FoundObject, managed_ledger: str, told: dict[str, object]) -> str:
-        """Returns the status of an object of this cluster, and adds what the record of its topic says."""
+        """Returns the status of an object of this cluster, and adds the fields from its topic's record to
+        ``told``."""
         try:
             TopicName.from_path(managed_ledger)
         except InvalidName:

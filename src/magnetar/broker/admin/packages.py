@@ -37,17 +37,18 @@ class PackageAdmin:
         return self._broker.packages
 
     async def metadata(self, name: PackageName) -> PackageMetadata:
-        """Returns what the publisher of a package has stated.
+        """Returns the metadata that the publisher of a package has given.
 
         :raises NotFound: no such package
         """
         return (await self._found(name))[0].metadata
 
     async def change_metadata(self, name: PackageName, given: PackageMetadata) -> None:
-        """Replaces the metadata. The creation time is kept; the modification time defaults to now.
+        """Replaces the metadata of a package. The creation time is kept; the modification time defaults to
+        now.
 
         :raises NotFound: no such package
-        :raises ConcurrentModification: it was changed at the same time
+        :raises ConcurrentModification: the package was changed at the same time
         """
         record, version = await self._found(name)
         changed = replace(
@@ -87,7 +88,7 @@ class PackageAdmin:
 
         :raises NotFound: no such package
 
-        :raises ConcurrentModification: it was changed at the same time
+        :raises ConcurrentModification: the package was changed at the same time
         """
         storage = self._storage
         with _told(name):
@@ -100,9 +101,9 @@ class PackageAdmin:
 
     @asynccontextmanager
     async def upload(self, name: PackageName) -> AsyncIterator[Upload]:
-        """Uploads a package; it is discarded unless it is finished inside the ``async with`` block.
+        """Starts an upload, which is discarded unless it is finished inside the ``async with`` block.
 
-        :raises NotFound: a package of that name exists; as in Pulsar this is not reported as a conflict
+        :raises NotFound: a package of that name exists; Pulsar does not report this as a conflict either
         """
         storage = self._storage
         with _told(name):
@@ -134,10 +135,10 @@ class Upload:
         self.finished = False
 
     async def append(self, data: bytes) -> None:
-        """Appends data; returns when there is room for more.
+        """Appends data; returns when more data can be accepted.
 
         :raises PreconditionFailed: the package is too large
-        :raises PersistenceFailure: it cannot be stored
+        :raises PersistenceFailure: the data cannot be stored
         """
         most = self._broker.settings.max_package_bytes
         if self._new.length + len(data) > most:
@@ -150,7 +151,7 @@ class Upload:
     async def finish(self, given: PackageMetadata) -> None:
         """Stores the package after all of its content was written.
 
-        :raises NotFound: another upload has stored a package of that name meanwhile
+        :raises NotFound: another upload stored a package of that name in the meantime
         """
         now = self._broker.io.clock.wall_ms()
         kept = replace(

@@ -39,7 +39,7 @@ _FROM_THE_START = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
 class _Kept(NamedTuple):
-    """A subscription to create on all partitions."""
+    """A subscription of the first partition, to create on new partitions."""
 
     properties: dict[str, str]
     replicated: bool
@@ -47,14 +47,14 @@ class _Kept(NamedTuple):
 
 
 def is_used(topic: AnyTopic) -> bool:
-    """Whether clients are connected to a topic or about to be."""
+    """Whether clients are connected to a topic or are connecting."""
     return bool(topic.producers or topic.subscriptions.consumer_count() or topic.is_awaited)
 
 
 def check_not_replicated(topic: AnyTopic) -> None:
-    """Checks a topic before it is deleted without force.
+    """Checks that a topic to be deleted without force is not replicated.
 
-    :raises Unprocessable: it is replicated: the other clusters keep it, and would create it again here
+    :raises Unprocessable: the topic is replicated: the other clusters keep it, and would create it again here
     """
     if isinstance(topic, Topic) and topic.replicators:
         clusters = ", ".join(sorted(topic.replicators))
@@ -66,14 +66,14 @@ def in_use() -> InUse:
 
 
 async def marked(made: Subscription | NonPersistentSubscription, *, replicated: bool) -> None:
-    """Marks a new subscription as replicated if wanted; durable when this returns."""
+    """Marks a new subscription as replicated if ``replicated``; durable when this returns."""
     if replicated and isinstance(made, Subscription):
         made.replicate(True)
         await made.cursor.flush()
 
 
 async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
-    """Checks that a namespace may have that number of further topics.
+    """Checks that a namespace may have ``more`` further topics.
 
     :raises PreconditionFailed: the namespace would exceed its limit of topics
     """
@@ -91,7 +91,7 @@ class PartitionAdmin:
         self._namespaces = broker.namespaces
 
     async def elsewhere(self, topic: str) -> Sequence[TopicName]:
-        """Returns the partitions of a topic if other brokers may serve some of them, otherwise nothing."""
+        """Returns the partitions of a topic if other brokers may serve some of them; empty otherwise."""
         name = self._broker.parse_topic(topic)
         if self._broker.beside is None:
             return []
@@ -106,7 +106,7 @@ class PartitionAdmin:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Any:
-        """See :func:`magnetar.broker.admin.partitions.at_owner_of`."""
+        """Calls :func:`magnetar.broker.admin.partitions.at_owner_of` with this broker."""
         return await at_owner_of(self._broker, name, here, method, suffix, query, body)
 
     async def count(self, topic: str, *, create: bool) -> int:
@@ -147,7 +147,7 @@ class PartitionAdmin:
         return await self._broker.topics.creation.exists(name)
 
     async def _make(self, name: TopicName, indexes: Sequence[int]) -> None:
-        """Creates partitions, each with the subscriptions of the first one."""
+        """Creates partitions, each with the subscriptions of the first partition."""
         if not name.persistent:
             # Non-persistent partitions exist only while clients use them.
             return
@@ -197,11 +197,12 @@ class PartitionAdmin:
         }
 
     async def update(self, topic: str, partitions: int, *, force: bool) -> None:
-        """Adds partitions; the new ones get the subscriptions of the others.
+        """Raises the number of partitions to ``partitions``; the new ones get the subscriptions of the
+        others.
 
         :param force: add partitions even if topics with their names exist
-        :raises Conflict: the topic is not partitioned, or such partitions exist
-        :raises Unprocessable: fewer than the present count
+        :raises Conflict: the topic is not partitioned, or topics with the names of new partitions exist
+        :raises Unprocessable: the topic has more partitions
         :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic`` or
             ``magnetarMaxPartitionsPerTopic``
         """
@@ -227,7 +228,7 @@ class PartitionAdmin:
         await self._make(name, range(count, partitions))
 
     async def create_missing(self, topic: str) -> None:
-        """Creates missing partitions.
+        """Creates the missing partitions of a partitioned topic.
 
         :raises TopicNotFound: no such partitioned topic
         """
@@ -248,8 +249,8 @@ class PartitionAdmin:
 
         :param force: delete the topic even if it has producers or consumers
         :raises TopicNotFound: no such topic
-        :raises InUse: it has producers or consumers. Unused partitions may have been deleted by then, if the
-            others got their clients during the deletion; they are created again on use
+        :raises InUse: the topic has producers or consumers. If a partition got clients during the deletion,
+            unused partitions may have been deleted; they are created again on use
         """
         name = self._broker.parse_topic(topic)
         count = await self._count(name, f"Topic {name} not found.")
@@ -321,13 +322,14 @@ class PartitionAdmin:
         return partition.persistent or str(partition) in self._broker.topics.loaded
 
     async def _is_there(self, partition: TopicName) -> bool:
-        """Whether the partition may exist."""
+        """Whether a partition exists; true also if another broker may have loaded a non-persistent
+        partition."""
         if partition.persistent:
             return await self._exists(partition)
         return str(partition) in self._broker.topics.loaded or self._broker.beside is not None
 
     async def terminate(self, topic: str) -> Mapping[int, tuple[int, int]]:
-        """Terminates all partitions; returns the last position of each.
+        """Terminates all partitions; returns the last position of each, by partition index.
 
         :raises TopicNotFound: no such topic
         :raises NotAllowed: the topic is not partitioned
@@ -353,7 +355,7 @@ class PartitionAdmin:
         return await (await self._broker.topics.persistent_topic(partition)).terminate()
 
     async def describe(self, topic: str) -> Mapping[str, Any]:
-        """Returns ``PartitionedTopicMetadata`` as stored.
+        """Returns the stored ``PartitionedTopicMetadata``.
 
         :raises TopicNotFound: no such partitioned topic
         """
@@ -376,10 +378,12 @@ async def at_owner_of(
     query: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> object:
-    """Does something with a topic here or at its owner; the result of another broker is parsed from JSON.
+    """Carries out an operation on a topic at its owner; returns the result, parsed from JSON if another
+    broker is the owner.
 
-    :param here: does it if this broker is the owner
-    :param suffix: what follows the topic in the path of the request
+    :param here: carries out the operation if this broker is the owner
+    :param method: HTTP method of the request to another broker
+    :param suffix: the end of that request's path, after the topic
     :raises ServiceNotReady: the owner cannot be determined or does not answer
     :raises PeerRefused: the owner refuses
     """
@@ -424,7 +428,10 @@ async def check_source(broker: BrokerService, name: TopicName, text: str, partit
 
 
 async def _check_no_transactions(broker: BrokerService, source: TopicName) -> None:
-    """:raises PreconditionFailed: the topic, or a partition of it, has had transactions"""
+    """Checks that a topic can be the source of a shadow topic.
+
+    :raises PreconditionFailed: the topic, or a partition of it, has had transactions
+    """
     snapshots = broker.topics.snapshots
     if snapshots is None:
         return
@@ -437,10 +444,11 @@ async def _check_no_transactions(broker: BrokerService, source: TopicName) -> No
 
 
 async def check_shadows(broker: BrokerService, source: TopicName, shadows: Sequence[str]) -> None:
-    """Checks that a topic may have these topics as its shadows.
+    """Checks that ``shadows`` can be the shadow topics of ``source``.
 
-    :raises PreconditionFailed: the list is empty, or one is missing or not a shadow of this topic
-    :raises AuthorizationFailure: one is not the name of a persistent topic, as in Pulsar
+    :raises PreconditionFailed: the list is empty; a topic in it is missing or not a shadow topic of
+        ``source``
+    :raises AuthorizationFailure: a name is not the name of a persistent topic, as in Pulsar
     """
     if not shadows:
         raise PreconditionFailed("Cannot specify empty shadow topics, please use remove command instead.")
@@ -466,7 +474,7 @@ async def check_shadows(broker: BrokerService, source: TopicName, shadows: Seque
 
 
 async def _properties(broker: BrokerService, name: TopicName) -> Mapping[str, str] | None:
-    """Returns the properties of a topic, on any broker; None: no such topic."""
+    """Returns the properties of a topic, on any broker; None if the topic does not exist."""
     if await broker.namespaces.partitions(name):
         found: Mapping[str, str] = (await broker.namespaces.partitioned(name)).get("properties") or {}
         return found

@@ -1,4 +1,5 @@
-"""Administration of placement: isolation policies, failure domains, anti-affinity groups, bookies' racks."""
+"""Administration of placement: isolation policies, failure domains, anti-affinity groups, racks of
+bookies."""
 
 from __future__ import annotations
 
@@ -63,12 +64,12 @@ class IsolationAdmin:
         return found
 
     async def set_policy(self, cluster: str, name: str, policy: Mapping[str, object]) -> None:
-        """Sets a policy at once. The bundles in its scope are unloaded, and placed again.
+        """Sets a policy at once. The bundles in its scope are unloaded, and the leader places them again.
 
         :raises ClusterNotFound: no such cluster
         :raises InvalidRequest: the policy is not valid
-        :raises BrokerError: the first bundle that was not unloaded; the policy is set, the others were
-            unloaded
+        :raises BrokerError: the error of the first bundle that was not unloaded; the policy is set, and the
+            other bundles are unloaded
         """
         await self._check(cluster)
         checked = IsolationPolicy.from_json(name, policy)
@@ -131,7 +132,7 @@ class IsolationAdmin:
         return [_seen_by(broker_id, policies) for broker_id in self._live()]
 
     async def broker(self, cluster: str, broker_id: str) -> Mapping[str, object]:
-        """Raises as :meth:`policies` does.
+        """Returns ``BrokerNamespaceIsolationData`` of a broker; raises as :meth:`policies` does.
 
         :raises NotFound: no policy names that broker
         """
@@ -216,7 +217,7 @@ class IsolationAdmin:
     # Anti-affinity groups
 
     async def namespaces_of_group(self, cluster: str, group: str, tenant: str) -> Sequence[str]:
-        """Returns the namespaces of one tenant in a group; the case of the group's name does not matter.
+        """Returns the namespaces of a tenant in an anti-affinity group, whose name is compared without case.
 
         :raises PreconditionFailed: no such cluster, or the group's name is empty
         :raises TenantNotFound: no such tenant
@@ -237,7 +238,7 @@ def _drop(record: Record, name: str) -> None:
 
 
 def _seen_by(broker_id: str, policies: Sequence[IsolationPolicy]) -> dict[str, object]:
-    """Returns what the policies mean for one broker; the first policy that names it counts."""
+    """Returns ``BrokerNamespaceIsolationData`` of a broker, from the first policy that names the broker."""
     for policy in policies:
         primary = policy.is_primary(broker_id)
         if primary or policy.is_secondary(broker_id):
@@ -278,7 +279,7 @@ class BookieAdmin:
         raise _unknown(bookie_id)
 
     async def put(self, bookie_id: str, group: str, info: Mapping[str, Any]) -> None:
-        """Puts a bookie into a group. A bookie is in one group only: it leaves its previous one.
+        """Puts a bookie into a group, and removes it from its previous group.
 
         :raises PreconditionFailed: the group is empty, or the rack is not a valid path
         """
@@ -319,7 +320,10 @@ def _unknown(bookie_id: str) -> NotFound:
 
 
 def _domain_path(cluster: str, name: str) -> str:
-    """:raises InvalidName: it is not the name of a failure domain"""
+    """Returns the metadata path of a failure domain.
+
+    :raises InvalidName: ``name`` is not the name of a failure domain
+    """
     path = f"{domains_path(cluster)}/{name}"
     try:
         check_path(path)

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from magnetar.client.outgoing_message import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
-"""Error codes of messages that were not stored."""
+"""Error codes of messages that were not stored: the client can publish the message again, or not."""
 
 _NO_SCHEMA = -1
-"""The version number that stands for no schema: the messages of the topic are bytes."""
+"""The version number for no schema: the messages of the topic are bytes."""
 _BYTES = '{"type": "BYTES", "schema": ""}'
 
 Json = Mapping[str, object]
@@ -60,7 +60,7 @@ class WrittenMessage:
     context: str | None
     """A text of the client, returned with the outcome of the message."""
     form: Json
-    """The JSON as received, to send on to another broker."""
+    """The received JSON, to pass on to another broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,12 @@ class Publication:
     producer_name: str = ""
     """Empty: a unique generated name."""
     adds_bytes: bool = True
-    """Whether a topic without a schema gets a BYTES schema, if :attr:`schema` is one."""
+    """Whether a topic without a schema gets a BYTES schema, if :attr:`schema` is a BYTES schema."""
 
 
 _MOST_SECONDS_FOR_RATES = 5.0
-"""How long a request waits for a rate limit: HTTP clients time out a little later, and repeat it."""
+"""The maximum time that a request waits for a rate limit: HTTP clients time out a little later, and repeat
+the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class _Encoded:
         return build_entry(self._metadata(producer, sequence_id, now_ms, schema_version), self.content)
 
     def size(self) -> int:
-        """Returns the bytes of the content, key, properties and other metadata."""
+        """Returns the size of the content, key, properties and other metadata, in bytes."""
         return len(self.content) + self._metadata("", 0, 0, b"").ByteSize()
 
     def _metadata(
@@ -139,7 +140,7 @@ class PublishingAdmin:
         :raises InvalidRequest: a message does not fit the schema, or is too large; nothing is published
         :raises InvalidSchemaData: the schema is not valid
         :raises IncompatibleSchema: the schema is not compatible with the existing ones
-        :raises BrokerError: all messages go to one topic or partition, which cannot be published to
+        :raises BrokerError: all messages go to one topic or partition, which accepts no messages
         """
         name = self._broker.parse_topic(topic)
         await self._check_name(name, wanted.producer_name)
@@ -193,7 +194,7 @@ class PublishingAdmin:
         return [name]
 
     async def _schema(self, name: TopicName, wanted: SchemaData | int) -> SchemaData:
-        """Returns the schema given, or the one stored under that version."""
+        """Returns the given schema, or the topic's schema with the given version."""
         if isinstance(wanted, SchemaData):
             return wanted
         stored = await self._broker.schemas.get(name.schema_path, wanted)
@@ -202,7 +203,7 @@ class PublishingAdmin:
         return stored.data
 
     async def _version(self, name: TopicName, publication: Publication) -> int:
-        """Returns the version of the schema, which is added if it is new."""
+        """Returns the version of the publication's schema, after adding the schema if it is new."""
         wanted = publication.schema
         if isinstance(wanted, int):
             return wanted
@@ -231,7 +232,10 @@ class PublishingAdmin:
                 )
 
     async def _check_name(self, topic: TopicName, producer: str) -> None:
-        """:raises AuthorizationFailure: the producer's name is reserved for replicators of other clusters"""
+        """Checks the name of a producer.
+
+        :raises AuthorizationFailure: the producer's name is reserved for replicators of other clusters
+        """
         prefix = self._broker.settings.topic.replicator_prefix
         if remote_cluster_of(prefix, producer) is not None:
             target = Target.of_topic(topic)
@@ -297,7 +301,10 @@ class PublishingAdmin:
         return [limiter for limiter in found if limiter is not None]
 
     def _check_rates(self, topic: AnyTopic) -> None:
-        """:raises TooManyRequests: earlier publishes exceed a rate limit for longer than a request waits"""
+        """Checks whether a request to publish can be accepted under the topic's rate limits.
+
+        :raises TooManyRequests: earlier publishes exceed a rate limit for longer than a request waits
+        """
         now = self._broker.io.clock.monotonic()
         debt = max((limiter.debt(now) for limiter in self._limiters(topic)), default=0.0)
         if debt > _MOST_SECONDS_FOR_RATES:
@@ -307,7 +314,8 @@ class PublishingAdmin:
             )
 
     async def _wait_for_rates(self, topic: AnyTopic, messages: int, size: int) -> None:
-        """Delays the answer if a rate limit is exceeded; the rest of a long wait is for the next request."""
+        """Delays the answer if a rate limit is exceeded; the next request waits for the rest of a long
+        delay."""
         now = self._broker.io.clock.monotonic()
         wait = max((limiter.take(messages, size, now) for limiter in self._limiters(topic)), default=0.0)
         if wait > 0:

@@ -28,7 +28,10 @@ def _described(stored: StoredSchema) -> Mapping[str, object]:
 
 
 def _declared(kind: str, definition: str, properties: Mapping[str, str]) -> SchemaData:
-    """:raises InvalidSchemaData: the type does not exist, or a topic cannot have a schema of it"""
+    """Returns a schema to add.
+
+    :raises InvalidSchemaData: the type does not exist, or a topic cannot have a schema of it
+    """
     if kind in _CLIENT_SIDE:
         raise InvalidSchemaData(f"Schema {kind} is a client-side schema type")
     try:
@@ -74,16 +77,17 @@ class SchemaAdmin:
         return [_described(each) for each in found]
 
     async def places(self, topic: str) -> Mapping[str, object] | None:
-        """Returns ``SchemaMetadata``: where all versions are stored; None if the topic has no schema."""
+        """Returns ``SchemaMetadata``: the ledger positions of all versions; None if the topic has no
+        schema."""
         index, _record = await self._broker.schemas.storage.index(await self._path(topic))
         if not index:
             return None
         return {"info": _place(index[-1]), "index": [_place(each) for each in index]}
 
     async def delete(self, topic: str, *, force: bool) -> int:
-        """Deletes the schema; returns the version of the deletion mark.
+        """Deletes the schema of a topic; returns the version of the deletion mark, or -1 with ``force``.
 
-        :param force: delete all versions; returns -1
+        :param force: delete all versions instead of adding a deletion mark
         """
         name = self._named(topic)
         if force:
@@ -92,11 +96,11 @@ class SchemaAdmin:
         return await self._broker.schemas.mark_deleted(name.schema_path)
 
     async def post(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> int:
-        """Adds a schema if it is new; returns its version.
+        """Adds a schema unless the topic has an equal one; returns its version.
 
         :raises NamespaceNotFound: no such namespace
         :raises InvalidSchemaData: the schema is not valid
-        :raises IncompatibleSchema: it is not compatible with the existing ones
+        :raises IncompatibleSchema: the schema is not compatible with the existing ones
         """
         name = self._named(topic)
         policies = await self._broker.policies.of_topic(name)
@@ -105,11 +109,11 @@ class SchemaAdmin:
         )
 
     async def check(self, topic: str, kind: str, definition: str, properties: Mapping[str, str]) -> str:
-        """Returns the compatibility strategy under which a schema could be added.
+        """Checks that a schema could be added; returns the compatibility strategy of the topic.
 
         :raises NamespaceNotFound: no such namespace
-        :raises BrokerError: it could not be added; the text gives the reason. As in Pulsar this is not
-            reported as a conflict
+        :raises BrokerError: the schema could not be added; the text gives the reason. Pulsar does not report
+            this as a conflict either
         """
         name = self._named(topic)
         strategy = (await self._broker.policies.of_topic(name)).schema_compatibility

@@ -82,7 +82,7 @@ class SubscriptionAdmin:
         return there
 
     async def one(self, topic: str, subscription: str, refusal: str) -> Subscription:
-        """Returns a subscription of a persistent topic.
+        """Returns a subscription of a persistent topic that is not partitioned.
 
         :param refusal: error text for a partitioned topic
         :raises NotAllowed: the topic is partitioned
@@ -95,7 +95,7 @@ class SubscriptionAdmin:
         return found
 
     async def _one_consuming(self, topic: str, name: str, refusal: str) -> Subscription | Replicator:
-        """Like :meth:`one`, but also finds the replicator whose cursor has that name."""
+        """Like :meth:`one`, but also finds a replicator by the name of its cursor."""
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
             raise NotAllowed(refusal)
         found = (await self._topics.persistent(topic)).consuming_as(name)
@@ -153,7 +153,7 @@ class SubscriptionAdmin:
         :param force: disconnect its consumers
 
         :raises SubscriptionNotFound: no such subscription
-        :raises InUse: it has consumers
+        :raises InUse: the subscription has consumers
         """
         found = await self._any(topic, subscription)
         if not force and any(s.consumers for s in found):
@@ -180,7 +180,7 @@ class SubscriptionAdmin:
             found.properties = users_own(properties)
 
     async def skip_all(self, topic: str, subscription: str) -> None:
-        """Acknowledges everything.
+        """Acknowledges all messages for a subscription.
 
         :raises SubscriptionNotFound: no such subscription
         """
@@ -200,7 +200,7 @@ class SubscriptionAdmin:
         await found.cursor.flush()
 
     async def reset_to_time(self, topic: str, subscription: str, publish_time_ms: int) -> None:
-        """Delivers again from the first message published at or after a time; consumers reconnect.
+        """Moves a subscription to the first message published at or after a time; its consumers reconnect.
 
         :raises SubscriptionNotFound: no such subscription
         :raises ServiceNotReady: another seek is in progress
@@ -211,10 +211,11 @@ class SubscriptionAdmin:
     async def reset_to(
         self, topic: str, subscription: str, position: Position, *, behind: bool, batch_index: int = -1
     ) -> None:
-        """Delivers again from a position on; consumers reconnect.
+        """Moves a subscription to a position, from which messages are delivered again; its consumers
+        reconnect.
 
-        :param behind: begin at the position after it
-        :param batch_index: the index of the message in the batch at the position; -1: the whole batch
+        :param behind: begin at the position after ``position``
+        :param batch_index: the index in the batch of the first message to deliver; -1: the whole batch
         :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
         :raises ServiceNotReady: another seek is in progress
@@ -234,14 +235,14 @@ class SubscriptionAdmin:
             await seek_to(found, target, (1 << size) - (1 << first) if first else 0, size)
 
     async def replicated(self, topic: str, subscription: str) -> Mapping[str, bool]:
-        """Whether the subscription is replicated, by the full name of each partition.
+        """Returns whether the subscription is replicated, by the full name of each partition.
 
         :raises SubscriptionNotFound: no such subscription
         """
         return {s.topic.full_name: s.replicated for s in await self._each(topic, subscription)}
 
     async def set_replicated(self, topic: str, subscription: str, wanted: bool) -> None:
-        """Makes the subscription replicated, or not; durable when this returns.
+        """Makes a subscription replicated, or no longer replicated; durable when this returns.
 
         :raises SubscriptionNotFound: no such subscription
         """
@@ -286,7 +287,7 @@ class ExplainAdmin:
         self._topics = topics
 
     async def explain(self, topic: str, subscription: str | None) -> Json:
-        """Explains a topic, or each partition of a partitioned topic, where it is served.
+        """Explains a topic, or each partition of a partitioned topic at its owner.
 
         :param subscription: only this subscription; None: all of them
         :raises TopicNotFound: no such topic

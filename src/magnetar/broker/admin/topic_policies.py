@@ -39,9 +39,10 @@ class TopicPolicyAdmin:
         self._partitions = partitions
 
     async def _named(self, topic: str) -> tuple[TopicName, TopicPolicies]:
-        """:raises TopicNotFound: no such topic
+        """Returns the parsed name of a topic, and its policies.
 
-        :raises PreconditionFailed: it is a partition
+        :raises TopicNotFound: no such topic
+        :raises PreconditionFailed: the topic is a partition
         :raises NotAllowed: topic policies are disabled
         """
         name = self._broker.parse_topic(topic)
@@ -59,7 +60,7 @@ class TopicPolicyAdmin:
     async def policies(self, topic: str, *, everywhere: bool) -> Mapping[str, Any]:
         """Returns ``TopicPolicies``; empty if none are set.
 
-        :param everywhere: those for all clusters
+        :param everywhere: the policies for all clusters instead of the local one
         :raises TopicNotFound: no such topic
         """
         name, topics = await self._named(topic)
@@ -77,7 +78,8 @@ class TopicPolicyAdmin:
         return render(await self._broker.policies.of_topic(name))
 
     async def all_of(self, topic: str) -> Mapping[str, object]:
-        """Returns ``own``, the policies set for the topic, and ``counting``, those in effect from any source.
+        """Returns ``own``, the policies set for the topic, and ``counting``, the policies in effect from any
+        level.
 
         :raises TopicNotFound: no such topic
         """
@@ -91,8 +93,8 @@ class TopicPolicyAdmin:
         """Sets fields of ``TopicPolicies``; None removes one. Live topics apply them when this returns.
 
         :param everywhere: set the policy for all clusters
-        :param field: the one whose rules are checked
-        :param key: the field is a map; set only the entry of this key
+        :param field: the field whose rules are checked
+        :param key: the field is a map: set only the entry of this key
         :raises TopicNotFound: no such topic
         :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
         :raises InvalidRequest: the policy contradicts itself
@@ -129,10 +131,9 @@ class TopicPolicyAdmin:
             await self._delete_unless_listed(name)
 
     async def _delete_unless_listed(self, name: TopicName) -> None:
-        """Deletes the local data of a topic, and its policies, if its lists no longer name the local cluster.
+        """Deletes a topic's local data and policies if its lists no longer name the local cluster.
 
-        This is Pulsar's behaviour. The record of a partitioned topic stays, and so do the policies in other
-        clusters.
+        Pulsar does the same. The record of a partitioned topic and the policies in other clusters stay.
         """
         own = self._broker.settings.cluster
         counting = await self._broker.policies.of_topic(name)
@@ -149,9 +150,10 @@ class TopicPolicyAdmin:
             await self._topics.delete(str(name), force=True)
 
     async def _check_known(self, tenant: str, clusters: Sequence[str]) -> None:
-        """:raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
+        """Checks the clusters of a policy.
 
-        :raises Conflict: two of them are peers
+        :raises AuthorizationFailure: a cluster does not exist, or the tenant may not use it
+        :raises Conflict: two of the clusters are peers
         """
         policies = self._broker.policies
         for cluster in clusters:
@@ -161,7 +163,10 @@ class TopicPolicyAdmin:
         check_allowed(tenant, clusters, await policies.tenants.get(tenant))
 
     def _check_clusters(self, clusters: Sequence[str]) -> None:
-        """:raises PreconditionFailed: the local cluster is not among them"""
+        """Checks that a list of clusters includes the local one.
+
+        :raises PreconditionFailed: the list lacks the local cluster
+        """
         own = self._broker.settings.cluster
         if own not in clusters:
             raise PreconditionFailed(
@@ -179,7 +184,7 @@ class TopicPolicyAdmin:
 
 
 def _shown(own: Json) -> Json:
-    """Returns a topic's policies without secrets."""
+    """Returns a topic's policies without the secrets in them."""
     return {**own, _OFFLOAD: shown(own[_OFFLOAD])} if own.get(_OFFLOAD) else own
 
 

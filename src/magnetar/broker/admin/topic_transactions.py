@@ -1,4 +1,4 @@
-"""Transactions as topics and subscriptions see them, for operators."""
+"""The transactions of single topics and subscriptions, for operators."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class TopicTransactionAdmin:
     async def buffer(self, topic: str, *, low_water: bool, segments: bool, aborted: bool) -> Json:
         """Returns ``TransactionBufferStats`` of a topic.
 
-        :param low_water: adds for each coordinator the number up to which all transactions have ended
-        :param segments: adds the segments of a segmented snapshot
-        :param aborted: adds both parts of the id of each aborted transaction: an addition of Magnetar
+        :param low_water: add for each coordinator the number up to which all transactions have ended
+        :param segments: add the segments of a segmented snapshot
+        :param aborted: add both parts of the id of each aborted transaction (not in Apache Pulsar)
         :raises TopicNotFound: no such topic
         """
         found, snapshots = await self._topic(topic), self._broker.topics.snapshots
@@ -82,8 +82,8 @@ class TopicTransactionAdmin:
     async def buffer_internal(self, topic: str, *, metadata: bool) -> Json:
         """Returns ``TransactionBufferInternalStats``: the system topics with the snapshots of a topic.
 
-        :param metadata: adds the metadata of each ledger
-        :raises NotFound: transactions are disabled, or nothing in the namespace has had any
+        :param metadata: add the metadata of each ledger
+        :raises NotFound: transactions are disabled, or no topic of the namespace has had any
         :raises TopicNotFound: no such topic
         """
         snapshots = self._broker.topics.snapshots
@@ -108,9 +108,9 @@ class TopicTransactionAdmin:
         return {"managedLedgerName": name.local, "managedLedgerInternalStats": found}
 
     async def in_buffer(self, topic: str, most: int, least: int) -> Json:
-        """Returns ``TransactionInBufferStats``: where the messages of a transaction begin in a topic.
+        """Returns ``TransactionInBufferStats``: the position of a transaction's first message in a topic.
 
-        A transaction without messages there is not aborted.
+        A transaction without messages in the topic is shown as not aborted.
 
         :raises TopicNotFound: no such topic
         """
@@ -126,7 +126,7 @@ class TopicTransactionAdmin:
     async def pending_acks(self, topic: str, subscription: str, *, low_water: bool) -> Json:
         """Returns ``TransactionPendingAckStats`` of a subscription.
 
-        :param low_water: adds for each coordinator the number up to which all transactions have ended
+        :param low_water: add for each coordinator the number up to which all transactions have ended
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
         """
@@ -139,16 +139,19 @@ class TopicTransactionAdmin:
         return stats
 
     async def pending_acks_internal(self, topic: str, subscription: str, *, metadata: bool) -> Json:
-        """Returns ``TransactionPendingAckInternalStats``: the log of a subscription.
+        """Returns ``TransactionPendingAckInternalStats``: the log of a subscription's pending
+        acknowledgements.
 
-        :param metadata: adds the metadata of each ledger
+        :param metadata: add the metadata of each ledger
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
-        :raises NotFound: no transaction has acknowledged anything there yet
+        :raises NotFound: no transaction has acknowledged messages of the subscription
         """
         known = await self._pending(topic, subscription)
         if known is None:
-            raise NotFound(f"No transaction has acknowledged messages of {subscription} yet: it has no log")
+            raise NotFound(
+                f"No transaction has acknowledged messages of {subscription} yet, so it has no log"
+            )
         return {
             "pendingAckLogStats": await log_stats(
                 self._broker.io, known.log.managed_ledger, metadata=metadata
@@ -156,7 +159,8 @@ class TopicTransactionAdmin:
         }
 
     async def in_pending_acks(self, topic: str, subscription: str, most: int, least: int) -> Json:
-        """Returns ``TransactionInPendingAckStats``: how far a transaction acknowledges cumulatively.
+        """Returns ``TransactionInPendingAckStats``: the position up to which a transaction acknowledges
+        cumulatively.
 
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
@@ -171,7 +175,7 @@ class TopicTransactionAdmin:
     ) -> Json:
         """Returns ``PositionInPendingAckStats``: whether a transaction acknowledges a message.
 
-        :param batch_index: that of a message in a batch; None: the entry
+        :param batch_index: the index of the message in its batch; None: the whole entry
         :raises TopicNotFound: no such topic
         :raises SubscriptionNotFound: no such subscription
         """
@@ -182,10 +186,10 @@ class TopicTransactionAdmin:
     # Where they are
 
     async def ends(self, transaction: CoordinatedTransaction) -> Json:
-        """Returns ``TransactionMetadata``, with what its topics and subscriptions know of it.
+        """Returns ``TransactionMetadata``, with the state of the transaction in its topics and subscriptions.
 
-        Those that no longer exist say nothing. One that does not answer has the reason, as ``error``: an
-        addition of Magnetar.
+        Topics and subscriptions that no longer exist are left out. If one does not answer, ``error`` gives
+        the reason (not in Apache Pulsar).
         """
         most, least = transaction.id
         produced: dict[str, Json] = {}
@@ -215,8 +219,9 @@ class TopicTransactionAdmin:
     async def _at_owner(
         self, name: TopicName, here: Callable[[], Awaitable[Json]], path: str, query: Mapping[str, str]
     ) -> Json:
-        """Asks the broker of a topic.
+        """Requests a topic's JSON at the topic's owner.
 
+        :param here: makes the JSON if this broker is the owner
         :raises TopicNotFound: no such topic
         :raises ServiceNotReady: the owner cannot be determined or asked now
         """
@@ -231,8 +236,9 @@ class TopicTransactionAdmin:
             raise
 
     async def _topic(self, topic: str) -> Topic:
-        """:raises TopicNotFound: no such topic, or a partitioned one, which has no messages of its own
+        """Returns a loaded topic.
 
+        :raises TopicNotFound: no such topic, or a partitioned topic, which has no messages of its own
         :raises FeatureDisabled: transactions are disabled
         """
         if self._broker.settings.topic.transactions is None:
@@ -254,9 +260,9 @@ class TopicTransactionAdmin:
 
 
 async def log_stats(io: Io, log: ManagedLedger, *, metadata: bool) -> Json:
-    """Returns the name and the internal statistics of a log of transactions.
+    """Returns the name and the internal statistics of a log of transactions or pending acknowledgements.
 
-    :param metadata: adds the metadata of each ledger
+    :param metadata: add the metadata of each ledger
     """
     stats = await gone_through(io, "statistics", ledger_stats(log, {}, metadata=metadata))
     return {"managedLedgerName": log.name, "managedLedgerInternalStats": stats}
@@ -275,7 +281,7 @@ def _recovery(times: tuple[int, int]) -> Mapping[str, int]:
 
 
 def _reached(acked: Acked) -> str:
-    """Returns how far a cumulative acknowledgement reaches, with the last message of a batch."""
+    """Returns the position of a cumulative acknowledgement, with the index of the last message of a batch."""
     text = format_position(acked.position)
     if not acked.remaining:
         return text
@@ -286,7 +292,8 @@ def _reached(acked: Acked) -> str:
 def _state(
     subscription: Subscription, known: PendingAcks | None, position: tuple[int, int], index: int | None
 ) -> str:
-    """Returns Pulsar's word for a message: whether it is acknowledged, or waits for a transaction."""
+    """Returns Pulsar's word for the state of a message: acknowledged, pending in a transaction, or
+    neither."""
     if position <= subscription.cursor.mark_delete:
         return "MarkDelete"
     bits = 0 if known is None else known.bits_of(*position)

@@ -83,10 +83,10 @@ class TopicAdmin:
     async def create(self, topic: str, properties: Mapping[str, str]) -> None:
         """Creates a topic that is not partitioned.
 
-        :raises AlreadyExists: the topic exists, or a partitioned topic of that name
+        :raises AlreadyExists: the topic, or a partitioned topic of that name, exists
 
-        :raises PreconditionFailed: the name is that of a partition of no topic, or a limit of topics is
-            reached
+        :raises PreconditionFailed: the name is a partition's, but the partitioned topic has no such
+            partition; or a limit of topics is reached
         :raises PersistentTopicRequired: properties are given, and a non-persistent topic cannot store them
         """
         name = self._broker.parse_topic(topic)
@@ -110,7 +110,8 @@ class TopicAdmin:
         await self._broker.topics.create_topic(name, properties)
 
     async def seconds_unused(self, topic: str) -> float:
-        """Returns how long the topic must be unused before it is deleted; infinity: it is not deleted.
+        """Returns the seconds after which the topic is deleted if it is unused; infinity: the topic is not
+        deleted.
 
         :raises NamespaceNotFound: no such namespace
         """
@@ -119,7 +120,7 @@ class TopicAdmin:
         return seconds_unused(policies, persistent=name.persistent)
 
     async def unload(self, topic: str) -> None:
-        """Closes a topic (or all partitions) and disconnects its clients, which reconnect.
+        """Closes a topic or all its partitions, and disconnects the clients, which reconnect.
 
         :raises TopicNotFound: no such topic
         """
@@ -146,7 +147,7 @@ class TopicAdmin:
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
-        :raises Conflict: it is being compacted
+        :raises Conflict: the topic is being compacted
         """
         for part in await self.parts(topic):
             (await self._broker.topics.persistent_topic(part)).compaction.start()
@@ -161,13 +162,14 @@ class TopicAdmin:
         return compaction.status.value, compaction.last_error
 
     async def offload(self, topic: str, position: tuple[int, int]) -> None:
-        """Starts offloading the closed ledgers before the one of ``position``. A missing offload policy is
-        reported in the status of the offload, where scripts for Apache Pulsar look for errors.
+        """Starts offloading the closed ledgers before the ledger that contains ``position``. A missing
+        offload policy is reported in the status of the offload, where scripts for Apache Pulsar look for
+        errors.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
         :raises Conflict: an earlier request is still being carried out
-        :raises PreconditionFailed: the topic is a shadow, whose ledgers belong to its source
+        :raises PreconditionFailed: the topic is a shadow topic, whose ledgers belong to its source
         """
         ledger = (await self.persistent(topic)).managed_ledger
         try:
@@ -178,8 +180,8 @@ class TopicAdmin:
             raise Conflict(str(error)) from error
 
     async def offload_status(self, topic: str) -> tuple[str, str, tuple[int, int]]:
-        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR, the last error, and where
-        the last successful offload ended.
+        """Returns NOT_RUN (since the topic was loaded), RUNNING, SUCCESS or ERROR; the last error; and the
+        position before which the last successful offload ended.
 
         :raises TopicNotFound: no such topic
         :raises PersistentTopicRequired: the topic is non-persistent
@@ -194,8 +196,8 @@ class TopicAdmin:
         """Deletes a topic. A non-persistent topic that does not exist counts as deleted.
 
         :raises TopicNotFound: no such topic
-        :raises Conflict: it is partitioned
-        :raises InUse: it has producers or consumers and ``force`` is false
+        :raises Conflict: the topic is partitioned
+        :raises InUse: the topic has producers or consumers and ``force`` is false
         """
         name = self._broker.parse_topic(topic)
         await self._broker.namespaces.check(name.namespace_name)
@@ -229,7 +231,7 @@ class TopicAdmin:
         return dict((await self.persistent(topic)).managed_ledger.properties)
 
     async def set_properties(self, topic: str, properties: Mapping[str, str | None]) -> None:
-        """Merges properties; None removes one.
+        """Merges properties into those of a topic; None removes a property.
 
         :raises TopicNotFound: no such topic
         :raises PreconditionFailed: the topic would become a shadow topic, or the shadow of another source: a
@@ -252,7 +254,7 @@ class TopicAdmin:
     # Permissions
 
     async def permissions(self, topic: str) -> Mapping[str, Sequence[str]]:
-        """Returns the permissions on a topic: those its namespace grants and those it grants itself.
+        """Returns the actions that each role may do with a topic, granted by the topic or by its namespace.
 
         :raises TopicNotFound: no such topic
         """
@@ -266,7 +268,8 @@ class TopicAdmin:
         return found
 
     async def set_permissions(self, topic: str, role: str, actions: Sequence[str] | None) -> None:
-        """Sets what a role may do with a topic in addition to the namespace's permissions; None revokes it.
+        """Sets the actions that a role may do with a topic, in addition to the namespace's permissions; None
+        revokes the topic's.
 
         :raises TopicNotFound: no such topic
         """
@@ -277,7 +280,8 @@ class TopicAdmin:
         await self._change_permissions([(each, role, actions) for each in (name, *parts)])
 
     async def _granted_parts(self, name: TopicName) -> list[TopicName]:
-        """Returns the partitions of a topic that have grants, without a loop over all partitions."""
+        """Returns the partitions of a topic that have permissions of their own, without a loop over all
+        partitions."""
         policies = await self._broker.policies.namespaces.get(name.namespace_name)
         topics = (policies.get("auth_policies") or {}).get("destination_auth") or {}
         begin = f"{name}-partition-"
@@ -319,7 +323,8 @@ class TopicAdmin:
     # Positions
 
     async def last_message(self, topic: str) -> tuple[tuple[int, int], int]:
-        """Returns the position of the last message and the number of messages in its batch, 0 outside of one.
+        """Returns the position of a topic's last message and the number of messages in its batch; 0 if it is
+        not in a batch.
 
         The entry id is -1 when nothing is stored.
 
@@ -329,14 +334,14 @@ class TopicAdmin:
         return await last_message(found.managed_ledger, found.transactions)
 
     async def position_at(self, topic: str, publish_time_ms: int) -> tuple[int, int]:
-        """Returns the first position published at or after a time.
+        """Returns the position of the first message published at or after a time (ms since 1970).
 
         :raises TopicNotFound: no such topic
         """
         return await first_published_at((await self.persistent(topic)).managed_ledger, publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
-        """Returns the bytes after a position, estimated inside a ledger.
+        """Returns the size of the entries after a position in bytes; inside a ledger, an estimate.
 
         :raises TopicNotFound: no such topic
         """
@@ -355,7 +360,7 @@ class TopicAdmin:
         )
 
     async def internal_stats(self, topic: str, *, metadata: bool) -> Json:
-        """Returns ``PersistentTopicInternalStats``; ``metadata`` adds that of each ledger.
+        """Returns ``PersistentTopicInternalStats``; ``metadata`` adds the metadata of each ledger.
 
         :raises TopicNotFound: no such topic
         """
@@ -365,7 +370,7 @@ class TopicAdmin:
         )
 
     async def partitioned_stats(self, topic: str, wanted: StatsSelection, *, per_partition: bool) -> Json:
-        """Returns ``PartitionedTopicStats``.
+        """Returns ``PartitionedTopicStats``: the sums over all partitions, and each partition if wanted.
 
         :raises TopicNotFound: no such partitioned topic
         """
@@ -411,7 +416,7 @@ class TopicAdmin:
     # Storage
 
     async def trim(self, topic: str) -> None:
-        """Trims ledgers that are no longer needed.
+        """Deletes ledgers of a topic that are no longer needed.
 
         :raises TopicNotFound: no such topic
         """
@@ -442,7 +447,7 @@ class TopicListAdmin:
         return sorted(each for each in found if system or not TopicName.parse(each).reserved)
 
     async def within(self, namespace: str, text: str, topics: Sequence[str]) -> Sequence[str]:
-        """Returns those of a namespace's topics that belong to a bundle, whichever broker owns it.
+        """Returns the topics in ``topics`` that belong to a bundle, whichever broker owns it.
 
         :param text: ``0xSTART_0xEND``
         :raises PreconditionFailed: no such bundle
@@ -451,12 +456,13 @@ class TopicListAdmin:
         return [each for each in topics if TopicName.parse(each) in bundle]
 
     async def of_bundle(self, namespace: str, text: str) -> Sequence[str] | None:
-        """Returns the full names of a bundle's non-persistent topics, sorted; None: the bundle has no owner.
+        """Returns the full names of a bundle's non-persistent topics, sorted; None if the bundle has no
+        owner.
 
         :param text: ``0xSTART_0xEND``
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
-        :raises ServedElsewhere: another broker owns it
+        :raises ServedElsewhere: another broker owns the bundle
         """
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)

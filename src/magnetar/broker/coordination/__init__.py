@@ -1,1 +1,2 @@
-"""Transaction coordinators: they begin and end transactions, and tell topics the outcome."""
+"""Transaction coordinators: they begin and end transactions, and tell topics and subscriptions the
+outcome."""

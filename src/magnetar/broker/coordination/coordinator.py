@@ -1,11 +1,10 @@
-"""A transaction coordinator: begins transactions, and carries their ends through.
+"""A transaction coordinator: begins transactions, and completes their ends.
 
 A commit is decided once the record COMMITTING is durable. The coordinator then notifies every topic
 and subscription of the transaction until each has answered. If this broker fails, the next owner of the log
-continues. Only then does the record COMMITTED follow, and the client get the response to END_TXN.
+continues. Then the record COMMITTED is written, and the client gets the response to END_TXN.
 
-Ended transactions are remembered for a while, in the log as well: a client that repeats END_TXN because the
-answer got lost, perhaps with the broker that was to send it, gets its answer.
+Ended transactions are remembered for a while, also in the log, so that clients can repeat END_TXN.
 """
 
 from __future__ import annotations
@@ -52,32 +51,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_LOCAL_TXN_ID = "max_local_txn_id"
-"""The property of the log with the highest id given so far."""
+"""The property of the log with the highest id assigned so far."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
-"""Seconds between two tries to tell a participant."""
+"""The shortest and the longest pause in seconds before a participant is notified again."""
 _RETRY_SECONDS = 1.0
 _ROOM_SECONDS = 20.0
-"""How long NEW_TXN waits for room: less than the 30 s after which clients give up."""
+"""How long NEW_TXN waits until it may begin: less than the 30 s after which clients give up."""
 _LONGEST_TIMER = 365 * 86400.0
 _REMEMBERED_SECONDS = 60.0
 _MOST_REMEMBERED = 10_000
 _MOST_WAITING = 1000
-"""Beginnings that wait for room."""
+"""The maximum number of NEW_TXN requests that wait until another transaction may begin."""
 _MOST_WAITING_FOR_END = 100
-"""Requests that wait for the end of one transaction: clients repeat them."""
+"""The maximum number of requests that wait for the end of one transaction, because clients repeat them."""
 _MOST_PARTICIPANTS = 10_000
-"""Topics and subscriptions of one transaction."""
+"""The maximum number of topics and subscriptions of one transaction."""
 
 Tell = Callable[[Participant, TxnId, bool, int], Awaitable[None]]
-"""Tells a participant that a transaction has been committed (True) or aborted; the last argument is the
-low-water mark. It returns when the participant has stored that, or does not exist.
+"""Notifies a participant that a transaction was committed (True) or aborted; the last argument is the
+low-water mark. It returns when the participant has stored the end, or does not exist.
 
-:raises BrokerError: it is to be told again
+:raises BrokerError: the participant must be notified again
 """
 
 
 class Counts:
-    """What a coordinator has done since it was loaded."""
+    """The numbers of transactions of a coordinator since it was loaded, by outcome."""
 
     __slots__ = ("aborted", "begun", "committed", "latency", "timed_out")
 
@@ -85,7 +84,7 @@ class Counts:
         self.begun = 0
         self.committed = 0
         self.aborted = 0
-        """Those that timed out are included."""
+        """Includes transactions that timed out."""
         self.timed_out = 0
         self.latency = Distribution(TRANSACTION_BOUNDS_MS)
         """Milliseconds from the beginning of a transaction to its end."""
@@ -98,7 +97,7 @@ class Ended(NamedTuple):
     owner: str | None
     positions: Sequence[RecordPosition]
     until: float
-    """In seconds of the loop: until then it is remembered."""
+    """The time until which the transaction is remembered, in seconds of the loop."""
 
 
 class Coordinator:
@@ -114,9 +113,9 @@ class Coordinator:
         most_active: Callable[[], int],
         failed: Callable[[str, BaseException], object],
     ) -> None:
-        """:param most_active: returns the most transactions that may be open; 0: no limit
+        """:param most_active: returns the maximum number of open transactions; 0: no limit
 
-        :param failed: called with the work that failed because of a mistake in the program; closes this
+        :param failed: called with the name of a task after an internal error; closes the coordinator
         """
         self.number = number
         self.log = log_of_it
@@ -126,18 +125,18 @@ class Coordinator:
         self._most_active = most_active
         self._tasks = TaskScope(io.loop, f"transaction coordinator {number}", failed)
         self.transactions: dict[int, CoordinatedTransaction] = {}
-        """Those that have not ended, by number; one that is just beginning has no record yet."""
+        """Transactions that have not ended, by number; one that is just beginning has no record yet."""
         self.ended: dict[int, Ended] = {}
         """Transactions that ended a short time ago, in the order of their ends."""
         self._forgetting: Timer | None = None
         self.last_id = -1
-        """The highest id given so far."""
+        """The highest id assigned so far."""
         self._oldest = 0
-        """At or below the oldest open transaction."""
+        """A lower bound of the ids of open transactions."""
         self._waiting: deque[Future[None]] = deque()
-        """Beginnings that wait for room."""
+        """NEW_TXN requests that wait until another transaction may begin."""
         self._granted = 0
-        """Beginnings that were given room and have not run yet."""
+        """NEW_TXN requests that may begin their transaction and have not run yet."""
         self.closed = False
         self.counts = Counts()
         self.recovery_began_ms = self.recovery_ended_ms = 0
@@ -145,7 +144,7 @@ class Coordinator:
     # Recovery
 
     async def recover(self) -> None:
-        """Reads the log, goes on with what is ending, and starts the timers of open transactions.
+        """Reads the log, continues transactions that are ending, and starts the timers of open ones.
 
         :raises LedgerError: the log cannot be read
         :raises ManagedLedgerError: a record cannot be parsed, or another broker owns the log
@@ -212,14 +211,14 @@ class Coordinator:
     async def begin(
         self, timeout_ms: int, owner: str | None, wanted: Callable[[], bool] = lambda: True
     ) -> TxnId:
-        """Begins a transaction; returns its id, which is never given again, when it is durable.
+        """Begins a transaction, durably; returns its id, which is never used again.
 
-        With as many transactions as permitted it waits, in order, until another one ends.
+        If the maximum number of transactions is open, the call waits, in order, until another one ends.
 
-        :param timeout_ms: after this time it is aborted; 0 or less: at once
-        :param owner: the role of the client; None: it is not authenticated
+        :param timeout_ms: the time after which the transaction is aborted; 0 or less: at once
+        :param owner: the role of the client; None: the client is not authenticated
         :param wanted: returns whether the client still waits for the answer
-        :raises TooManyRequests: as many transactions as permitted stay open, or too many requests wait
+        :raises TooManyRequests: the maximum number of transactions stays open, or too many requests wait
         :raises TransactionCoordinatorNotFound: the coordinator moves to another broker
         :raises BrokerError: the transaction cannot be stored
         """
@@ -243,9 +242,9 @@ class Coordinator:
     async def add_partitions(self, least: int, topics: Sequence[str]) -> None:
         """Adds topics to an open transaction; durable when this returns.
 
-        :raises TransactionNotFound: it does not exist, or has ended
-        :raises InvalidTransactionStatus: it is ending
-        :raises BrokerError: it cannot be stored
+        :raises TransactionNotFound: the transaction does not exist, or has ended
+        :raises InvalidTransactionStatus: the transaction is ending
+        :raises BrokerError: the record cannot be stored
         """
         transaction = self._open(least)
         self._check_room_for(transaction, len(topics))
@@ -254,7 +253,7 @@ class Coordinator:
         await self._append(transaction, partitions_record(transaction, topics, self._io.clock.wall_ms()))
 
     async def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> None:
-        """Adds subscriptions, pairs of a topic and a name; as :meth:`add_partitions`."""
+        """Adds subscriptions, pairs of a topic and a name, like :meth:`add_partitions`."""
         transaction = self._open(least)
         self._check_room_for(transaction, len(subscriptions))
         transaction.subscriptions.update(dict.fromkeys(subscriptions))
@@ -262,15 +261,15 @@ class Coordinator:
         await self._append(transaction, record)
 
     def end(self, least: int, *, commit: bool) -> Future[None]:
-        """Ends a transaction; returns a future, done when all its topics and subscriptions have been told.
+        """Ends a transaction; returns a future, done when all participants have stored the end.
 
-        Repeating it is no error: while the transaction is ending, or has ended in the same way a short time
-        ago. The future fails with a BrokerError: the decision cannot be stored and the transaction stays
-        open, or the coordinator moves to another broker.
+        The call can be repeated with the same outcome while the transaction is ending, and for a while after
+        its end. The future fails with a BrokerError if the decision cannot be stored, so that the transaction
+        stays open, or if the coordinator moves to another broker.
 
-        :raises TransactionNotFound: it does not exist, has ended otherwise, or too long ago
-        :raises InvalidTransactionStatus: it is ending in the other way
-        :raises TooManyRequests: too many requests wait for its end already
+        :raises TransactionNotFound: it does not exist, ended with the other outcome, or too long ago
+        :raises InvalidTransactionStatus: the transaction is ending with the other outcome
+        :raises TooManyRequests: too many requests wait for the end of the transaction
         :raises TransactionCoordinatorNotFound: the coordinator moves to another broker
         """
         if self.closed:
@@ -290,9 +289,9 @@ class Coordinator:
         return transaction.ended
 
     def owner_of(self, least: int) -> str | None:
-        """Returns the role that began a transaction; None: it was not authenticated.
+        """Returns the role that began a transaction; None if the client was not authenticated.
 
-        :raises TransactionNotFound: it does not exist, or ended too long ago
+        :raises TransactionNotFound: the transaction does not exist, or ended too long ago
         """
         ended = self.ended.get(least)
         return self.transaction(least).owner if ended is None else ended.owner
@@ -309,7 +308,7 @@ class Coordinator:
         return transaction
 
     def low_water_mark(self) -> int:
-        """Returns the highest id such that all transactions up to it have ended; -1: none has."""
+        """Returns the number up to which all transactions have ended; -1: none."""
         while self._oldest <= self.last_id and self._oldest not in self.transactions:
             self._oldest += 1
         return self._oldest - 1
@@ -330,7 +329,7 @@ class Coordinator:
 
     @property
     def full(self) -> bool:
-        """Whether the next beginning waits for room."""
+        """Whether the maximum number of transactions is open, so that the next one must wait."""
         most = self._most_active()
         return most > 0 and (bool(self._waiting) or len(self.transactions) + self._granted >= most)
 
@@ -360,7 +359,7 @@ class Coordinator:
         self._granted -= 1
 
     def _let_in(self) -> None:
-        """Lets beginnings go on that wait for room."""
+        """Lets waiting transactions begin while the maximum number permits it."""
         most = self._most_active()
         while self._waiting and (not most or len(self.transactions) + self._granted < most):
             turn = self._waiting.popleft()
@@ -377,7 +376,7 @@ class Coordinator:
         self._start_timer(transaction)
 
     def _start_timer(self, transaction: CoordinatedTransaction, at_least: float = 0.0) -> None:
-        """:param at_least: seconds; not earlier, although it is due"""
+        """Starts the timer that aborts a transaction at its deadline, but not before ``at_least`` seconds."""
         left = max(transaction.deadline - self._io.loop.time(), at_least)
         transaction.timer = self._wheel.schedule(min(left, _LONGEST_TIMER), self._due, transaction)
 
@@ -404,7 +403,7 @@ class Coordinator:
         return ended
 
     async def _decide(self, transaction: CoordinatedTransaction) -> None:
-        """Makes the decision durable, and carries it out."""
+        """Stores the decision to commit or abort, and completes it."""
         record = update_record(transaction, OPEN, transaction.status, self._io.clock.wall_ms())
         try:
             await self._append(transaction, record)
@@ -419,7 +418,7 @@ class Coordinator:
         await self._finish(transaction)
 
     async def _finish(self, transaction: CoordinatedTransaction) -> None:
-        """Tells all participants until each has answered, then makes the end durable."""
+        """Notifies all participants until each has answered, then stores the end."""
         left = transaction.participants()
         pause = _FIRST_PAUSE
         while left and (left := await self._tell_each(transaction, left)):
@@ -446,7 +445,7 @@ class Coordinator:
     async def _tell_each(
         self, transaction: CoordinatedTransaction, participants: Sequence[Participant]
     ) -> list[Participant]:
-        """Tells participants at the same time; returns those that are to be told again."""
+        """Notifies participants concurrently; returns those that must be notified again."""
         commit = transaction.status == COMMITTING
         first, *others = participants
         ending = transaction.id, commit, self.low_water_mark()
@@ -460,7 +459,7 @@ class Coordinator:
                 unreached[participant] = reason
         if unreached and transaction.unreached is None:
             log.warning(
-                "a participant of a transaction cannot be told its end yet; trying again",
+                "participants of a transaction could not be notified of its end; trying again",
                 extra={
                     "transaction": txn_text(transaction.id),
                     "status": TransactionStatus.Name(transaction.status),
@@ -474,7 +473,7 @@ class Coordinator:
     async def _try(
         self, participant: Participant, transaction: TxnId, commit: bool, low_water: int
     ) -> str | None:
-        """Returns why the participant is to be told again; None: it was told."""
+        """Returns the reason why the participant must be notified again; None if it was notified."""
         try:
             await self._tell(participant, transaction, commit, low_water)
         except (BrokerError, LedgerError, ManagedLedgerError, MetadataError) as error:
@@ -525,11 +524,11 @@ class Coordinator:
         record: TransactionMetadataEntry,
         told: Callable[[CoordinatedTransaction, bool], None] | None = None,
     ) -> None:
-        """Writes a record; it is durable when this returns. A cancellation does not take it back.
+        """Writes a record; it is durable when this returns. A cancelled call may still write it.
 
-        :param told: called whether it was stored, also after a cancellation
+        :param told: called with whether the record was stored, also after a cancellation
         :raises TransactionCoordinatorNotFound: another broker owns the log; the record may be stored
-        :raises BrokerError: it is not stored
+        :raises BrokerError: the record is not stored
         """
 
         def written(done: Future[RecordPosition]) -> None:
@@ -556,8 +555,8 @@ class Coordinator:
     # Its end
 
     def stop(self) -> None:
-        """Stops all work at once. Nothing more is written, and pending requests fail, so clients look the
-        coordinator up again."""
+        """Stops all work at once. Nothing more is written, and pending requests fail, so that clients look up
+        the coordinator again."""
         if self.closed:
             return
         self.closed = True
@@ -576,7 +575,7 @@ class Coordinator:
             fail(turn, moved)
 
     async def close(self) -> None:
-        """Stops, and closes the log.
+        """Stops the coordinator, and closes its log.
 
         :raises LedgerError: the last ledger cannot be closed; the next opening recovers it
         """
@@ -587,7 +586,7 @@ class Coordinator:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: an id is above the highest one, or open and ended
+        :raises BrokenInvariant: an id is above the highest assigned one, or both open and ended
         """
         for least in self.transactions:
             must(least <= self.last_id, "transaction", least, "is above", self.last_id)

@@ -1,8 +1,8 @@
-"""The transaction coordinators of this broker: which there are, when they are loaded, and when they leave.
+"""The transaction coordinators of this broker, and when they are loaded and closed.
 
 Coordinator n belongs to the broker that owns the bundle of partition n of :data:`ASSIGN`, whose partitions
-are names only. It is loaded when a client connects to it; if it has a log, it is also loaded without one: a
-transaction may be ending, and must not wait until somebody begins the next one.
+are names only. A coordinator is loaded when a client connects to it. A coordinator that has a log is also
+loaded without a client, because the end of a transaction may be incomplete.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ASSIGN = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
-"""The partitioned topic whose partitions say how many coordinators there are, and which broker has each."""
+"""The partitioned topic whose partitions determine the number of coordinators, and the broker of each."""
 REST = "/admin/v3/transactions"
 """The path of the admin interface."""
 OF_STANDALONE, OF_CLUSTER = 1, 16
-"""The numbers of coordinators in new metadata."""
+"""The number of coordinators in new metadata of a standalone broker, and of a cluster."""
 _CURSOR = "transaction.subscription"
 _Open = tuple[str, str | None, TxnId]
-"""A topic, a subscription if it has acknowledged messages there, and the transaction."""
+"""A topic; the name of a subscription, or None for messages of the topic; and the transaction."""
 _KEEP_SECONDS = 15.0
-"""Between two looks for coordinators that nobody has loaded."""
+"""The seconds between two searches for coordinators that no broker has loaded."""
 _ASK_SECONDS = 30.0
 _AT_ONCE = 16
 _MOST_ASKED = 100
-"""The most transactions of one coordinator that another broker is asked about in one look."""
+"""The maximum number of transactions of one coordinator that another broker is asked about in one search."""
 _READY = "Ready"
 _LOADED = "recoverStartTime"
-"""The state and the time of a load in ``TransactionCoordinatorStats``."""
+"""The fields with the state and the time of a load in ``TransactionCoordinatorStats``."""
 
 
 def log_name(number: int) -> str:
@@ -90,24 +90,25 @@ class Coordinators:
             None if beside is None else lambda: beside.client(topics.settings.addresses),
         )
         self.batches = BatchFigures()
-        """Of the logs of all coordinators."""
+        """The batches of the logs of all coordinators."""
         self.loaded: dict[int, Coordinator] = {}
-        """Those that are being closed are among them."""
+        """The loaded coordinators, including those that are being closed."""
         self._tenures: dict[int, Tenure] = {}
-        """Of loaded coordinators, and of those that are being loaded."""
+        """The tenures of coordinators that are loaded or being loaded."""
         self._tasks = TaskScope(self._io.loop, "transaction coordinators", owner_goes_on)
         self._loading: KeyedTasks[int, Coordinator] = KeyedTasks(self._tasks)
         self._closing: KeyedTasks[int, None] = KeyedTasks(self._tasks)
         self._keeping: Task[None] | None = None
         self._open: Mapping[_Open, None] = {}
-        """At the last look: of a topic the transaction that hides what follows, of a subscription all."""
+        """Open transactions at the last search: for a topic the one that hides later messages, for a
+        subscription all."""
         topics.ownership.listen(self._lost)
         topics.unloads.closes_with.append(self.close_within)
 
     async def start(self) -> None:
-        """Makes the metadata of coordinators, unless they exist, and starts to load those with a log.
+        """Creates the metadata of coordinators if necessary, and starts to load coordinators that have a log.
 
-        :raises MetadataError: the metadata store refused
+        :raises MetadataError: the metadata cannot be read or written
         """
         settings = self._topics.settings
         count = OF_STANDALONE if self._beside is None else OF_CLUSTER
@@ -116,13 +117,13 @@ class Coordinators:
             self._keeping = self._tasks.start(self._keep(), "loading coordinators")
 
     async def count(self) -> int:
-        """Returns how many coordinators there are."""
+        """Returns the number of coordinators in the cluster."""
         return await self._topics.namespaces.partitions(ASSIGN)
 
     async def raise_count(self, count: int) -> None:
-        """Makes more coordinators.
+        """Raises the number of coordinators to ``count``.
 
-        :raises PartitionCountRefused: there are as many already, or more
+        :raises PartitionCountRefused: at least ``count`` coordinators exist
         """
         if count <= await self._topics.namespaces.partitions_now(ASSIGN):
             raise PartitionCountRefused(
@@ -134,8 +135,8 @@ class Coordinators:
     def get(self, number: int) -> Coordinator:
         """Returns a loaded coordinator.
 
-        :raises TransactionCoordinatorNotFound: it is not loaded here; the client looks it up, and connects to
-            it again
+        :raises TransactionCoordinatorNotFound: this broker has not loaded it; the client looks it up and
+            connects again
         """
         found = self.loaded.get(number)
         if found is None or found.closed:
@@ -151,7 +152,7 @@ class Coordinators:
         return await self._topics.ownership.owner_of(bundle, asked)
 
     async def described(self, txn: TxnId) -> Mapping[str, object] | None:
-        """Returns what the coordinator of a transaction knows of it, also from another broker; see
+        """Returns the fields of an open transaction from its coordinator, also at another broker; see
         :meth:`magnetar.broker.coordination.transaction.CoordinatedTransaction.described`.
 
         :returns: None: the coordinator is not loaded, or the transaction has ended
@@ -168,7 +169,9 @@ class Coordinators:
         except PeerRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
-            raise ServiceNotReady(f"{owner.broker_id} does not tell of {txn_text(txn)}: {error}") from error
+            raise ServiceNotReady(
+                f"{owner.broker_id} cannot report the state of transaction {txn_text(txn)}: {error}"
+            ) from error
 
     # Loading
 
@@ -176,7 +179,7 @@ class Coordinators:
         """Returns a coordinator of this broker, loaded if necessary.
 
         :raises TransactionCoordinatorNotFound: no coordinator has that number
-        :raises ServiceNotReady: another broker has it, or it cannot be loaded now
+        :raises ServiceNotReady: another broker serves the coordinator, or it cannot be loaded now
         """
         found = self.loaded.get(number)
         if found is not None and not found.closed:
@@ -247,7 +250,7 @@ class Coordinators:
         return coordinator
 
     async def _keep(self) -> None:
-        """Loads coordinators that have a log: also after a crash, without any client."""
+        """Loads coordinators that have a log, without waiting for clients, for example after a crash."""
         while True:
             try:
                 for loaded in list(self.loaded.values()):
@@ -259,8 +262,8 @@ class Coordinators:
             await sleep(self._io.loop, _KEEP_SECONDS)
 
     async def _load_missing(self) -> None:
-        """The leader has all coordinators loaded, and other brokers load their own: the leader may be Apache
-        Pulsar's broker, which does not."""
+        """Loads missing coordinators: the leader those of all brokers, other brokers their own, because the
+        leader may be a broker of Apache Pulsar, which loads none."""
         if self._topics.stopping:
             return
         missing = [number for number in range(await self.count()) if number not in self.loaded]
@@ -270,7 +273,7 @@ class Coordinators:
         await together(self._io.loop, missing, self._load_one, _AT_ONCE)
 
     async def _load_one(self, number: int) -> None:
-        """Has a coordinator loaded where it belongs, if it has ever been used."""
+        """Has a coordinator that has a log loaded by the owner of its bundle."""
         if not await self._topics.managed_ledgers.exists(log_name(number)):
             return
         try:
@@ -283,16 +286,16 @@ class Coordinators:
             log.info("transaction coordinator not loaded; trying again", extra=what)
 
     async def _owner_or_none(self, number: int) -> bool:
-        """Whether this broker has the bundle of a coordinator."""
+        """Whether this broker owns the bundle of a coordinator."""
         try:
             return (await self.owner(number)).here
         except ServiceNotReady:
             return False
 
     async def _ask(self, number: int) -> None:
-        """Connects to a coordinator at another broker, as clients do: it loads the coordinator.
+        """Connects to a coordinator at another broker, which loads the coordinator.
 
-        :raises BrokerError: it cannot be loaded now
+        :raises BrokerError: the coordinator cannot be loaded now
         """
 
         async def connect(connection: Connection) -> BaseCommand:
@@ -309,11 +312,11 @@ class Coordinators:
     # Messages and acknowledgements that arrived after the end of their transaction
 
     async def _abort_late(self) -> None:
-        """Has topics and subscriptions abort what no end will reach any more.
+        """Aborts transactions in topics and subscriptions that no end will reach any more.
 
-        A topic remembers ended transactions in memory, and learns the low-water mark of a coordinator with
-        the ends of others. After a load, a message may come late, and nothing else after it. So may an
-        acknowledgement, at any time.
+        A topic remembers ended transactions in memory, and gets the low-water mark of a coordinator with the
+        ends of other transactions. So after a load, a late message can open a transaction again, and if no
+        other transaction ends, it stays open. A late acknowledgement can do the same at any time.
         """
         open_here: dict[_Open, None] = {}
 
@@ -346,7 +349,10 @@ class Coordinators:
                 )
 
     async def _abort_here(self, name: str, subscription: str | None, txn: TxnId) -> None:
-        """:raises BrokerError: the end cannot be stored now"""
+        """Aborts a transaction in a topic or a subscription of this broker.
+
+        :raises BrokerError: the end cannot be stored now
+        """
         topic = self._topics.loaded.get(name)
         if not isinstance(topic, Topic):
             return
@@ -357,8 +363,8 @@ class Coordinators:
             await found.end_transaction(txn, commit=False, low_water=-1)
 
     async def _ended(self, number: int, asked: AbstractSet[int]) -> AbstractSet[int]:
-        """Returns those transactions of a coordinator, also of one at another broker, that have ended: all
-        their topics were told. None has if the coordinator is not loaded.
+        """Returns the transactions in ``asked`` that have ended completely, also from a coordinator at
+        another broker; empty if the coordinator is not loaded.
 
         :raises BrokerError: the coordinator cannot be found or asked now
         """
@@ -392,7 +398,7 @@ class Coordinators:
             raise
 
     async def _is_known(self, owner: Owner, txn: TxnId) -> bool:
-        """Whether a coordinator at another broker has a transaction; false also if it is not loaded."""
+        """Whether a coordinator at another broker knows a transaction; False also if it is not loaded."""
         try:
             await ask_object(self._beside, owner, f"{REST}/transactionMetadata/{txn[0]}/{txn[1]}")
         except PeerRefused as error:
@@ -402,7 +408,8 @@ class Coordinators:
     # Leaving
 
     def _lost(self, bundle: Bundle | None) -> None:
-        """Another broker may have the coordinators by now: nothing of them is written."""
+        """Stops coordinators whose ownership was lost, because another broker may have loaded them: nothing
+        more is written."""
         for number in self._within(bundle):
             self._disown(number)
 
@@ -420,7 +427,7 @@ class Coordinators:
             self._start_closing(number)
 
     def _log_lost(self, number: int, error: BaseException) -> None:
-        """The log of a coordinator accepts no more records."""
+        """Closes a coordinator whose log accepts no more records."""
         coordinator = self.loaded.get(number)
         if coordinator is None:
             return
@@ -458,9 +465,9 @@ class Coordinators:
             log.warning("cannot close the log of a transaction coordinator", extra=what)
 
     async def close_within(self, bundle: Bundle, seconds: float) -> None:
-        """Closes the coordinators of a bundle that is given up; those that take too long are disowned.
+        """Closes the coordinators of a bundle that is being released; those not closed in time are abandoned.
 
-        :param seconds: how long it may take
+        :param seconds: the maximum time
         """
         numbers = self._within(bundle)
         limit = partial(self._io.loop.call_later, max(seconds, 0.0))
@@ -488,7 +495,7 @@ class Coordinators:
 
 
 def ended_up_to(stats: Mapping[str, object]) -> int:
-    """Returns the number up to which all transactions have ended; -1: it is not known.
+    """Returns the number up to which all transactions have ended; -1 if unknown.
 
     :param stats: ``TransactionCoordinatorStats``
     """
@@ -500,14 +507,14 @@ def ended_up_to(stats: Mapping[str, object]) -> int:
 
 
 def last_given(stats: Mapping[str, object]) -> int:
-    """Returns the last number that was given to a transaction; likewise."""
+    """Returns the last number that was assigned to a transaction; -1 if unknown."""
     told = stats.get("leastSigBits")
     # Otherwise it still reads its log.
     return told if stats.get("state") == _READY and isinstance(told, int) else -1
 
 
 def _same_load(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Whether a coordinator was loaded all the time between two statistics of it."""
+    """Whether a coordinator stayed loaded between two of its statistics."""
     return after.get("state") == _READY and before.get(_LOADED) == after.get(_LOADED) is not None
 
 

@@ -1,4 +1,4 @@
-"""Tells topics and subscriptions how a transaction ended, at the brokers that serve them."""
+"""Notifies topics and subscriptions of the end of a transaction, at the brokers that serve them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _GONE = (int(ServerErrorCode.TOPIC_NOT_FOUND), int(ServerErrorCode.SUBSCRIPTION_NOT_FOUND))
-"""Errors that mean that there is nothing to end any more."""
+"""Errors that mean that the participant does not exist, so that there is nothing to end."""
 
 
 class Participants:
@@ -50,10 +50,10 @@ class Participants:
         self.figures = EndFigures()
 
     async def tell(self, participant: Participant, transaction: TxnId, commit: bool, low_water: int) -> None:
-        """See :data:`magnetar.broker.coordination.coordinator.Tell`. A participant that was deleted, or that
-        cannot be part of a transaction, has nothing to end.
+        """Notifies a participant; see :data:`magnetar.broker.coordination.coordinator.Tell`. For a
+        participant that was deleted, or cannot be part of a transaction, nothing is done.
 
-        :raises BrokerError: it is to be told again
+        :raises BrokerError: the participant must be notified again
         """
         try:
             name = TopicName.parse(participant.topic)
@@ -86,7 +86,10 @@ class Participants:
             return
 
     async def _is_here(self, name: TopicName) -> bool:
-        """:raises ServiceNotReady: the owner is not known, and there are no other brokers to ask"""
+        """Whether this broker serves the topic.
+
+        :raises ServiceNotReady: the owner is not known, and there are no other brokers to ask
+        """
         bundle = await self._topics.bundles.of_topic(name)
         try:
             return (await self._topics.ownership.owner_of(bundle, Asked.LOOK)).here
@@ -155,7 +158,7 @@ class Participants:
             raise ServiceNotReady(f"The broker of {participant} refuses the end: {answer.message}")
 
     async def at_owner(self, topic: str, ask: Callable[[Connection], Awaitable[BaseCommand]]) -> BaseCommand:
-        """Sends a request to the broker that serves a topic, which is found by a lookup; returns the answer.
+        """Sends a request to the broker that serves a topic, found by a lookup; returns the answer.
 
         :raises ServiceNotReady: the broker cannot be found, or does not answer
         :raises TopicNotFound: the topic or its namespace does not exist

@@ -1,4 +1,4 @@
-"""One transaction as its coordinator knows it, and the records of it in the coordinator's log."""
+"""One transaction in its coordinator, and its records in the coordinator's log."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def coordinator_not_found(number: int) -> TransactionCoordinatorNotFound:
 
 
 class Participant(NamedTuple):
-    """What must be told how a transaction ended: a topic, or a subscription."""
+    """A topic or a subscription, which must be notified of the end of a transaction."""
 
     topic: str
     """The full name."""
     subscription: str | None = None
-    """None: the topic itself, where messages were sent."""
+    """None: the participant is the topic itself, to which messages were sent."""
 
     def __str__(self) -> str:
         return self.topic if self.subscription is None else f"{self.topic}, subscription {self.subscription}"
@@ -66,10 +66,10 @@ class CoordinatedTransaction:
     )
 
     def __init__(self, transaction: TxnId, started_ms: int, timeout_ms: int, owner: str | None) -> None:
-        """:param started_ms: since 1970
+        """:param started_ms: when the transaction began, in ms since 1970
 
-        :param timeout_ms: 0 or less: it times out at once
-        :param owner: the role that began it; None: clients were not authenticated
+        :param timeout_ms: the time after which the transaction is aborted; 0 or less: at once
+        :param owner: the role that began the transaction; None: the client was not authenticated
         """
         self.id = transaction
         self.started_ms = started_ms
@@ -77,31 +77,32 @@ class CoordinatedTransaction:
         self.owner = owner
         self.status: TransactionStatus = OPEN
         self.partitions: dict[str, None] = {}
-        """Topics where it may have sent messages, in the order in which they were added."""
+        """Topics to which the transaction may have sent messages, in the order in which they were added."""
         self.subscriptions: dict[tuple[str, str], None] = {}
-        """Topics and subscriptions where it may have acknowledged messages."""
+        """Topics and subscriptions in which the transaction may have acknowledged messages."""
         self.positions: list[RecordPosition] = []
-        """Of its records in the log."""
+        """The positions of the transaction's records in the log."""
         self.deadline = 0.0
-        """When it times out, in seconds of the loop."""
+        """The time of the timeout, in seconds of the loop."""
         self.timer: Timer | None = None
         self.ended: Future[None] | None = None
-        """For those that wait for its end; None while it is open."""
+        """A future that completes when the transaction has ended; None while it is open."""
         self.waiting = 0
-        """Requests that wait for its end."""
+        """The number of requests that wait for the end of the transaction."""
         self.unreached: dict[Participant, str] | None = None
-        """While it is ending, participants that could not be told yet, and why; None: no try has failed."""
+        """While the transaction is ending, participants that could not be notified, with the reasons; None:
+        no attempt has failed."""
 
     def participants(self) -> list[Participant]:
-        """Returns everything that must be told how it ended."""
+        """Returns the topics and subscriptions that must be notified of the end."""
         subscriptions = [Participant(topic, name) for topic, name in self.subscriptions]
         return [*subscriptions, *(Participant(topic) for topic in self.partitions)]
 
     def described(self) -> dict[str, object]:
-        """Returns ``TransactionMetadata``; what only topics and subscriptions know is left out.
+        """Returns ``TransactionMetadata``, without the fields that only topics and subscriptions know.
 
-        Additions of Magnetar: ``owner``, if clients are authenticated, and ``unreached`` with reasons, if it
-        is ending and participants cannot be told.
+        Additional fields, not in Apache Pulsar, are ``owner``, if clients are authenticated, and
+        ``unreached``, the participants of an ending transaction that cannot be notified, with the reasons.
         """
         acked: dict[str, dict[str, object]] = {}
         for topic, subscription in self.subscriptions:
@@ -121,7 +122,10 @@ class CoordinatedTransaction:
         return found
 
     def check(self, expected: TransactionStatus) -> None:
-        """:raises InvalidTransactionStatus: it has another status"""
+        """Checks that the transaction has a status.
+
+        :raises InvalidTransactionStatus: the transaction has another status
+        """
         if self.status != expected:
             raise InvalidTransactionStatus(
                 f"Expect Txn `{txn_text(self.id)}` to be in {TransactionStatus.Name(expected)} status "
@@ -130,7 +134,7 @@ class CoordinatedTransaction:
 
 
 def new_record(transaction: CoordinatedTransaction) -> TransactionMetadataEntry:
-    """Returns the record of its beginning."""
+    """Returns the record of the beginning of a transaction."""
     entry = _record(transaction, TransactionMetadataEntry.NEW, transaction.started_ms)
     entry.timeout_ms = transaction.timeout_ms % 2**64
     entry.start_time = transaction.started_ms
@@ -159,7 +163,7 @@ def subscriptions_record(
 def update_record(
     transaction: CoordinatedTransaction, expected: TransactionStatus, new: TransactionStatus, now_ms: int
 ) -> TransactionMetadataEntry:
-    """Returns the record of a change of its status."""
+    """Returns the record of a change of a transaction's status."""
     entry = _record(transaction, TransactionMetadataEntry.UPDATE, now_ms)
     entry.expected_status = expected
     entry.new_status = new

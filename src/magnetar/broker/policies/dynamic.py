@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 _PATH = "/admin/configuration"
 
 Apply = Callable[[str | None], bool]
-"""Applies the text of a setting, or the broker's configuration file for None; returns whether anything
-changed."""
+"""Applies a new value of a setting, or the value in the broker's configuration file if None; returns whether
+the value changed."""
 
 
 class SettingRefused(ValueError):
-    """A text that is not a valid value of a setting; the message says what is expected."""
+    """A text is not a valid value of a setting; the message says what is expected."""
 
 
 def _anything(_text: str) -> None:
@@ -35,10 +35,10 @@ class Changeable:
 
     apply: Apply
     check: Callable[[str], None] = _anything
-    """Checks a text before it is stored. :raises SettingRefused: the text is not a valid value"""
+    """Checks a text before it is stored; raises :class:`SettingRefused` if it is not a valid value."""
     says_who_may: bool = False
-    """Whether authorization depends on the setting: after a change, clients that lost a
-    permission are found."""
+    """Whether authorization depends on the setting. After a change, clients that lost a permission are
+    disconnected."""
 
 
 class DynamicSettings:
@@ -50,9 +50,10 @@ class DynamicSettings:
         changed: Callable[[bool], Awaitable[None]],
         refused: Mapping[str, str] | None = None,
     ) -> None:
-        """:param settings: the settings that can be changed, with what applies them
+        """:param settings: the settings that can be changed, by name
 
-        :param changed: awaited after values have changed, with whether authorization depends on any of them
+        :param changed: awaited after a change; the argument is whether authorization depends on a changed
+            setting
         :param refused: settings that other brokers can change, with the reasons why this broker does not
         """
         self._metadata = metadata
@@ -66,11 +67,11 @@ class DynamicSettings:
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of the settings that can be changed while the broker runs."""
+        """Returns the names of the settings that can be changed while the broker runs."""
         return list(self._settings)
 
     async def start(self) -> None:
-        """Applies stored values, before a client is let in under the values of the configuration file.
+        """Applies the stored values, before the broker accepts clients.
 
         :raises NodeDamaged: the record is not in the form that brokers write
         :raises MetadataError: the record cannot be read
@@ -83,7 +84,7 @@ class DynamicSettings:
             raise NodeDamaged(str(error)) from error
 
     async def values(self) -> Mapping[str, str]:
-        """Returns the changed values, by name.
+        """Returns the stored values that differ from the configuration file, by name.
 
         :raises MetadataFailure: the record is not in the form that brokers write
         """
@@ -117,7 +118,7 @@ class DynamicSettings:
         await self._take(await self.values())
 
     async def delete(self, name: str) -> None:
-        """Drops a changed value, so that the broker's configuration file applies again.
+        """Removes a stored value, so that the broker's configuration file applies again.
 
         :raises PreconditionFailed: the setting cannot be changed while the broker runs
         """

@@ -1,6 +1,7 @@
-"""The policies that apply to a topic: its own policies, else its namespace's, else the broker's settings.
+"""The policies in effect for a topic: its own; where it has none, its namespace's; then the broker's
+settings.
 
-This module alone decides it.
+No other module decides which level takes precedence.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ class EffectivePolicies:
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscription_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscription_dispatch_rates: Mapping[str, DispatchRate] = field(default_factory=dict)
-    """Dispatch rates of single subscriptions, by name; they take precedence over the rate for all."""
+    """Dispatch rates of single subscriptions, by name; they take precedence over the topic's rate for
+    subscriptions."""
     replicator_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscribe_rate: SubscribeRate = field(default_factory=SubscribeRate)
     resource_group: str = ""
-    """The group whose limits the namespace shares; empty: none."""
+    """The resource group whose limits the namespace shares with others; empty: none."""
     inactive_topics: InactiveTopics = field(default_factory=InactiveTopics)
     subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
     auto_topics: AutoTopics = field(default_factory=AutoTopics)
@@ -83,15 +85,15 @@ class EffectivePolicies:
     delayed_delivery: DelayedDelivery = field(default_factory=DelayedDelivery)
     encryption_required: bool = False
     compaction_threshold: int = 0
-    """Bytes of backlog; 0: topics are not compacted automatically."""
+    """Bytes of backlog at which a topic is compacted; 0: topics are not compacted automatically."""
     persistence: Persistence = field(default_factory=Persistence)
     bookie_groups: Groups | None = None
-    """Only bookies of these groups get ledgers of the namespace's topics; None: the ledger store's
+    """The bookie groups that store the ledgers of the namespace's topics; None: the ledger store's
     configuration applies."""
     offload: Json = field(default_factory=dict)
     """Fields of ``OffloadPolicies`` (:mod:`magnetar.broker.policies.offload`)."""
     offload_on_load: bool = False
-    """Whether due ledgers are offloaded when a topic is loaded."""
+    """Whether ledgers that are due are offloaded when a topic is loaded."""
     entry_filters: tuple[str, ...] = ()
     pause_on_ack_state: bool = False
     replication_clusters: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ class EffectivePolicies:
     max_topics: int = 0
     """The maximum number of topics of the namespace."""
     shadow_topics: tuple[str, ...] = ()
-    """Full names of this topic's shadow topics, as they were set."""
+    """Full names of this topic's shadow topics, as written by the client that set them."""
 
     @property
     def quorums(self) -> Quorums:
@@ -116,19 +118,20 @@ def _unless(nothing: object, read: Callable[[object], object]) -> Callable[[obje
 
 
 def _cap(value: object) -> int | None:
-    """A value below 0 counts as not set, so that the level above applies; older versions of Pulsar write -1
-    for some."""
+    """Returns a limit; None for a value below 0, which counts as not set, so that the level above applies.
+    Older versions of Pulsar write -1."""
     given = whole(value)
     return given if given >= 0 else None
 
 
 def _most(value: object) -> int:
-    """A value below 0 means no limit, whatever the broker's settings say."""
+    """Returns a limit; 0 (none) for a value below 0, whatever the broker's settings are."""
     return max(0, whole(value))
 
 
 def _rate(read: Callable[[object], _Rate]) -> Callable[[object], _Rate | None]:
-    """A rate without any limit counts as not set, as in Pulsar: the level above applies."""
+    """Returns a reader of rates that returns None for a rate without any limit, so that the level above
+    applies, as in Pulsar."""
 
     def bounded(value: object) -> _Rate | None:
         rate = read(value)
@@ -149,15 +152,16 @@ def _auto_subscriptions(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a value is in the JSON of a namespace and of a topic; None: that level does not have it."""
+    """The fields that hold a policy in the JSON of a namespace and of a topic; None: that level has no such
+    policy."""
 
     namespace: str | None
     topic: str | None
     read: Callable[[object], object]
     per_cluster: bool = False
-    """Whether the namespace has a value for each cluster."""
+    """Whether the namespace's field is a map with a value for each cluster."""
     older: str | None = None
-    """The field that older versions of Pulsar write, with a value for each cluster."""
+    """The field that older versions of Pulsar write, a map with a value for each cluster."""
 
 
 _SOURCES: dict[str, _Source] = {
@@ -231,13 +235,13 @@ _AUTO_UPDATE_STRATEGIES = {
     "ForwardTransitive": "FORWARD_TRANSITIVE",
     "FullTransitive": "FULL_TRANSITIVE",
 }
-"""The older form of the compatibility strategy; it applies where the newer one is undefined."""
+"""The older field of the schema compatibility strategy; it applies if the newer one is undefined."""
 
 
 def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> EffectivePolicies:
-    """Returns what applies to topics of a namespace that have no policies of their own.
+    """Returns the policies in effect for topics of a namespace that have no policies of their own.
 
-    :raises MetadataFailure: a value is not in Pulsar's form; the message names it
+    :raises MetadataFailure: a value is not in Pulsar's form; the message names the field
     """
     found: dict[str, Any] = {}
     for name, source in _SOURCES.items():
@@ -259,9 +263,9 @@ def of_namespace(defaults: EffectivePolicies, policies: Json, cluster: str) -> E
 
 
 def in_this_cluster(policies: EffectivePolicies, local: Json) -> EffectivePolicies:
-    """Applies the ``LocalPolicies`` of the namespace as well.
+    """Returns the policies of a namespace with its ``LocalPolicies`` applied.
 
-    :raises MetadataFailure: a value is not in Pulsar's form; the message names it
+    :raises MetadataFailure: a value is not in Pulsar's form; the message names the field
     """
     field_name = "bookieAffinityGroup"
     given = local.get(field_name)
@@ -279,11 +283,11 @@ def in_this_cluster(policies: EffectivePolicies, local: Json) -> EffectivePolici
 
 
 def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:
-    """Returns what applies to a topic.
+    """Returns the policies in effect for a topic.
 
-    :param policies: what applies to its namespace
+    :param policies: the policies in effect for its namespace
     :param own: the topic's own policies
-    :raises MetadataFailure: a value is not in Pulsar's form; the message names it
+    :raises MetadataFailure: a value is not in Pulsar's form; the message names the field
     """
     found: dict[str, Any] = {}
     for name, source in _SOURCES.items():
@@ -306,10 +310,10 @@ def of_topic(policies: EffectivePolicies, own: Json) -> EffectivePolicies:
 
 
 def of_heartbeats(policies: EffectivePolicies) -> EffectivePolicies:
-    """Returns what applies to the topics of a broker's health check: no policy blocks publishing, and little
+    """Returns the policies for the topics of a broker's health check: nothing blocks publishing, and little
     is retained.
 
-    :param policies: what the broker's settings say
+    :param policies: the broker's settings as policies
     """
     return EffectivePolicies(
         persistence=policies.persistence,
@@ -318,7 +322,8 @@ def of_heartbeats(policies: EffectivePolicies) -> EffectivePolicies:
 
 
 def of_system_topic(policies: EffectivePolicies) -> EffectivePolicies:
-    """Returns what applies to a system topic: it keeps everything and accepts whatever the broker writes."""
+    """Returns the policies for a system topic: messages never expire, and no limit applies to the broker's
+    writes."""
     return replace(
         policies,
         message_ttl_seconds=0,
@@ -370,7 +375,7 @@ def _take_quotas(found: dict[str, object], quotas: object) -> None:
 
 
 def _delayed(above: DelayedDelivery, own: Json) -> DelayedDelivery:
-    """A topic's delayed delivery is spread over three fields."""
+    """Returns the delayed delivery of a topic, which has three fields of its own."""
     active = own.get("delayedDeliveryEnabled")
     tick = own.get("delayedDeliveryTickTimeMillis")
     longest = own.get("delayedDeliveryMaxDelayInMillis")
@@ -408,8 +413,8 @@ APPLIED: dict[str, Callable[[EffectivePolicies], object]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": lambda p: p.pause_on_ack_state,
     "offloadPolicies": lambda p: offload.shown(p.offload) if p.offload.get(offload.DRIVER) else None,
 }
-"""The effective value of each field of ``TopicPolicies``, for requests with ``applied=true``; a field
-without a row is answered as it was set for the topic."""
+"""Functions that return the effective value of a field of ``TopicPolicies``, for requests with
+``applied=true``. A field without a row is answered with the topic's own value."""
 COUNTING: dict[str, Callable[[EffectivePolicies], object]] = {
     **APPLIED,
     "publishRate": lambda p: p.publish_rate.json(),
@@ -422,11 +427,10 @@ COUNTING: dict[str, Callable[[EffectivePolicies], object]] = {
     "is_allow_auto_update_schema": lambda p: p.auto_update_schema,
     "resource_group_name": lambda p: p.resource_group,
 }
-"""The effective values of all fields: those of ``TopicPolicies``, and those that only ``Policies`` has."""
+"""Functions that return the effective value of each field of ``TopicPolicies``, and of the fields that only
+``Policies`` has."""
 
 
 def counting(policies: EffectivePolicies) -> dict[str, object]:
-    """Returns the policies that apply to a topic in the JSON of ``TopicPolicies``, by the fields of
-    :data:`COUNTING`.
-    """
+    """Returns the policies in effect for a topic as JSON, with the fields of :data:`COUNTING`."""
     return {field: render(policies) for field, render in COUNTING.items()}

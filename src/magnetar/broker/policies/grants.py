@@ -1,4 +1,4 @@
-"""Grants, read from the records of tenants and namespaces."""
+"""The permissions that are stored in the records of tenants and namespaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _EMPTY = NamespaceGrants()
 
 
 class StoredGrants:
-    """See :class:`magnetar.security.rules.Grants`. Grants are cached until the metadata changes."""
+    """Implements :class:`magnetar.security.rules.Grants`; permissions are cached until the metadata
+    changes."""
 
     def __init__(self, metadata: MetadataStore, tenants: Tenants, namespaces: NamespaceRecords) -> None:
         self._tenants = tenants
@@ -33,7 +34,7 @@ class StoredGrants:
         tenants.listen(self._tenant_changed)
 
     async def tenant_admins(self, tenant: str) -> Set[str]:
-        """See :meth:`magnetar.security.rules.Grants.tenant_admins`.
+        """Returns the administrators of a tenant; see :meth:`magnetar.security.rules.Grants.tenant_admins`.
 
         :raises MetadataFailure: the record is not in the form that brokers write
         """
@@ -45,7 +46,7 @@ class StoredGrants:
         return await self._admins.get(f"{POLICIES}/{tenant}")
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
-        """See :meth:`magnetar.security.rules.Grants.of_namespace`.
+        """Returns the permissions of a namespace; see :meth:`magnetar.security.rules.Grants.of_namespace`.
 
         :raises MetadataFailure: the record is not in the form that brokers write
         """
@@ -55,7 +56,8 @@ class StoredGrants:
         self._listeners.append(changed)
 
     async def namespace_changed(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Policies were changed, here or at another broker; policies of topics grant nothing."""
+        """Drops the cached permissions of a namespace whose policies changed. A topic's policies grant
+        nothing."""
         if topic is not None:
             return
         if namespace is None:
@@ -122,7 +124,7 @@ def _mapping(value: object, path: str) -> Mapping[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise MetadataFailure(f"The permissions stored at {path} cannot be read")
+        raise MetadataFailure(f"The permissions stored at {path} must be a JSON object of roles")
     return value
 
 
@@ -130,5 +132,5 @@ def _names(value: object, path: str) -> frozenset[str]:
     if value is None:
         return frozenset()
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise MetadataFailure(f"The roles stored at {path} cannot be read")
+        raise MetadataFailure(f"The actions or roles stored at {path} must be a list of strings")
     return frozenset(value)

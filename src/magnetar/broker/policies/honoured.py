@@ -1,7 +1,7 @@
-"""The one table of what clients and operators may set, and whether it has an effect in this release.
+"""The one table of the fields that clients and operators may set, and whether each has an effect.
 
-The documents, REST (``Warning``) and the command line are derived from it. A refused field is not in it: the
-broker does not accept it at all.
+The documents, REST (``Warning``) and the command line are derived from it. Fields that the broker refuses are
+not in it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class NotYet(NamedTuple):
-    """Something that the broker accepts and that has no effect."""
+    """A field that the broker accepts although it has no effect."""
 
     what: str
     instead: str
@@ -24,7 +24,7 @@ BY_AUTHORIZATION = frozenset((_PERMISSIONS, _SUBSCRIPTION_MODE))
 
 _FILTERS = NotYet("an entry filter", "allowOverrideEntryFilters is false, so the broker's filters count")
 BY_SETTINGS = BY_AUTHORIZATION | {_FILTERS}
-"""The policies that have no effect under the broker's present settings."""
+"""The policies that may have no effect, depending on the broker's settings."""
 
 NAMESPACE: Mapping[str, NotYet | None] = {
     "allowed_clusters": None,
@@ -105,7 +105,8 @@ TOPIC: Mapping[str, NotYet | None] = {
     "subscriptionPolicies": None,
     "subscriptionTypesEnabled": None,
 }
-"""Fields of ``TopicPolicies``, and what else may be set for topics and subscriptions; None: honoured."""
+"""Fields of ``TopicPolicies``, and other fields that can be set for topics and subscriptions; None:
+honoured."""
 
 REFUSED = frozenset(
     (
@@ -116,7 +117,7 @@ REFUSED = frozenset(
         "offload_threshold_in_seconds",
     )
 )
-"""Fields of either kind of policies that cannot be set to a value that would have to be honoured."""
+"""Fields of policies that can only be set to values that need no support by the broker."""
 
 MESSAGE: Mapping[str, NotYet | None] = {
     **dict.fromkeys(
@@ -152,7 +153,7 @@ MESSAGE: Mapping[str, NotYet | None] = {
     ),
     "replicate_to": None,
 }
-"""Fields of ``MessageMetadata``; None: honoured, or meant for consumers, which get them unchanged.
+"""Fields of ``MessageMetadata``; None: honoured, or meant for consumers, which get the field unchanged.
 
 A SEND with messages of a transaction is refused; markers come from replicators of other brokers.
 """
@@ -201,7 +202,7 @@ CONSUMER: Mapping[str, NotYet | None] = {
     ),
     "replicate_subscription_state": None,
 }
-"""The fields of the command SUBSCRIBE; None: the broker honours the field."""
+"""Fields of the command SUBSCRIBE; None: honoured."""
 
 
 def warnings(
@@ -211,7 +212,7 @@ def warnings(
     authorization: bool = False,
     filters: bool = False,
 ) -> list[str]:
-    """Returns a sentence for each of these fields that is set and has no effect.
+    """Returns a sentence for each field in ``fields`` that has no effect.
 
     :param authorization: whether the broker authorizes clients
     :param filters: whether the entry filters of namespaces and topics apply

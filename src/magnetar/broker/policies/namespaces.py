@@ -91,7 +91,7 @@ class NamespaceRecords:
         return [f"{tenant}/{cluster}/{local}" for local in names]
 
     async def _is_namespace(self, path: str) -> bool:
-        """Whether the node has policies; a node that cannot be read is not a namespace, as in Pulsar."""
+        """Whether the node at ``path`` has policies; False also if the node cannot be read, as in Pulsar."""
         try:
             return await read(self._metadata, path) is not None
         except MetadataFailure:
@@ -111,13 +111,13 @@ class NamespaceRecords:
         return found
 
     async def local(self, name: NamespaceName) -> Record:
-        """Returns ``LocalPolicies``, which concern this cluster alone; empty if there is no record."""
+        """Returns ``LocalPolicies``, which apply to the local cluster only; empty if there is no record."""
         return await read(self._metadata, f"{LOCAL_POLICIES}/{name.path}") or {}
 
     async def create(self, name: NamespaceName, policies: Mapping[str, object]) -> None:
         """Creates a namespace with its policies.
 
-        :param policies: complete, with ``bundles``
+        :param policies: the complete policies, including ``bundles``
 
         :raises AlreadyExists: the namespace exists
         :raises ConcurrentModification: concurrent attempts to create it keep failing
@@ -131,9 +131,9 @@ class NamespaceRecords:
         """Writes ``LocalPolicies`` of a namespace that is about to be created.
 
         An existing record belongs to a deleted namespace of that name, or to one whose creation failed
-        half-way. It is replaced, so that nothing of it applies again. Where several clusters share a
-        configuration store, the two records of a namespace are in two stores that cannot be changed in one
-        transaction, so the local one is written first: without policies it has no meaning.
+        half-way; it is replaced, so that it has no effect on the new one. Where several clusters share a
+        configuration store, the two records of a namespace are in two stores, which one transaction cannot
+        change. The local record is written first, because it has no effect without policies.
 
         :raises AlreadyExists: the namespace exists
         """
@@ -155,14 +155,14 @@ class NamespaceRecords:
         raise ConcurrentModification("Concurrent modification")
 
     async def change(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """Changes the policies of a namespace; returns them.
+        """Changes the policies of a namespace; returns the changed policies.
 
         :raises NamespaceNotFound: the namespace does not exist
         """
         return await change(self._metadata, f"{POLICIES}/{name.path}", work, missing())
 
     async def change_local(self, name: NamespaceName, work: Callable[[Record], None]) -> Record:
-        """Changes the local policies of a namespace; returns them.
+        """Changes the local policies of a namespace; returns the changed policies.
 
         :raises NamespaceNotFound: the namespace does not exist
         """
@@ -186,13 +186,13 @@ class NamespaceRecords:
         await self.change(name, lambda record: record.update(bundles=divided["bundles"]))
 
     async def delete(self, name: NamespaceName) -> None:
-        """Deletes the records; the caller deletes the topics.
+        """Deletes the records of a namespace; the caller deletes the topics.
 
-        The policies go last: while they exist, the deletion can be repeated, and no namespace of that name
-        can be created whose new records this deletion would take.
+        The policies are deleted last. While they exist, the deletion can be repeated, and no new namespace
+        can be created whose records this deletion would delete.
 
         :raises NamespaceNotFound: the namespace does not exist
-        :raises PreconditionFailed: there are legacy namespaces below that name
+        :raises PreconditionFailed: legacy namespaces exist below its name
         """
         policies = f"{POLICIES}/{name.path}"
         if not await self.exists(name):
@@ -208,9 +208,9 @@ class NamespaceRecords:
             raise _below(name) from error
 
     async def check_nothing_below(self, name: NamespaceName) -> None:
-        """Checks that a namespace is not also the parent of others.
+        """Checks that no legacy namespaces exist below the name of a namespace.
 
-        :raises PreconditionFailed: there are legacy namespaces below that name
+        :raises PreconditionFailed: legacy namespaces exist below the name
         """
         if await self._metadata.children(f"{POLICIES}/{name.path}"):
             raise _below(name)

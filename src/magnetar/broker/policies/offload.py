@@ -1,9 +1,9 @@
-"""Policies of tiered storage: ``OffloadPolicies`` of the broker's settings, a namespace and a topic, field by
-field.
+"""Policies of tiered storage: ``OffloadPolicies`` from the broker's settings, a namespace and a topic, field
+by field.
 
-A topic's value counts before its namespace's, and that before the broker's, as in Pulsar
-(https://pulsar.apache.org/docs/4.0.x/cookbooks-tiered-storage/). Credentials never leave the broker: what is
-shown has :data:`MASK` in their place, and a policy that is written back with it keeps the stored ones.
+A topic's value takes precedence over its namespace's, and the namespace's over the broker's, as in Pulsar
+(https://pulsar.apache.org/docs/4.0.x/cookbooks-tiered-storage/). Credentials never leave the broker: answers
+have :data:`MASK` in their place, and a policy that is written with the mask keeps the stored credentials.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ZEROES: Json = {
     "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
     "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
 }
-"""``OffloadPolicies`` as Pulsar creates it."""
+"""The default ``OffloadPolicies`` of Pulsar."""
 _FIRST_IN_STORE = ("bookkeeper-first", "BOOKKEEPER_FIRST")
 _FIRST_IN_TIERED_STORAGE = ("tiered-storage-first", "TIERED_STORAGE_FIRST")
 PRIORITIES = (*_FIRST_IN_STORE, *_FIRST_IN_TIERED_STORAGE)
@@ -44,13 +44,13 @@ _OLD_FIELDS = {
     "offload_threshold_in_seconds": THRESHOLD_SECONDS,
     "offload_deletion_lag_ms": DELETION_LAG,
 }
-"""Fields of namespaces from the time before ``offload_policies``; they count where that says nothing."""
+"""Fields of namespaces that are older than ``offload_policies``; they apply to fields not set there."""
 OFFLOAD_FIELDS = ("offload_policies", *_OLD_FIELDS)
-"""All fields of namespaces."""
+"""All fields of a namespace's policies that concern offloading."""
 
 
 def merged(above: Json, own: object) -> Json:
-    """Returns the fields that apply below a level: its own, else those above.
+    """Returns the fields of one level merged with those of the level above: its own take precedence.
 
     :raises MetadataFailure: ``own`` is not an object
     """
@@ -71,14 +71,14 @@ def of_namespace(above: Json, policies: Json) -> Json:
 
 
 def remove_old_fields(policies: MutableMapping[str, object]) -> None:
-    """Removes what the older fields say; Pulsar does so with ``offload_policies``."""
+    """Removes the older fields, as Pulsar does when it removes ``offload_policies``."""
     for name in _OLD_FIELDS:
         if policies.get(name) is not None:
             policies[name] = None if name == "offload_deletion_lag_ms" else -1
 
 
 def offload_policy(found: Json, *, on_load: bool = False) -> OffloadPolicy | None:
-    """Returns when and where ledgers are offloaded; None: there is no driver.
+    """Returns when and where ledgers are offloaded; None if no driver is set.
 
     :raises MetadataFailure: a value is not in Pulsar's form
     """
@@ -105,14 +105,14 @@ def offload_policy(found: Json, *, on_load: bool = False) -> OffloadPolicy | Non
 
 @lru_cache(maxsize=1024)
 def _shared(policy: OffloadPolicy) -> OffloadPolicy:
-    """Topics with the same policy share one object."""
+    """Returns the policy, or an equal one that was returned before, so that topics share one object."""
     return policy
 
 
 def check_offload(found: Json) -> None:
-    """Checks what applies below a level whose policies are being set.
+    """Checks offload policies that are being set, merged with those of the levels above.
 
-    :raises PreconditionFailed: the driver is not supported, or a setting of it is missing or invalid
+    :raises PreconditionFailed: the driver is not supported, or one of its settings is missing or invalid
     """
     # Most brokers do not offload.
     from magnetar.offload.interface import OffloadMisconfigured
@@ -132,8 +132,8 @@ def check_offload(found: Json) -> None:
 
 
 def shown(value: object) -> object:
-    """Returns policies as they may leave the broker: with masks in place of credentials, and with the fields
-    that Pulsar computes."""
+    """Returns policies for an answer: with masks instead of credentials, and with the fields that Pulsar
+    computes."""
     if not isinstance(value, Mapping):
         return value
     driver = str(value.get(DRIVER) or "").lower()
@@ -147,10 +147,10 @@ def shown(value: object) -> object:
 
 
 def unmasked(value: object, former: object) -> object:
-    """Returns policies to store: a mask stands for what is stored already.
+    """Returns policies to store, with the stored credentials instead of masks.
 
     :param former: the stored policies, if any
-    :raises PreconditionFailed: nothing is stored that a mask could stand for
+    :raises PreconditionFailed: a masked credential has no stored value
     """
     if not isinstance(value, Mapping):
         return value

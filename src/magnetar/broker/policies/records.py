@@ -1,6 +1,6 @@
 """Records of policies: JSON objects in the metadata store, changed under their version.
 
-Those of tenants, resource groups and clusters are here.
+The records of tenants, resource groups and clusters are in this module.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from magnetar.naming.namespace_name import POLICIES, check_part
 
 Record = dict[str, Any]
 ATTEMPTS = 20
-"""How often a change is tried when the record keeps changing in between."""
+"""The maximum number of attempts at a change while other writers keep changing the record."""
 log = logging.getLogger(__name__)
 _GROUPS = "/admin/resourcegroups"
 GLOBAL = "global"
-"""Stands for all clusters in names of legacy namespaces; no tenant can be allowed it."""
+"""The name of all clusters in names of legacy namespaces; a tenant cannot be allowed it."""
 CLUSTERS = "/admin/clusters"
 """The parent node of the records of clusters."""
 PEERS = "peerClusterNames"
-"""The field of ``ClusterData`` with the clusters that may serve what this cluster does not."""
+"""The field of ``ClusterData`` with the clusters that serve the namespaces that this cluster does not
+serve."""
 _POLICIES_OF_CLUSTER = "policies"
 
 
@@ -66,13 +67,13 @@ def decode(node: Node) -> Record:
 
 
 def encode(value: Mapping[str, object]) -> bytes:
-    """Leaves out null fields, as Pulsar does."""
+    """Returns the JSON of a record, without null fields, as Pulsar writes it."""
     kept = {key: item for key, item in value.items() if item is not None}
     return json.dumps(kept, separators=(",", ":")).encode()
 
 
 async def read(metadata: MetadataStore, path: str) -> Record | None:
-    """Returns None if the node does not exist, or is only a parent of others.
+    """Returns a record; None if the node does not exist, or is only the parent of others.
 
     :raises MetadataFailure: the value is not a JSON object
     """
@@ -83,7 +84,7 @@ async def read(metadata: MetadataStore, path: str) -> Record | None:
 
 
 async def create(metadata: MetadataStore, path: str, value: Mapping[str, object]) -> bool:
-    """Creates a record; returns False if it exists already."""
+    """Creates a record; returns False if the node exists."""
     node = await metadata.get(path)
     if node is not None and node.value:
         return False
@@ -98,8 +99,8 @@ async def create(metadata: MetadataStore, path: str, value: Mapping[str, object]
 async def change(
     metadata: MetadataStore, path: str, work: Callable[[Record], None], missing: BrokerError
 ) -> Record:
-    """Applies ``work`` to a record. ``work`` is repeated if the record changed in between, so it must not
-    accumulate.
+    """Applies ``work`` to a record. ``work`` is repeated if another writer changed the record, so calls must
+    not build on each other.
 
     :returns: the record as written
     :param missing: raised if the record does not exist
@@ -132,7 +133,8 @@ class Tenants:
         self._listeners: list[Callable[[str], None]] = []
 
     def listen(self, changed: Callable[[str], None]) -> None:
-        """Calls ``changed`` with the name of a tenant that is changed here, before the change is answered."""
+        """Calls ``changed`` with the name of a tenant that this broker changes, before the request is
+        answered."""
         self._listeners.append(changed)
 
     def _tell(self, name: str) -> None:
@@ -198,9 +200,10 @@ def _no_group() -> NotFound:
 
 
 class ResourceGroupRecords:
-    """Resource groups in the metadata store; all groups are reported when one has changed.
+    """Resource groups in the metadata store. After a change, the records of all groups are passed to
+    ``define``.
 
-    :param define: called with the records of all groups, by name, whenever one has changed
+    :param define: called with the records of all groups, by name, after each change
     """
 
     def __init__(
@@ -225,7 +228,8 @@ class ResourceGroupRecords:
         return found
 
     async def put(self, name: str, given: Mapping[str, object]) -> None:
-        """Creates a group, or changes the given fields of one; it applies when this returns."""
+        """Creates a group, or changes the given fields of an existing one; limits are in effect when this
+        returns."""
 
         def merge(record: Record) -> None:
             record.update(given)
@@ -248,7 +252,7 @@ class ResourceGroupRecords:
     # Groups in effect
 
     async def take(self) -> None:
-        """Reads all groups and reports them."""
+        """Reads all groups and passes them to ``define``."""
         found: dict[str, GroupRates] = {}
         for name in await self.names():
             try:
@@ -307,9 +311,9 @@ class Clusters:
         return {key: value for key, value in found.items() if value is not None}
 
     async def check_peers(self, clusters: Sequence[str]) -> None:
-        """Checks that the clusters may stand in one list; clusters without a record are ignored.
+        """Checks that a list contains no clusters that are peers; clusters without a record are ignored.
 
-        :raises Conflict: one of them is a peer of another
+        :raises Conflict: one cluster of the list is a peer of another
         """
         for name in clusters:
             try:

@@ -1,4 +1,4 @@
-"""The checks of policies: contradictions within a policy and between policies, and what this release
+"""Checks of policies: contradictions within a policy and between policies, and values that this release
 cannot honour."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PERSISTENCE = "persistence"
 
 
 def check_namespace(policies: EffectivePolicies, field: str | None = None, *, one_copy: bool = True) -> None:
-    """Checks what applies to a namespace.
+    """Checks the policies in effect for a namespace.
 
     :param field: the field that is being set; None for all
     :param one_copy: whether the ledger store keeps a single copy of an entry
@@ -48,7 +48,7 @@ def check_namespace(policies: EffectivePolicies, field: str | None = None, *, on
 def check_topic(
     policies: EffectivePolicies, field: str, broker_max_message_size: int, *, one_copy: bool = True
 ) -> None:
-    """Checks what applies to a topic with its own policies, like :func:`check_namespace`."""
+    """Checks the policies in effect for a topic that has its own policies, like :func:`check_namespace`."""
     if field == "retentionPolicies":
         check_retention(policies.retention)
         if not _fits_all(policies):
@@ -94,7 +94,7 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
 
     :raises InvalidRequest: the quorums do not fit together
 
-    :raises PreconditionFailed: more copies than the ledger store keeps
+    :raises PreconditionFailed: the quorums need more copies than the ledger store keeps
     """
     ensemble, write, ack = persistence.ensemble, persistence.write_quorum, persistence.ack_quorum
     for name, value in (("Ensemble", ensemble), ("WriteQuorum", write), ("AckQuorum", ack)):
@@ -106,15 +106,15 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
         )
     if one_copy and write > 1:
         raise PreconditionFailed(
-            f"The embedded ledger store keeps one copy: a write quorum of {write} is not possible"
+            f"The embedded ledger store keeps one copy, so a write quorum of {write} is not possible: use 1"
         )
 
 
 def check_allowed(tenant: str, clusters: Sequence[str], record: Mapping[str, object]) -> None:
-    """Checks that the topics of a tenant may be in some clusters.
+    """Checks that a tenant is allowed to use some clusters.
 
     :param record: ``TenantInfo``
-    :raises AuthorizationFailure: the tenant is not allowed one of the clusters
+    :raises AuthorizationFailure: the tenant is not allowed to use one of the clusters
     """
     allowed = texts(record.get("allowedClusters") or [])
     for cluster in clusters:

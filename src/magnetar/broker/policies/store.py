@@ -1,4 +1,4 @@
-"""The policy store: reads and changes policies, and notifies topics of changes of what applies to them."""
+"""The policy store: reads and changes policies, and notifies topics when the policies in effect change."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _MAX_KNOWN = 10_000
 """Namespaces whose policies are cached."""
 
 _RETRY_SECONDS = 1.0
-"""The delay before listeners are called again for a change that they could not read."""
+"""The delay before listeners are called again for changed policies that they could not read."""
 
 Listener = Callable[[NamespaceName | None, TopicName | None], Awaitable[None]]
-"""Called with a namespace whose policies changed; with a topic if only the topic's policies did (its
-partitions' as well). Without a namespace, those of any may have changed. One change may be reported more than
-once."""
+"""Called with a namespace whose policies changed, and with a topic if only the policies of that topic and its
+partitions changed. Without a namespace, the policies of any namespace may have changed. A change may be
+reported more than once."""
 
 
 CHANGE_EVENTS = "__change_events"
@@ -48,24 +48,24 @@ CHANGE_EVENTS = "__change_events"
 
 
 class TopicPolicies(Protocol):
-    """Topics' own policies. They are kept in system topics, which a higher layer implements."""
+    """The topics' own policies, which a higher layer stores in system topics."""
 
     async def of(self, topic: TopicName) -> Mapping[str, object]:
-        """Returns the ``TopicPolicies`` that apply to a topic (not a partition); empty if nothing is set."""
+        """Returns the ``TopicPolicies`` of a topic (not a partition); empty if no policy is set."""
         ...
 
     async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, object]:
-        """Returns the policies for this cluster, or those for all clusters."""
+        """Returns the policies of a topic for the local cluster or, with ``everywhere``, for all clusters."""
         ...
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
-        """Applies ``work``; durable when this returns."""
+        """Applies ``work`` to the policies of a topic; durable when this returns."""
         ...
 
     async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
         """Deletes all policies of a topic.
 
-        :param elsewhere: also delete them for other clusters, where the topic may live on
+        :param elsewhere: also delete them for other clusters, where the topic may still exist
         """
         ...
 
@@ -88,7 +88,7 @@ class PolicyStore:
     def __init__(
         self, io: Io, metadata: MetadataStore, cluster: str, defaults: EffectivePolicies | None = None
     ) -> None:
-        """:param defaults: what the broker's settings say"""
+        """:param defaults: the broker's settings as policies"""
         self._io = io
         self._tasks = TaskScope(io.loop, "policies", owner_goes_on)
         self._cluster = cluster
@@ -106,10 +106,10 @@ class PolicyStore:
         metadata.listen_session(self._session_changed)
 
     async def storage_of(self, managed_ledger: str) -> OffloadStorage | None:
-        """Returns where ledgers of a managed ledger are offloaded to now; None: nowhere, or the policies
-        cannot be read.
+        """Returns the store to which new ledgers of a managed ledger are offloaded; None if there is none, or
+        the policies cannot be read.
 
-        :param managed_ledger: its name; its topic may have been deleted, and its namespace too
+        :param managed_ledger: the name; its topic and namespace may have been deleted
         """
         try:
             name = TopicName.from_path(managed_ledger)
@@ -123,13 +123,13 @@ class PolicyStore:
         return None if policy is None else policy.storage
 
     async def use(self, defaults: EffectivePolicies) -> None:
-        """Applies changed settings of the broker; listeners have been called when this returns."""
+        """Applies changed settings of the broker; all listeners have been called when this returns."""
         self.defaults = defaults
         self._known.forget_all()
         await self._tell(None)
 
     def listen(self, listener: Listener) -> None:
-        """Awaits ``listener`` before a change is answered."""
+        """Adds a listener, which is awaited before a change is answered."""
         self._listeners.append(listener)
 
     async def all_namespaces(self) -> Sequence[str]:
@@ -140,7 +140,7 @@ class PolicyStore:
     # What applies
 
     async def of_namespace(self, name: NamespaceName) -> EffectivePolicies:
-        """Returns what applies to topics of a namespace that have no policies of their own.
+        """Returns the policies in effect for topics of a namespace that have no policies of their own.
 
         :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: a record is not in the form that brokers write
@@ -157,8 +157,8 @@ class PolicyStore:
         return in_this_cluster(found, await self.namespaces.local(_namespace(path)))
 
     async def of_topic(self, name: TopicName) -> EffectivePolicies:
-        """Returns what applies to a topic, which need not exist; partitions share the policies of their
-        topic.
+        """Returns the policies in effect for a topic, which need not exist; a partition has its topic's
+        policies.
 
         :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: a record is not in the form that brokers write
@@ -177,7 +177,7 @@ class PolicyStore:
     # Changes
 
     async def change_namespace(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
-        """Applies ``work`` to the policies of a namespace; they apply to live topics when this returns.
+        """Applies ``work`` to the policies of a namespace; live topics have applied them when this returns.
 
         ``work`` is called again if the record changed in between.
 
@@ -194,16 +194,16 @@ class PolicyStore:
         await self.tell(name, None)
 
     async def forget(self, topic: TopicName) -> None:
-        """Deletes a deleted topic's own policies and, for a persistent topic, the grants for it."""
+        """Deletes the policies of a deleted topic and, for a persistent topic, the permissions on it."""
         if self.topics is not None:
             await self.topics.delete(topic)
         if topic.persistent:
             await self._forget_grants(topic)
 
     async def _forget_grants(self, topic: TopicName) -> None:
-        """Revokes the grants for a deleted topic: a new topic may get its name.
+        """Revokes the permissions on a deleted topic, because a new topic may get its name.
 
-        :raises MetadataFailure: the grants cannot be revoked now
+        :raises MetadataFailure: the permissions cannot be revoked now
         """
         name = topic.namespace_name
         try:
@@ -229,7 +229,7 @@ class PolicyStore:
         await self.tell(name, None)
 
     async def tell(self, namespace: NamespaceName | None, topic: TopicName | None) -> None:
-        """Calls all listeners for a change."""
+        """Calls all listeners for a change of policies."""
         for listener in self._listeners:
             await listener(namespace, topic)
 
@@ -251,8 +251,7 @@ class PolicyStore:
             self._tell_soon(None)
 
     def _tell_soon(self, name: NamespaceName | None) -> None:
-        """Reports a change by any broker, this one included; a second report is cheap, as policies are
-        cached."""
+        """Reports a change by this or another broker to the listeners, in a task."""
         self._tasks.start(self._tell(name), "reporting a change")
 
     async def _tell(self, name: NamespaceName | None) -> None:
@@ -267,12 +266,15 @@ class PolicyStore:
 
 
 def _namespace(path: str) -> NamespaceName:
-    """:raises InvalidName: the path is not that of a namespace"""
+    """Returns the namespace whose policies are stored at ``path``.
+
+    :raises InvalidName: no namespace is stored at ``path``
+    """
     return NamespaceName.parse(path[len(POLICIES) + 1 :])
 
 
 def _granted_for(record: Record, topic: TopicName) -> list[str]:
-    """Returns the names under which a namespace grants something for a topic: its own and its partitions'."""
+    """Returns the names in a namespace's permissions that mean a topic: its own and its partitions'."""
     granted = (record.get("auth_policies") or {}).get("destination_auth") or {}
     return [name for name in granted if str(topic) in (name, name.rpartition(PARTITION_SUFFIX)[0])]
 

@@ -98,7 +98,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuota:
-    """A limit of the backlog, and what happens when it is reached; -1 for no limit."""
+    """A limit of the backlog (-1 for none), and the policy that applies when it is reached."""
 
     limit_bytes: int = -1
     limit_seconds: int = -1
@@ -124,7 +124,7 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True)
 class PublishRate:
-    """A limit of publishing, per second and topic; 0 or less for none."""
+    """A limit of publishing per second for a topic; 0 or less for none."""
 
     messages: int = -1
     size: int = -1
@@ -193,7 +193,7 @@ class GroupRates:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRate:
-    """How often one consumer may subscribe in a period; 0 or less for no limit."""
+    """The number of times that one consumer may subscribe in a period; 0 or less for no limit."""
 
     per_consumer: int = 0
     period_seconds: int = 30
@@ -286,13 +286,13 @@ class DelayedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """Copies of each entry, and how often per second a cursor is written at most."""
+    """The number of copies of each entry, and how often per second a cursor is written at most."""
 
     ensemble: int = 1
     write_quorum: int = 1
     ack_quorum: int = 1
     mark_delete_rate: float = 1.0
-    """0 or less: a cursor is written whenever it has changed."""
+    """Cursor writes per second; 0 or less: a cursor is written after every change."""
     own_rate: bool = False
     """Whether the rate was set explicitly; otherwise the ledger store may decide how often cursors are
     written."""

@@ -1,6 +1,6 @@
-"""Transactions as topics and subscriptions see them, and the log that coordinators and subscriptions keep.
+"""Transactions in topics and subscriptions, and the log that coordinators and subscriptions keep.
 
-Here are their names and settings; the names of settings in configuration files are Pulsar's.
+This module has the settings; settings in configuration files have Pulsar's names.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class BatchedWrites:
-    """How many records of a log become one entry."""
+    """The limits at which waiting records of a log are written as one entry."""
 
     enabled: bool = False
     max_records: int = 512
     max_bytes: int = 4 << 20
     max_delay_seconds: float = 0.001
-    """How long the first record waits for others."""
+    """The maximum time that the first record waits for others."""
 
 
 @dataclass(frozen=True)
 class TransactionSettings:
-    """``transactionCoordinatorEnabled`` is true; otherwise a broker has no such settings."""
+    """Settings of transactions. They exist only if ``transactionCoordinatorEnabled`` is true."""
 
     snapshot_changes: int = 1000
     """``transactionBufferSnapshotMaxTransactionCount``: a topic's state is stored after this many changes."""
     snapshot_seconds: float = 5.0
-    """``transactionBufferSnapshotMinTimeInMillis``: it is stored at the latest this long after a change."""
+    """``transactionBufferSnapshotMinTimeInMillis``: the maximum delay between a change and the next
+    snapshot."""
     segmented_snapshots: bool = False
     segment_bytes: int = 256 << 10
-    """``transactionBufferSnapshotSegmentSize``: the size of the ids in a segment."""
+    """``transactionBufferSnapshotSegmentSize``: the size of the transaction ids in a segment."""
     max_active: int = 0
     """``maxActiveTransactionsPerCoordinator``; 0: no limit."""
     max_requests: int = 1000
@@ -39,17 +40,19 @@ class TransactionSettings:
     request_seconds: float = 3.0
     """``transactionBufferClientOperationTimeoutInMills``"""
     log_writes: BatchedWrites = field(default_factory=BatchedWrites)
-    """Of the logs of coordinators."""
+    """Batching in the logs of coordinators."""
     pending_ack_writes: BatchedWrites = field(default_factory=BatchedWrites)
-    """Of the pending acknowledgements of subscriptions."""
+    """Batching in the logs of pending acknowledgements."""
     pending_ack_index_lag: int = 500
-    """``transactionPendingAckLogIndexMinLag``"""
+    """``transactionPendingAckLogIndexMinLag``: ended transactions after which a subscription's log is
+    trimmed."""
 
 
 TxnId = tuple[int, int]
-"""Most and least significant bits: the number of the coordinator, and the number there."""
+"""A transaction's most and least significant bits: the number of the coordinator, and the coordinator's
+sequence number."""
 
 
 def txn_text(txn: TxnId) -> str:
-    """Returns a transaction as Pulsar writes it."""
+    """Returns a transaction id as text, in Pulsar's form."""
     return f"({txn[0]},{txn[1]})"

@@ -1,10 +1,11 @@
 """The transaction buffer: which messages of a topic consumers may see.
 
-Messages of a transaction are stored where they were sent. An open transaction hides everything from its first
-message on; a marker ends it. Entries of aborted transactions stay in the topic, and no consumer gets them.
+Messages of a transaction are stored where they were sent. An open transaction hides all messages of the topic
+from its first message on; its end is a marker in the topic. Entries of aborted transactions stay in the
+topic, but no consumer gets them.
 
-The state is what the markers in the topic say. So that a load need not read the whole topic, a snapshot of it
-is stored now and then, the first one before the first message of a transaction (PIP-31, PIP-160).
+The markers in the topic determine the state. Snapshots of the state spare a load reading the whole topic; the
+first one is stored before the first message of a transaction (PIP-31, PIP-160).
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 log = logging.getLogger(__name__)
 
 COMMITTED, ABORTED = 21, 22
-"""``marker_type`` of the markers."""
+"""``marker_type`` of the two kinds of markers."""
 MARKER_PRODUCER = "pulsar.txn.marker"
 _MOST_REMEMBERED = 10_000
-"""Ended transactions above the low-water mark that are remembered, to refuse late messages."""
+"""The maximum number of ended transactions above the low-water mark that are remembered, to refuse late
+messages."""
 _READ_ENTRIES = 1_000
 _READ_BYTES = 1 << 20
 
@@ -50,43 +52,46 @@ class BufferSnapshot:
     """The state of a topic's transactions up to a position."""
 
     max_read: Position
-    """Everything behind it has to be read again."""
+    """The position up to which the snapshot is complete; later entries must be read again."""
     aborted: Mapping[TxnId, Position]
-    """Aborted transactions with the positions of their markers."""
+    """Aborted transactions, with the positions of their markers."""
 
 
 Json = dict[str, object]
 Store = Callable[[BufferSnapshot], Awaitable[None]]
 """Stores the snapshot of a topic.
 
-:raises BrokerError: it cannot be stored now
+:raises BrokerError: the snapshot cannot be stored now
 """
 WriteMarker = Callable[[TxnId, bool], Awaitable[Position]]
-"""Publishes the marker of a transaction, which is committed if the second argument is true. It ends when the
-marker is durable and :meth:`TransactionBuffer.ended` was called.
+"""Publishes the marker of a transaction, which is committed if the second argument is true. It returns when
+the marker is durable and :meth:`TransactionBuffer.ended` was called.
 
-:raises BrokerError: the topic does not store it
+:raises BrokerError: the topic does not store the marker
 """
 
 
 class SnapshotStore(ABC):
-    """Where the snapshots of topics are kept."""
+    """The store of the snapshots of all topics."""
 
     @abstractmethod
     async def load(self, topic: TopicName) -> BufferSnapshot | None:
-        """Returns a topic's latest snapshot; None: it has never had transactions.
+        """Returns a topic's latest snapshot; None if the topic has never had transactions.
 
         :raises BrokerError: the snapshots of the namespace cannot be read now
-        :raises LedgerError: likewise
+        :raises LedgerError: the snapshots of the namespace cannot be read now
         """
 
     @abstractmethod
     async def store(self, topic: TopicName, snapshot: BufferSnapshot) -> None:
-        """:raises BrokerError: the snapshot cannot be stored now"""
+        """Stores a snapshot of a topic.
+
+        :raises BrokerError: the snapshot cannot be stored now
+        """
 
     @abstractmethod
     async def delete(self, topic: TopicName) -> None:
-        """Forgets the snapshots of a deleted topic.
+        """Deletes the snapshots of a deleted topic.
 
         :raises BrokerError: a topic with snapshots cannot be written now
         """
@@ -98,16 +103,15 @@ class SnapshotStore(ABC):
 
     @abstractmethod
     def segments(self, topic: TopicName, aborted: Collection[TxnId], *, each: bool) -> Json | None:
-        """Returns ``SegmentsStats`` of a loaded topic; None: its snapshots are not segmented.
+        """Returns ``SegmentsStats`` of a loaded topic; None if its snapshots are not segmented.
 
-        :param aborted: its aborted transactions
-
-        :param each: adds each of the segments
+        :param aborted: the topic's aborted transactions
+        :param each: add each of the segments
         """
 
     @abstractmethod
     def forget(self, namespace: NamespaceName) -> None:
-        """Called when a namespace was deleted."""
+        """Reports that the namespace was deleted."""
 
 
 class TransactionBuffer:
@@ -141,27 +145,31 @@ class TransactionBuffer:
         self._write_marker = write_marker
         self._visible = visible
         self.open: dict[TxnId, Position] = {}
-        """Transactions with stored messages, with the position of the first one, in the order of these."""
+        """Transactions with stored messages, each with the position of its first message, in the order of
+        these positions."""
         self.aborted: dict[TxnId, Position] = {}
-        """Aborted transactions, with the position of the marker."""
+        """Aborted transactions, each with the position of its marker."""
         self.low_water: dict[int, int] = {}
         """For each coordinator, the number up to which all of its transactions have ended everywhere."""
         self.committed_count = 0
-        """Transactions that were committed since the topic was loaded; likewise :attr:`aborted_count`."""
+        """The number of transactions that were committed since the topic was loaded; :attr:`aborted_count`:
+        aborted."""
         self.aborted_count = 0
         self.ready = False
-        """Whether a snapshot is stored: messages of transactions may follow."""
+        """Whether a snapshot is stored, so that messages of transactions may follow."""
         self.snapshot_ms = 0
-        """When the last snapshot was stored, in milliseconds since 1970; 0: not since the load."""
+        """The time of the last snapshot, in milliseconds since 1970; 0: none since the topic was loaded."""
         self.recovery_ms = (0, 0)
-        """When recovery began and ended, likewise; 0: there was nothing to recover."""
+        """The times when recovery began and ended, in milliseconds since 1970; 0: nothing had to be
+        recovered."""
         self._over: dict[TxnId, None] = {}
         """Ended transactions that are not in :attr:`aborted`: committed ones, and those without messages."""
         self._writing: dict[TxnId, int] = {}
-        """Entries of transactions that were handed to the ledger and are not durable yet."""
+        """The number of entries of each transaction that were passed to the ledger and are not durable
+        yet."""
         self._ending: dict[TxnId, Future[None]] = {}
         self._decided: dict[TxnId, bool] = {}
-        """Of a terminated topic, which takes no markers: whether a transaction commits."""
+        """For a terminated topic, which accepts no markers: whether each ended transaction commits."""
         self._starting = Mutex(loop)
         self._saving = Mutex(loop)
         self._changes = 0
@@ -170,7 +178,7 @@ class TransactionBuffer:
         self._closed = False
         self._draining = 0
         self._waiting: list[Future[None]] = []
-        """Futures that are completed when a transaction has ended, or the topic closes."""
+        """Futures that are completed when a transaction has ended or the topic closes."""
         self._sizes = array("i", bytes(4 * _READ_ENTRIES))
         ledger.leave_out_aborted = self.leave_out_aborted
 
@@ -179,7 +187,7 @@ class TransactionBuffer:
     async def start(self) -> None:
         """Stores the first snapshot, before the first message of a transaction.
 
-        :raises BrokerError: it cannot be stored now
+        :raises BrokerError: the snapshot cannot be stored now
         """
         async with self._starting:
             if not self.ready:
@@ -187,7 +195,7 @@ class TransactionBuffer:
                 self.ready = True
 
     def refusal(self, txn: TxnId) -> BrokerError | None:
-        """Returns why a transaction may not publish here any more; None: it may."""
+        """Returns the error if a transaction may no longer publish to the topic; None if it may."""
         if min(txn) < 0:
             return NotAllowed(f"{txn_text(txn)} is not the id of a transaction: its parts are below 2^63")
         if self._draining and txn not in self.open:
@@ -200,11 +208,12 @@ class TransactionBuffer:
         return None
 
     def writing(self, txn: TxnId, count: int) -> None:
-        """Entries were handed to the ledger."""
+        """Counts entries of a transaction that were passed to the ledger."""
         self._writing[txn] = self._writing.get(txn, 0) + count
 
     async def drained(self) -> None:
-        """Waits until no transaction is open, before the topic is terminated; none may begin to publish."""
+        """Waits until no transaction is open, before the topic is terminated; no transaction may publish
+        meanwhile."""
         self._draining += 1
         try:
             while (self.open or self._writing) and not self._closed:
@@ -215,14 +224,14 @@ class TransactionBuffer:
             self._draining -= 1
 
     def stored(self, txn: TxnId, position: Position, count: int) -> None:
-        """Entries are durable from a position on."""
+        """Counts entries of a transaction that became durable, the first one at ``position``."""
         self.not_stored(txn, count)
         if txn not in self.open:
             self.open[txn] = position
             self._hide()
 
     def not_stored(self, txn: TxnId, count: int) -> None:
-        """Entries will not be stored."""
+        """Counts entries of a transaction that will not be stored."""
         left = self._writing[txn] - count
         if left:
             self._writing[txn] = left
@@ -231,7 +240,8 @@ class TransactionBuffer:
             self._wake()
 
     def advanced(self) -> None:
-        """Entries that belong to no transaction were stored: a snapshot spares the next load reading them."""
+        """Reports that entries of no transaction were stored; a snapshot may be due, so that the next load
+        reads fewer."""
         if not self.ready:
             # The topic has no messages of transactions: it is loaded without a snapshot.
             return
@@ -240,7 +250,7 @@ class TransactionBuffer:
             self._timer = self._wheel.schedule(self._settings.snapshot_seconds, self._save_soon)
 
     def ended(self, txn: TxnId, marker: Position, *, commit: bool) -> None:
-        """The marker of a transaction is durable."""
+        """Reports that the marker of a transaction is durable."""
         self.open.pop(txn, None)
         if commit:
             self.committed_count += 1
@@ -271,7 +281,7 @@ class TransactionBuffer:
     def mask(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> bool:
         """Sets the sizes of entries of aborted transactions to 0; returns whether there were any.
 
-        :param sizes: messages of the entries, that of entry ``first`` at 0
+        :param sizes: the number of messages of each entry; index 0 is entry ``first``
         """
         aborted = self.aborted
         if not aborted:
@@ -285,20 +295,20 @@ class TransactionBuffer:
         return masked
 
     def leave_out_aborted(self, run: EntryRun) -> EntryRun:
-        """Returns a run with markers instead of entries of aborted transactions."""
+        """Returns the run with the entries of aborted transactions replaced by markers."""
         if not self.aborted or not self._look(run) & TRANSACTIONAL:
             return run
         return _rewritten(run, lambda entry: _ABORTED_ENTRY if self.hides(entry) else entry)
 
     def for_replication(self, run: EntryRun) -> EntryRun:
-        """Returns a run without the ids of transactions, and with markers instead of entries of aborted ones:
-        other clusters get messages that belong to no transaction."""
+        """Returns the run for another cluster, where its messages belong to no transaction: without ids of
+        transactions, and with entries of aborted ones replaced by markers."""
         if not self._look(run) & TRANSACTIONAL:
             return run
         return _rewritten(run, lambda entry: _ABORTED_ENTRY if self.hides(entry) else _without_id(entry))
 
     def _look(self, run: EntryRun) -> int:
-        """Returns what kinds of entries a run has, and writes their sizes to :attr:`_sizes`."""
+        """Returns the kinds of entries in a run as bits, and writes their sizes to :attr:`_sizes`."""
         if len(self._sizes) < run.count:
             self._sizes = array("i", bytes(4 * run.count))
         return batch_sizes(run.buffer, run.starts, run.ends, 0, run.count, self._sizes)
@@ -311,12 +321,12 @@ class TransactionBuffer:
     # Ends of transactions
 
     async def end(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Makes a transaction's messages visible, or has them left out for ever; durable when this returns.
+        """Ends a transaction in this topic, durably: a commit makes its messages visible, an abort hides them
+        for ever.
 
-        A transaction without messages here, or one that has ended, succeeds and stores nothing.
+        If the transaction has no messages in the topic, or has ended, the call succeeds and stores nothing.
 
-        :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
-            none
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
         :raises BrokerError: the end cannot be stored now; the coordinator tries again
         """
         coordinator = txn[0]
@@ -329,12 +339,13 @@ class TransactionBuffer:
             await self.abort_late(left)
 
     async def abort_late(self, txn: TxnId) -> None:
-        """Aborts an open transaction that has ended everywhere else: a message of it came after its end.
+        """Aborts a transaction that has ended everywhere else, but whose late message opened it again in this
+        topic.
 
         :raises BrokerError: the end cannot be stored now
         """
         log.warning(
-            "aborting what a transaction published after its end",
+            "aborting messages that a transaction published after its end",
             extra={"topic": self._topic, "transaction": txn_text(txn)},
         )
         await self._end(txn, commit=False)
@@ -357,16 +368,17 @@ class TransactionBuffer:
             settle(ending)
 
     async def _end_terminated(self, txn: TxnId, *, commit: bool) -> None:
-        """Ends a transaction of a topic that was terminated while it was open, by Apache Pulsar.
+        """Ends a transaction in a topic that Apache Pulsar terminated while the transaction was open.
 
-        The topic takes no marker, so a snapshot says that it has ended. It cannot say so of one transaction
-        alone: messages of the others may lie before and behind.
+        The topic accepts no marker, so a snapshot stores the end. The snapshot can only store the ends of all
+        open transactions together, because their messages may lie before and behind those of this one.
         """
         self._decided[txn] = commit
         waiting = [each for each in self.open if each not in self._decided]
         if waiting:
             raise ServiceNotReady(
-                f"The topic is terminated, and the end of {txn_text(txn)} is stored with that of "
+                f"The topic is terminated: the end of {txn_text(txn)} can only be stored "
+                f"together with the ends of "
                 f"{', '.join(map(txn_text, waiting))}"
             )
         last = self._ledger.last_confirmed
@@ -416,7 +428,7 @@ class TransactionBuffer:
             self.advanced()
 
     async def recover(self, snapshot: BufferSnapshot) -> None:
-        """Takes over a snapshot, and what was stored behind it.
+        """Restores the state from a snapshot and the entries behind it.
 
         :raises LedgerError: an entry cannot be read
         """
@@ -452,7 +464,7 @@ class TransactionBuffer:
                     self.aborted[txn] = position
 
     def close(self) -> None:
-        """Stores no more snapshots."""
+        """Stops storing snapshots."""
         self._closed = True
         self._ledger.leave_out_aborted = None
         self._wake()
@@ -463,7 +475,7 @@ class TransactionBuffer:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: what is hidden is not what is open
+        :raises BrokenInvariant: the hidden entries are not those of open transactions
         """
         first = min(self.open.values(), default=None)
         must(
@@ -492,7 +504,7 @@ def marker_entry(txn: TxnId, publish_time_ms: int, *, commit: bool) -> bytes:
 
 
 _ABORTED_ENTRY = marker_entry((0, 0), 0, commit=False)
-"""Stands for an entry that no reader gets."""
+"""A marker that replaces an entry that no reader gets."""
 
 
 def _rewritten(run: EntryRun, change: Callable[[bytes], bytes]) -> EntryRun:
@@ -519,9 +531,9 @@ def _without_id(entry: bytes) -> bytes:
 def with_ids(
     txn: TxnId, buffer: bytes, starts: array[int], ends: array[int]
 ) -> tuple[bytes, array[int], array[int]] | None:
-    """Returns entries with the id of their transaction in the metadata; None: all have one already.
+    """Returns entries with the transaction's id in their metadata; None if all have it already.
 
-    Not every client writes the id there. Without it, messages of an aborted transaction would look like any
+    Not every client writes the id. Without it, messages of an aborted transaction would look like any
     others.
 
     :raises NotAllowed: the metadata of an entry has another transaction, or an entry is a marker
@@ -551,7 +563,7 @@ def with_ids(
 
 
 def _with_id(txn: TxnId, entry: bytes) -> bytes:
-    """Appends the id to the metadata of an entry that a client has sent."""
+    """Returns an entry that a client sent, with the transaction's id added to its metadata."""
     front = broker_metadata_size(entry, 0)
     summed = entry[front : front + 2] == b"\x0e\x01"
     at = front + (6 if summed else 0)

@@ -1,5 +1,5 @@
-"""What the logs of transactions have written together, and how long topics and subscriptions took to learn
-how transactions ended. Apache Pulsar has metrics of both."""
+"""Statistics of transactions: the batches written to their logs, and how long ends took to reach topics and
+subscriptions. Apache Pulsar has metrics of both."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from magnetar.managed_ledger.measures import Timings
 RECORDS_BOUNDS = (10.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 BYTES_BOUNDS = (128.0, 512.0, 1024.0, 2048.0, 4096.0, 16384.0, 102400.0, 1232896.0)
 DELAY_BOUNDS = (1.0, 5.0, 10.0)
-"""In seconds. The delay is at most that of the setting, a millisecond by default."""
+"""Seconds. A record is delayed by at most the time in the settings, by default a millisecond."""
 _MOST_TOPICS = 1000
-"""Topics with figures of their own; the oldest ones lose theirs."""
+"""The maximum number of topics with statistics of their own; the oldest ones lose theirs."""
 KEPT = 64
-"""The newest durations of a topic, or a subscription, that quantiles are taken of."""
+"""The number of latest durations of a topic, or a subscription, from which quantiles are computed."""
 
 
 class Flush(Enum):
-    """Why records that waited were written, by the ends of the names of metrics."""
+    """The reason why waiting records were written; each value is the end of a metric's name."""
 
     RECORDS = "max_records"
     SIZE = "max_size"
     DELAY = "max_delay"
     LARGE = "large_data"
-    """A record came that is written by itself, because it is as large as a batch may be."""
+    """The record is as large as a batch may be, so it is written alone."""
 
 
 class BatchFigures:
@@ -38,10 +38,10 @@ class BatchFigures:
         self.flushes = dict.fromkeys(Flush, 0)
 
     def wrote(self, why: Flush, records: int, size: int, seconds: float) -> None:
-        """Notes a batch.
+        """Counts a batch.
 
         :param size: bytes of its records
-        :param seconds: how long its first record has waited
+        :param seconds: how long its first record waited
         """
         self.flushes[why] += 1
         self.records.add(records)
@@ -50,7 +50,7 @@ class BatchFigures:
 
 
 class TopicEnds:
-    """The commits, or the aborts, that one topic and its subscriptions were told."""
+    """The commits, or the aborts, that reached one topic and its subscriptions."""
 
     __slots__ = ("failed", "took")
 
@@ -60,15 +60,16 @@ class TopicEnds:
 
 
 class EndFigures:
-    """The requests by which the coordinators of this broker end transactions."""
+    """The requests that tell topics and subscriptions that a transaction of this broker's coordinators
+    ended."""
 
     def __init__(self) -> None:
         self.pending = 0
         self.topics: dict[str, tuple[TopicEnds, TopicEnds]] = {}
-        """By the topic's name: its aborts and its commits."""
+        """The aborts and the commits of each topic, by the topic's name."""
 
     def of(self, topic: str, *, commit: bool) -> TopicEnds:
-        """Returns the figures of a topic."""
+        """Returns the commits or the aborts of a topic."""
         found = self.topics.get(topic)
         if found is None:
             if len(self.topics) >= _MOST_TOPICS:

@@ -1,8 +1,8 @@
 """The log of a coordinator, or of the pending acknowledgements of a subscription: records in a managed ledger
 with one cursor, in Pulsar's format.
 
-An entry is one record, or several behind :data:`_SEVERAL` if the settings say that records are batched. Both
-forms are read, whatever the settings say.
+An entry is one record or, if the settings enable batching, several records behind :data:`_SEVERAL`. Both
+forms can be read under any settings.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Message)
 
 _SEVERAL = b"\x0e\x01\x00\x01"
-"""How an entry of several records begins: a magic number and a version, of 16 bits each."""
+"""The beginning of an entry of several records: a magic number and a version, 16 bits each."""
 _FIRST_FIELD = b"\x0a"
 """The tag of the one field of batched records, which is repeated."""
 _READ_ENTRIES, _READ_BYTES = 1000, 1 << 20
 
 
 class LogDamaged(ManagedLedgerError):
-    """An entry of a log cannot be parsed; says which one."""
+    """An entry of a log cannot be parsed; the message names the entry."""
 
 
 class RecordPosition(NamedTuple):
-    """Where a record is stored."""
+    """The position of a record: its entry, and its index there."""
 
     ledger_id: int
     entry_id: int
     batch_index: int = 0
-    """Its place among the records of the entry."""
+    """The index of the record in the entry."""
     batch_size: int = 1
     """The number of records in the entry."""
 
@@ -68,7 +68,7 @@ class LogFormat(Generic[R]):
     def __init__(self, one: Callable[[bytes], R], several: Callable[[bytes], Sequence[R]]) -> None:
         """:param one: parses an entry of one record
 
-        :param several: parses what follows the beginning of an entry of several records
+        :param several: parses an entry of several records, without its beginning
         """
         self._one = one
         self._several = several
@@ -76,7 +76,7 @@ class LogFormat(Generic[R]):
     def parse(self, entry: bytes) -> Sequence[R]:
         """Returns the records of an entry.
 
-        :raises DecodeError: it is not an entry of such a log
+        :raises DecodeError: ``entry`` is not an entry of such a log
         """
         if entry.startswith(_SEVERAL):
             return self._several(entry[len(_SEVERAL) :])
@@ -94,7 +94,7 @@ PENDING_ACK_RECORDS = LogFormat(
 
 
 def _together(records: Sequence[bytes]) -> bytes:
-    """Returns the entry of several records."""
+    """Returns one entry with several records."""
     pieces = [_SEVERAL]
     for record in records:
         pieces += (_FIRST_FIELD, _varint(len(record)), record)
@@ -111,7 +111,7 @@ def _varint(value: int) -> bytes:
 
 
 class TransactionLog(Generic[R]):
-    """Opened by :func:`open_log`. The listener of its managed ledger."""
+    """The log. It is opened by :func:`open_log`, and listens to its managed ledger."""
 
     def __init__(
         self,
@@ -133,23 +133,24 @@ class TransactionLog(Generic[R]):
         self._writes = writes
         self._tell_lost = lost
         self._error: BaseException | None = None
-        """Why it accepts no more records; None: it accepts them."""
+        """The error because of which the log accepts no more records; None: the log accepts records."""
         self._waiting: list[tuple[bytes, Future[RecordPosition]]] = []
         """Records that are not passed to the managed ledger yet."""
         self._waiting_bytes = 0
         self._waiting_since = 0.0
         self._flushing: Cancellable | None = None
         self._held: dict[Position, list[list[RecordPosition]]] = {}
-        """Records of transactions that are acknowledged completely once an entry is consumed as a whole."""
+        """Positions of records, by entry. They are acknowledged once all records of the entry are."""
         self.records_written = 0
-        """Durable records since it was opened."""
+        """Durable records since the log was opened."""
         self.batches_written = 0
-        """Of these, entries with several records, or with one in the form of several."""
+        """Entries in the form of several records, since the log was opened."""
         managed_ledger.listener = self
 
     @property
     def lost(self) -> bool:
-        """Whether the log accepts no more records: it is closed, owned by another broker, or has failed."""
+        """Whether the log accepts no more records because it is closed, owned by another broker, or has
+        failed."""
         return self._error is not None
 
     # Writing
@@ -186,12 +187,12 @@ class TransactionLog(Generic[R]):
         return done
 
     async def append(self, record: R) -> RecordPosition:
-        """Writes a record; it is durable when this returns. A cancellation does not take the record back.
+        """Writes a record; it is durable when this returns. A cancelled call may still write it.
 
-        :raises LedgerError: it is not stored
-        :raises MetadataError: it is not stored
+        :raises LedgerError: the record is not stored
+        :raises MetadataError: the record is not stored
         :raises ManagedLedgerFenced: another broker owns the log; the record may be stored
-        :raises ManagedLedgerError: it is not stored
+        :raises ManagedLedgerError: the record is not stored
         """
         return await self.begin(record)
 
@@ -253,7 +254,7 @@ class TransactionLog(Generic[R]):
         self._end(error)
 
     def _end(self, error: BaseException) -> None:
-        """Fails everything that waits, and tells the owner."""
+        """Fails all waiting records, and notifies the owner of the log."""
         if self._error is not None:
             return
         self._error = error
@@ -270,8 +271,8 @@ class TransactionLog(Generic[R]):
     # Reading
 
     async def replay(self, take: Callable[[RecordPosition, R], object]) -> None:
-        """Calls ``take`` with each record that is not acknowledged, in order. Called before anything is
-        appended.
+        """Calls ``take`` with each record that is not acknowledged, in order. Must be called before the first
+        append.
 
         :raises LedgerError: an entry cannot be read
         :raises LogDamaged: an entry cannot be parsed
@@ -306,10 +307,10 @@ class TransactionLog(Generic[R]):
             raise LogDamaged(f"{where}: not a record of a transaction log") from error
 
     async def last_record(self) -> R | None:
-        """Returns the last stored record, acknowledged or not; None: no entry is left.
+        """Returns the last stored record, acknowledged or not; None if no entry is stored.
 
-        :raises LedgerError: it cannot be read
-        :raises LogDamaged: it cannot be parsed
+        :raises LedgerError: the record cannot be read
+        :raises LogDamaged: the record cannot be parsed
         """
         position = self.managed_ledger.last_confirmed
         if not self.managed_ledger.ledgers.exists(position):
@@ -320,11 +321,11 @@ class TransactionLog(Generic[R]):
     # Acknowledging
 
     def acknowledge(self, positions: Iterable[RecordPosition]) -> None:
-        """Acknowledges the records of one transaction, in any order; not durable at once.
+        """Acknowledges all records of one transaction, in any order; not durable at once.
 
-        An entry is consumed once all its records are acknowledged. The last record, which says how
-        the transaction ended, is kept as long as an entry with an earlier one is: a replay then finds the end
-        of each transaction that it finds, even if the acknowledged records of an entry were not stored.
+        An entry is consumed once all its records are acknowledged. The record of a transaction's end is kept
+        until the entries with its earlier records are consumed: a replay that finds a transaction then also
+        finds its end, even if the acknowledgements of single records were not stored.
         """
         ordered = sorted(positions)
         if not ordered:
@@ -355,7 +356,8 @@ class TransactionLog(Generic[R]):
             self.acknowledge(positions)
 
     def acknowledge_to(self, position: RecordPosition) -> None:
-        """Acknowledges everything up to a record; of its entry only if the record is the last one."""
+        """Acknowledges all entries before a record, and the record's entry if the record is the last one in
+        it."""
         ledger_id, entry_id, index, count = position
         self.cursor.mark_delete_to((ledger_id, entry_id if index == count - 1 else entry_id - 1))
         for consumed in [each for each in self._held if self.cursor.is_consumed(*each)]:
@@ -366,10 +368,10 @@ class TransactionLog(Generic[R]):
     async def keep_properties(self, properties: Callable[[], Mapping[str, str]]) -> None:
         """Stores properties with the managed ledger now, and again with each new ledger.
 
-        Ledgers whose entries are consumed are kept until this was called or :meth:`begin_trimming`.
+        Consumed ledgers are kept until this method or :meth:`begin_trimming` was called.
 
         :raises ManagedLedgerFenced: another broker owns the log
-        :raises MetadataError: they cannot be stored
+        :raises MetadataError: the properties cannot be stored
         """
         ledger = self.managed_ledger
         now = properties()
@@ -383,7 +385,7 @@ class TransactionLog(Generic[R]):
         self.managed_ledger.trimmer.begin()
 
     async def close(self) -> None:
-        """Writes what waits, then the cursor, and closes the managed ledger.
+        """Writes the waiting records and the cursor, and closes the managed ledger.
 
         :raises LedgerError: the last ledger cannot be closed; the next opening recovers it
         """
@@ -420,19 +422,19 @@ async def open_log(
     tenure: Tenure | None = None,
     figures: BatchFigures | None = None,
 ) -> TransactionLog[R]:
-    """Opens a log, which no other broker can write to any more, or creates it.
+    """Opens or creates a log; no other broker can write to it any more.
 
     Nothing is trimmed before :meth:`TransactionLog.keep_properties` or
     :meth:`TransactionLog.begin_trimming`.
 
-    :param name: of the managed ledger
-    :param lost: called once, within an event of the loop, when the log accepts no more records although it
-        was not closed: another broker owns it, or a mistake was found. The owner closes the log then
-    :param properties: initial ones of the managed ledger, if it is created
-    :param quorums: None: those of the settings
+    :param name: the name of the managed ledger
+    :param lost: called once, in the event loop, if the log stops accepting records before it is closed:
+    another broker owns it, or an internal error occurred. The owner must then close the log
+    :param properties: the properties of the managed ledger if it is created
+    :param quorums: quorums of new ledgers; None: the quorums in the settings
     :param tenure: the ownership of this broker, which may end at any time; None: no other can be owner
     :param figures: where batches are counted; None: nowhere
-    :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
+    :raises ManagedLedgerNotFound: the log does not exist and ``create`` is false
     :raises ManagedLedgerError: another broker opened it at the same time, or its record is damaged
     :raises LedgerError: its ledgers cannot be opened or created
     :raises MetadataError: its record cannot be read or written

@@ -1,8 +1,8 @@
 """Acknowledgements of a subscription that wait for the end of their transaction.
 
-What a transaction acknowledges is not delivered again while it is open. A commit acknowledges it, an abort
-gives it back. Each acknowledgement and each end is a record of a log, in Apache Pulsar's format, which is
-read when the subscription is used first (PIP-31).
+A message that an open transaction acknowledges is not delivered again. A commit acknowledges the message; an
+abort makes it available again. Each acknowledgement and each end is a record of a log, in Apache Pulsar's
+format, which is read when the subscription is first used (PIP-31).
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ log = logging.getLogger(__name__)
 
 CURSOR = "__pending_ack_state"
 GivenBack = Callable[[Sequence[Position], bool], None]
-"""Called with the positions of individual acknowledgements that an abort gives back, and whether there is a
-cumulative one, too."""
+"""Called with the positions that an abort makes available again, and with whether the transaction had a
+cumulative acknowledgement, too."""
 _WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """One entry that a transaction acknowledges."""
+    """The acknowledgement of one entry by a transaction."""
 
     position: Position
     remaining: int | None = None
-    """The bits of a batch's messages that are not acknowledged; None: the whole entry is."""
+    """The bits of the batch's messages that are not acknowledged; None: the whole entry is acknowledged."""
     batch_size: int = 0
     words: int = 0
-    """The number of words in which the client sent the bits."""
+    """The number of 64-bit words in which the client sent the bits."""
 
     @property
     def bits(self) -> int:
@@ -67,7 +67,7 @@ class Acked:
 
 
 class PendingAcks:
-    """The pending acknowledgements of one subscription. Opened by :func:`open_pending_acks`."""
+    """The pending acknowledgements of one subscription, opened by :func:`open_pending_acks`."""
 
     def __init__(
         self, loop: Loop, topic: str, subscription: str, cursor: Cursor, settings: TransactionSettings
@@ -79,25 +79,26 @@ class PendingAcks:
         self._settings = settings
         self.log: TransactionLog[PendingAckMetadataEntry]
         self.bits: dict[Position, int] = {}
-        """For each entry the bits that open transactions acknowledge; :data:`WHOLE`: all."""
+        """For each entry, the bits of the messages that open transactions acknowledge; :data:`WHOLE`: all."""
         self.individual: dict[TxnId, dict[Position, Acked]] = {}
         self.cumulative: tuple[TxnId, Acked] | None = None
-        """The transaction with a cumulative acknowledgement, and how far it reaches."""
+        """The transaction with a cumulative acknowledgement, and the last entry that it acknowledges."""
         self.low_water: dict[int, int] = {}
         self.committed_count = 0
-        """Transactions that were committed since the subscription was used first; likewise
-        :attr:`aborted_count`."""
+        """Transactions that were committed since the subscription was first used; :attr:`aborted_count`:
+        aborted."""
         self.aborted_count = 0
         self.failed_commits = 0
-        """Ends that could not be stored; the coordinator tries again. Likewise :attr:`failed_aborts`."""
+        """Commits that could not be stored, so that the coordinator tries again; :attr:`failed_aborts`:
+        aborts."""
         self.failed_aborts = 0
         self.commit_latency = Timings(KEPT)
         self.recovery_ms = (0, 0)
         """When the reading of the log began and ended, in milliseconds since 1970."""
         self._records: dict[TxnId, list[RecordPosition]] = {}
-        """The records of open transactions."""
+        """The positions of the records of open transactions."""
         self._ended: list[list[RecordPosition]] = []
-        """The records of ended transactions, which are needed until the cursor is stored."""
+        """The positions of the records of ended transactions, which are needed until the cursor is stored."""
         self._ended_count = 0
         self._trimming = False
         self._ending: dict[TxnId, Future[None]] = {}
@@ -127,8 +128,8 @@ class PendingAcks:
         """Adds individual acknowledgements to a transaction; durable when this returns.
 
         :param accepted: called once they are pending, before anything can end the transaction
-        :raises TransactionConflict: one is pending or was acknowledged already; then none is added
-        :raises PersistenceFailure: they cannot be stored
+        :raises TransactionConflict: one of the messages is pending or acknowledged already; none is added
+        :raises PersistenceFailure: the acknowledgements cannot be stored
         """
         asked: dict[Position, int] = {}
         for each in acked:
@@ -150,9 +151,10 @@ class PendingAcks:
             raise
 
     def _check(self, txn: TxnId, acked: Acked, asked: int) -> None:
-        """:param asked: the bits of the entry that the same request names already
+        """Checks that an acknowledgement can be added.
 
-        :raises TransactionConflict: an entry was acknowledged, or is pending
+        :param asked: the bits of the entry that the same request has acknowledged so far
+        :raises TransactionConflict: the entry was acknowledged, or is pending
         """
         if self._cursor.is_consumed(*acked.position):
             raise self._conflict(f"{_tries(txn, acked)} already acked before.")
@@ -196,8 +198,9 @@ class PendingAcks:
     async def acknowledge_cumulative(self, txn: TxnId, upto: Acked) -> None:
         """Makes a cumulative acknowledgement part of a transaction; durable when this returns.
 
-        :raises TransactionConflict: another transaction has one, or this one reaches as far already
-        :raises PersistenceFailure: it cannot be stored
+        :raises TransactionConflict: another transaction has a cumulative acknowledgement, or this transaction
+            has acknowledged that far already
+        :raises PersistenceFailure: the acknowledgement cannot be stored
         """
         known = self.cumulative
         if known is not None and (known[0] != txn or not _behind(upto, known[1])):
@@ -236,11 +239,11 @@ class PendingAcks:
     # Ends of transactions
 
     async def end(self, txn: TxnId, *, commit: bool, low_water: int, given_back: GivenBack) -> None:
-        """Acknowledges what a transaction has acknowledged, or gives it back; durable when this returns.
+        """Ends a transaction in this subscription, durably: a commit acknowledges its messages, an abort
+        releases them.
 
-        :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
-            none
-        :param given_back: called with what an abort gives back
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
+        :param given_back: called with the acknowledgements that an abort releases
         :raises PersistenceFailure: the end cannot be stored; the coordinator tries again
         """
         await self._end(txn, commit, given_back)
@@ -248,7 +251,7 @@ class PendingAcks:
             self.low_water[txn[0]] = low_water
             for left in [each for each in self.open() if each[0] == txn[0] and each[1] <= low_water]:
                 log.warning(
-                    "giving back what a transaction acknowledged after its end",
+                    "aborting acknowledgements that a transaction added after its end",
                     extra={
                         "topic": self._topic,
                         "subscription": self._subscription,
@@ -258,7 +261,7 @@ class PendingAcks:
                 await self._end(left, False, given_back)
 
     def open(self) -> list[TxnId]:
-        """Returns the transactions with pending acknowledgements; one with both kinds is there once."""
+        """Returns the transactions with pending acknowledgements, each once."""
         return list(
             dict.fromkeys((*self.individual, *(() if self.cumulative is None else self.cumulative[:1])))
         )
@@ -331,7 +334,7 @@ class PendingAcks:
             self._cursor.consume_batch_indexes(ledger_id, entry_id, acked.remaining, acked.batch_size)
 
     def trim(self, tasks: TaskScope) -> None:
-        """Lets go of the records of ended transactions, once there are enough."""
+        """Trims the records of ended transactions from the log, once there are enough of them."""
         if self._ended_count >= self._settings.pending_ack_index_lag and not self._trimming:
             self._trimming = True
             tasks.start(self._trim(), "trimming the log of pending acknowledgements")
@@ -358,7 +361,7 @@ class PendingAcks:
         """Reads the log.
 
         :raises LedgerError: an entry cannot be read
-        :raises ManagedLedgerError: an entry is not such a record
+        :raises ManagedLedgerError: an entry is not a record of pending acknowledgements
         """
         await self.log.replay(self._replay_one)
         self.log.begin_trimming()
@@ -388,7 +391,7 @@ class PendingAcks:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: the bits of entries are not those of transactions
+        :raises BrokenInvariant: the bits of an entry are not the union of the transactions' bits
         """
         found: dict[Position, int] = {}
         for own in self.individual.values():
@@ -416,7 +419,7 @@ def _tries(txn: TxnId, acked: Acked) -> str:
 
 
 def _behind(upto: Acked, known: Acked) -> bool:
-    """Whether a cumulative acknowledgement reaches further than another one."""
+    """Whether the cumulative acknowledgement ``upto`` acknowledges more than ``known``."""
     if upto.position != known.position:
         return upto.position > known.position
     if known.remaining is None:
@@ -425,7 +428,7 @@ def _behind(upto: Acked, known: Acked) -> bool:
 
 
 def _both(one: Acked, other: Acked) -> Acked:
-    """Returns an acknowledgement of what either acknowledges, of the same entry."""
+    """Returns the union of two acknowledgements of the same entry."""
     if one.remaining is None or other.remaining is None:
         return Acked(one.position)
     size = max(one.batch_size, other.batch_size)
@@ -477,7 +480,7 @@ async def open_pending_acks(
     :param lost: called when the log accepts no more records
     :param figures: where batches are counted; None: nowhere
     :return: None: there have never been any, and ``create`` is false
-    :raises ServiceNotReady: they cannot be opened now
+    :raises ServiceNotReady: the pending acknowledgements cannot be opened now
     """
     name = pending_acks_of(topic, cursor.name)
     if not create and not await ledgers.exists(name):
