@@ -1,6 +1,6 @@
-"""Errors of a broker, and how clients are told about each.
+"""Errors of a broker, and the code and status with which clients get each.
 
-Broker code raises these; only the two edges translate them: the binary protocol into a ``ServerError``
+Broker code raises these errors; only the two edges translate them: the binary protocol into a ``ServerError``
 number and the HTTP interface into a status. Both come from :data:`TRANSLATION`, the one table.
 """
 
@@ -42,7 +42,7 @@ class ServerErrorCode(IntEnum):
 
 
 class BrokerError(Exception):
-    """An error that is reported to a client; ``str()`` of it states a reason that a person can act on."""
+    """An error that is reported to a client; its text gives a reason on which a person can act."""
 
     @property
     def code(self) -> ServerErrorCode:
@@ -76,7 +76,7 @@ class AuthorizationFailure(BrokerError):
 
 
 class ConsumerBusy(BrokerError):
-    """The subscription is taken, or has consumers of another type."""
+    """The subscription has an exclusive consumer, or consumers of another type."""
 
 
 class ServiceNotReady(BrokerError):
@@ -92,7 +92,7 @@ class OwnerUnknown(ServiceNotReady):
 
 
 class ServedElsewhere(ServiceNotReady):
-    """Another broker serves the topic: clients look it up again, administration goes there."""
+    """Another broker serves the topic: clients look it up again, administrators are redirected."""
 
     def __init__(
         self,
@@ -103,11 +103,12 @@ class ServedElsewhere(ServiceNotReady):
         authoritative: bool = True,
         without: frozenset[str] = frozenset(),
     ) -> None:
-        """:param http_url: the HTTP address of that broker; None: it has no address for HTTP
+        """Describes the other broker.
 
-        :param http_url_tls: the same for HTTPS
-        :param authoritative: it is to do it itself, and not to ask who should
-        :param without: what a request asks for that has been done here, by the names in its query
+        :param http_url: the HTTP address of that broker; None: it has none
+        :param http_url_tls: its HTTPS address; None: it has none
+        :param authoritative: whether that broker must serve the request itself, without choosing an owner
+        :param without: query parameters to leave out of the redirect, because this broker has applied them
         """
         super().__init__(reason)
         self.http_url = http_url
@@ -129,11 +130,11 @@ class ChecksumMismatch(BrokerError):
 
 
 class UnsupportedVersion(BrokerError):
-    """The client speaks a version, or asks for a feature, that is not supported."""
+    """The client uses a protocol version, or asks for a feature, that is not supported."""
 
 
 class TopicNotFound(BrokerError):
-    """The topic does not exist, and is not created."""
+    """The topic does not exist, and is not created on use."""
 
 
 class NamespaceNotFound(TopicNotFound):
@@ -149,7 +150,7 @@ class ClusterNotFound(BrokerError):
 
 
 class NotFound(BrokerError):
-    """The object does not exist; for topics, clusters and subscriptions there are classes of their own."""
+    """The object does not exist. Topics, clusters and subscriptions have classes of their own."""
 
 
 class SubscriptionNotFound(BrokerError):
@@ -169,24 +170,25 @@ class EncryptionRequired(BrokerError):
 
 
 class TopicTerminated(BrokerError):
-    """The topic is terminated: nothing can be published to it any more."""
+    """The topic is terminated: it accepts no more messages."""
 
 
 class TopicMigrated(TopicTerminated):
-    """Clients find the topic in another cluster from now on.
+    """The topic has migrated to another cluster.
 
-    Clients with version 20 of the protocol or later are redirected there; to others the topic is terminated.
+    Clients with version 20 of the protocol or later are redirected there; for others the topic is terminated.
     """
 
     def __init__(self, reason: str, url: str, url_tls: str) -> None:
-        """:param url: ``pulsar://`` of the other cluster, or empty; ``url_tls`` that of TLS"""
+        """:param url: the ``pulsar://`` URL of the other cluster, or empty
+        :param url_tls: its ``pulsar+ssl://`` URL, or empty"""
         super().__init__(reason)
         self.url = url
         self.url_tls = url_tls
 
 
 class ProducerBusy(BrokerError):
-    """A producer of that name is connected, another one has exclusive access, or a limit is reached."""
+    """A producer of that name is connected, another producer has exclusive access, or a limit is reached."""
 
 
 class ProducerFenced(BrokerError):
@@ -246,7 +248,7 @@ class HasChildren(BrokerError):
 
 
 class Conflict(BrokerError):
-    """The operation is not possible for a topic of that kind or in that state."""
+    """The operation is not possible for a topic of this kind or in this state."""
 
 
 class Unprocessable(BrokerError):
@@ -258,7 +260,7 @@ class PreconditionFailed(BrokerError):
 
 
 class NotInThisCluster(PreconditionFailed):
-    """The local cluster is not among those that serve the namespace."""
+    """The local cluster is not one of the clusters that serve the namespace."""
 
 
 class ConcurrentModification(BrokerError):
@@ -342,8 +344,7 @@ TRANSLATION: dict[type[BrokerError], Translation] = {
 
 
 def translation_of(error: BaseException) -> Translation:
-    """Returns how ``error`` is reported to clients; any error but a :class:`BrokerError` is an internal
-    one."""
+    """Returns the code and status for ``error``; any error but a :class:`BrokerError` is an internal one."""
     for kind in type(error).__mro__:
         found = TRANSLATION.get(kind)
         if found is not None:

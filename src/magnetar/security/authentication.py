@@ -1,6 +1,6 @@
-"""Interfaces of authentication, its result, and its counts by provider.
+"""Interfaces of authentication, its results, and their counts by provider.
 
-A broker calls an :class:`Authenticator`, which uses providers, one or more for each method; other packages
+A broker calls an :class:`Authenticator`, which uses one or more providers for each method; other packages
 can add providers (``docs/security.md``).
 """
 
@@ -21,7 +21,7 @@ NO_METHOD = ("", "none")
 
 @dataclass(slots=True)
 class AuthenticationCounts:
-    """Counts of one provider, for both listeners."""
+    """The counts of one provider, for both listeners together."""
 
     provider: str
     """Pulsar's class name of the provider, without the package."""
@@ -42,11 +42,11 @@ class Credentials:
     """The name of an authentication method; empty: no method."""
     data: bytes = field(repr=False)
     peer: str
-    """``host:port`` of the client."""
+    """The client's address, ``host:port``."""
     certificate: PeerCertificate | None = None
     """None: the connection has no TLS, or the client sent no certificate."""
     again: bool = False
-    """The credentials were accepted before: the broker checks whether they are still valid."""
+    """Whether the credentials were accepted before, and the broker checks that they are still valid."""
 
     @property
     def host(self) -> str:
@@ -60,7 +60,7 @@ class Authenticated:
 
     role: str
     expires: float | None = None
-    """Seconds since 1970; None: never."""
+    """The time of expiry, in seconds since 1970; None: never."""
 
 
 class Provider(Protocol):
@@ -72,16 +72,16 @@ class Provider(Protocol):
         ...
 
     async def authenticate(self, credentials: Credentials) -> Authenticated:
-        """Returns the role of credentials. May take long; it is cancelled when the client disconnects.
+        """Returns the role of credentials. This may take long; it is cancelled when the client disconnects.
 
-        :raises AuthenticationFailure: the credentials are not valid; the text goes to the client and must
-            not reveal valid credentials
+        :raises AuthenticationFailure: the credentials are not valid; the client gets the text, which must not
+            reveal valid credentials
         """
         ...
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Registers ``changed``, to be called in the loop when the provider's data have changed: its clients
-        are authenticated again."""
+        """Registers ``changed``, to be called in the loop when the provider's data has changed. The
+        provider's clients are then authenticated again."""
         ...
 
     async def close(self) -> None: ...
@@ -92,24 +92,25 @@ class Claim:
     """The credentials of a new connection or of a request."""
 
     credentials: Sequence[Credentials]
-    """The first valid ones count."""
+    """Credentials in the client's order; the first valid ones determine the role."""
     original_role: str = ""
-    """The role that a proxy acts for; empty: itself."""
+    """The role that a proxy acts for; empty: the client acts for itself."""
     original: Credentials | None = None
-    """Credentials of the proxy's client, if the proxy forwards them."""
+    """The credentials of the proxy's client, if the proxy forwards them."""
 
 
 class Authenticator(Protocol):
-    """Authenticates each connection of the binary listener, and each HTTP request; clients wait for it."""
+    """Authenticates each connection of the binary listener and each HTTP request, which wait for the
+    result."""
 
     @property
     def asks(self) -> bool:
-        """False: clients do not authenticate."""
+        """Whether clients must authenticate."""
         ...
 
     async def authenticate(self, claim: Claim) -> Principal:
-        """Returns the principal of a client. May take long, limited by the keep-alive time-out; it is
-        cancelled when the client disconnects.
+        """Returns the principal of a client. This may take until the keep-alive time-out; it is cancelled
+        when the client disconnects.
 
         :raises AuthenticationFailure: the client is not authenticated
         :raises AuthorizationFailure: the client may not act for the original role
@@ -142,7 +143,7 @@ class NobodyIsAsked:
         return ANONYMOUS
 
     def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
-        """Does nothing: nothing changes."""
+        """Does nothing, because nothing changes."""
 
     async def close(self) -> None:
         """Does nothing."""
@@ -158,17 +159,17 @@ class Principal:
     """The identity of a client, on either listener, until it is authenticated again."""
 
     role: str
-    """The name that permissions are granted to."""
+    """The name to which permissions are granted."""
     method: str
     """The name of the authentication method; empty if clients do not authenticate."""
     original_role: str | None = None
-    """The role of the client behind a proxy; :attr:`role` is the proxy's then."""
+    """The role of the client behind a proxy; :attr:`role` is then the proxy's role."""
     expires: float | None = None
-    """When the credentials expire, seconds since 1970; None: never."""
+    """The time when the credentials expire, in seconds since 1970; None: never."""
 
     @property
     def named(self) -> str:
-        """The form for logs."""
+        """The principal in the form for logs."""
         role = self.role or "anonymous"
         return role if self.original_role is None else f"{self.original_role} (through {role})"
 

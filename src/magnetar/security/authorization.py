@@ -1,4 +1,4 @@
-"""Authorization: the operations that permissions are checked for, their targets, and who decides."""
+"""Authorization: the operations that need permissions, their targets, and the interface that decides."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.security.authentication import Principal
 
 Touched = NamespaceName | str | None
-"""A namespace, a tenant by its name, or everything."""
+"""The scope of a change of permissions: a namespace, a tenant by its name, or None for everything."""
 Changed = Callable[[Touched], None]
 
 
 class Authorizer(Protocol):
-    """Decides on permissions, from memory if possible; never called per message."""
+    """Decides on permissions, from memory if possible; it is never called for single messages."""
 
     @property
     def asks(self) -> bool:
-        """False: without authorization."""
+        """Whether the broker authorizes clients."""
         ...
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """Returns why a principal lacks the permission; None: it has it.
+        """Returns the reason why a principal lacks the permission; None if it has it.
 
         :raises MetadataFailure: permissions cannot be read now
         """
@@ -100,7 +100,7 @@ class Resource(Enum):
     """The kind of an operation's target."""
 
     NONE = auto()
-    """No single target: lists of all clusters or tenants."""
+    """No single target: the operation lists all clusters or tenants."""
     BROKER = auto()
     CLUSTER = auto()
     TENANT = auto()
@@ -111,7 +111,8 @@ class Resource(Enum):
 
 
 class _Named(Enum):
-    """Its text is its name; members of different enumerations differ, although some have the same name."""
+    """Base class of operations. The text of a member is its name; members of different enumerations differ,
+    even with the same name."""
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
@@ -155,7 +156,7 @@ class BrokerOperation(_Named):
     GET_METRICS = auto()
     GET_STORAGE = auto()
     BACK_UP = auto()
-    """Only Magnetar: take snapshots, and release them."""
+    """Take snapshots, and release them (not in Apache Pulsar)."""
     CHECK_BACKLOG_QUOTAS = auto()
     SHUT_DOWN = auto()
     GET_LOAD = auto()
@@ -167,7 +168,8 @@ class BrokerOperation(_Named):
     ABORT_TRANSACTION = auto()
     SCALE_COORDINATORS = auto()
     END_TRANSACTIONS = auto()
-    """Only Magnetar: tell topics and subscriptions the outcome of transactions, as coordinators do."""
+    """Tell topics and subscriptions the outcome of transactions, as coordinators do (not in Apache
+    Pulsar)."""
 
 
 class TenantOperation(_Named):
@@ -238,10 +240,10 @@ class TopicOperation(_Named):
     """Check whether a schema could be added."""
     DELETE_SCHEMA = auto()
     READ_FILES = auto()
-    """Only Magnetar: read plans."""
+    """Make and use read plans (not in Apache Pulsar)."""
     REPLICATE = auto()
-    """Only Magnetar: publish what only brokers may, messages of other clusters and markers; in addition to
-    PRODUCE."""
+    """Publish messages of other clusters, and markers, which only brokers may do; needed in addition to
+    PRODUCE (not in Apache Pulsar)."""
 
 
 class PolicyName(_Named):
@@ -283,7 +285,7 @@ class PolicyName(_Named):
 
 @dataclass(frozen=True, slots=True)
 class PolicyOperation:
-    """Read or write a policy of a namespace or topic."""
+    """Reading or writing a policy of a namespace or topic."""
 
     policy: PolicyName
     write: bool

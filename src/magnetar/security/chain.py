@@ -1,8 +1,8 @@
 """The authenticator with one or more providers, proxies and an anonymous role.
 
-The rules are Pulsar's (``AuthenticationService``, ``ServerCnx``, PIP-97): a client chooses the method; of
-several providers with that method the first that accepts counts; a client with an unknown method is anonymous
-if there is an anonymous role.
+The rules are Pulsar's (``AuthenticationService``, ``ServerCnx``, PIP-97). The client chooses the method. If
+several providers have that method, the first that accepts the credentials decides. A client with an unknown
+method is anonymous if an anonymous role is set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from magnetar.security.options import ProviderRefused
 
 Changed = Callable[[frozenset[str] | None], None]
 _FREE = 5
-"""Number of failures without a delay."""
+"""The number of failures that are answered without a delay."""
 _FIRST_SECONDS = 0.1
 _MOST_SECONDS = 5.0
 _FORGOTTEN_SECONDS = 60.0
@@ -38,7 +38,7 @@ _ADDRESSES = 10_000
 
 
 class ProviderChain:
-    """See :class:`magnetar.security.authentication.Authenticator`."""
+    """Implements :class:`magnetar.security.authentication.Authenticator`."""
 
     asks = True
 
@@ -52,17 +52,17 @@ class ProviderChain:
         authenticate_original: bool = False,
         names: Sequence[str] = (),
     ) -> None:
-        """:param anonymous_role: role of clients without credentials; empty: such clients are refused
+        """:param anonymous_role: the role of clients without credentials; empty: such clients are refused
 
-        :param proxy_roles: returns the present roles of proxies
+        :param proxy_roles: returns the current roles of proxies
         :param authenticate_original: whether proxies must forward the credentials of their clients
-        :param names: the names of the providers, for metrics; empty: those of their classes
+        :param names: the names of the providers, for metrics; empty: the names of their classes
         :raises ProviderRefused: a method has a reserved name
         """
         self._io = io
         self._providers: dict[str, list[tuple[Provider, AuthenticationCounts]]] = {}
         self.authentication_counts: list[AuthenticationCounts] = []
-        """Counts of each provider, in their order."""
+        """The counts of each provider, in the order of the providers."""
         for index, provider in enumerate(providers):
             if provider.method in INTERNAL or provider.method in NO_METHOD:
                 raise ProviderRefused(f"a provider cannot call its method {provider.method!r}")
@@ -82,7 +82,8 @@ class ProviderChain:
         return frozenset(self._providers)
 
     async def authenticate(self, claim: Claim) -> Principal:
-        """See :meth:`magnetar.security.authentication.Authenticator.authenticate`."""
+        """Returns the principal of a client; see
+        :meth:`magnetar.security.authentication.Authenticator.authenticate`."""
         try:
             authenticated, method = await self._first(claim.credentials)
             original = await self._original(claim)
@@ -168,18 +169,18 @@ class _Failures:
 
 
 class FailedAttempts:
-    """The failures of the most recent addresses; memory is bounded."""
+    """The failures of the most recent client addresses; memory is bounded."""
 
     def __init__(self, io: Io) -> None:
         self._io = io
         self._of: OrderedDict[str, _Failures] = OrderedDict()
 
     def __len__(self) -> int:
-        """Number of remembered addresses."""
+        """Returns the number of remembered addresses."""
         return len(self._of)
 
     def failed(self, host: str) -> float:
-        """Counts a failure; returns the seconds to wait before answering."""
+        """Counts a failure; returns the seconds to wait before the client gets the answer."""
         now = self._io.clock.monotonic()
         found = self._of.pop(host, None)
         if found is None or now - found.last > _FORGOTTEN_SECONDS:

@@ -1,4 +1,4 @@
-"""Keys and password files of settings (a file, a ``data:`` URL, or the bytes), and watched files.
+"""Keys and password files in settings (a file, a ``data:`` URL, or base64), and watched files.
 
 The forms are those of Pulsar's ``AuthTokenUtils`` and of its token documentation.
 """
@@ -22,18 +22,18 @@ _Seen = tuple[tuple[int, int, int] | None, ...]
 
 
 class UnusableKey(ValueError):
-    """The source of a setting cannot be used; the text says why, without secrets."""
+    """The source of a key or file in a setting cannot be used; the text gives the reason, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """The source of the bytes."""
+    """The source of the bytes of a setting: a path, or the bytes themselves."""
 
     path: Path | None
     inline: bytes = field(default=b"", repr=False)
 
     def read(self) -> bytes:
-        """Returns the present bytes; blocks.
+        """Returns the current bytes; blocks.
 
         :raises UnusableKey: the file cannot be read, is empty or larger than 4 MiB
         """
@@ -60,7 +60,7 @@ def key_source(text: str) -> KeySource:
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
-            raise UnusableKey(f"{text} is a file on another host")
+            raise UnusableKey(f"{text} is a file on another host: use file:///PATH")
         return KeySource(Path(unquote_to_bytes(parts.path).decode("utf-8", "surrogateescape")))
     if text.startswith("data:"):
         return KeySource(None, _data_url(text))
@@ -79,7 +79,7 @@ def key_source(text: str) -> KeySource:
 def _data_url(text: str) -> bytes:
     head, comma, body = text.removeprefix("data:").partition(",")
     if not comma:
-        raise UnusableKey("the data: URL has no comma")
+        raise UnusableKey("the data: URL has no comma before its content")
     if not head.endswith(";base64"):
         return unquote_to_bytes(body)
     try:
@@ -97,8 +97,8 @@ def _is_file(text: str) -> bool:
 
 
 def _looks_like_path(text: str) -> bool:
-    """Whether a text is probably the path of a missing file. A path may be valid base64, and using it as a
-    key would be a publicly known key.
+    """Whether a text is probably the path of a missing file. Such a path may be valid base64, and would be a
+    key that others know.
 
     A key that begins with a slash has capitals and digits, and its first part is not an existing folder.
     """
@@ -114,7 +114,7 @@ def _why(error: Exception) -> str:
 
 
 class WatchedFiles:
-    """Reports when a file was changed or replaced."""
+    """Watches files, and reports when one was changed or replaced."""
 
     def __init__(
         self, io: Io, worker: Worker, files: Sequence[Path], seconds: float, changed: Callable[[], None]
@@ -163,7 +163,7 @@ class WatchedFiles:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Returns values that differ between a file and its replacement; None: the file is not accessible."""
+    """Returns values that differ between a file and its replacement; None if the file is not accessible."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Security settings for providers: Pulsar's names and texts, including secrets."""
+"""Security settings for providers, with Pulsar's names; their texts include secrets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NoReturn
 
 
 class ProviderRefused(ValueError):
-    """A provider cannot work with the settings; the text names them."""
+    """A provider cannot work with the settings; the text names the settings."""
 
 
 class SecurityOptions:
-    """The settings of the broker's file by name, including those that Magnetar itself does not know."""
+    """The settings in the broker's file by name, including settings that Magnetar itself does not know."""
 
     def __init__(self, given: Mapping[str, str], prefix: str = "") -> None:
         """:param prefix: prefix of the names in the file (``tokenSettingPrefix``)"""
@@ -19,7 +19,7 @@ class SecurityOptions:
         self._prefix = prefix
 
     def prefixed(self, prefix: str) -> SecurityOptions:
-        """Returns the same settings with a prefix of their names."""
+        """Returns the same settings with ``prefix`` in front of their names."""
         return SecurityOptions(self._given, prefix)
 
     def text(self, name: str, default: str = "") -> str:
@@ -27,7 +27,7 @@ class SecurityOptions:
         return self._given.get(self._prefix + name, "").strip() or default
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Returns a list separated by commas."""
+        """Returns the parts of a setting that is a list separated by commas."""
         return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
 
     def whole(self, name: str, default: int, low: int = 0, high: int = 1 << 31) -> int:
@@ -57,7 +57,7 @@ class SecurityOptions:
         return text == "true" if text else default
 
     def refuse(self, name: str, why: str) -> NoReturn:
-        """Refuses the value of a setting.
+        """Raises the error for a setting with an invalid value.
 
         :raises ProviderRefused: always
         """

@@ -1,7 +1,7 @@
 """Pulsar's authorization rules: superusers, tenant admins, and permissions granted in the metadata.
 
-They are those of ``PulsarAuthorizationProvider`` and its documentation; ``docs/security.md`` has the rules
-where Pulsar permits more than it documents.
+The rules are those of ``PulsarAuthorizationProvider`` and its documentation; ``docs/security.md`` lists the
+rules by which Pulsar permits more than it documents.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
         frozenset((CONSUME,)),
     ),
 }
-"""Operations that do not need an admin, with the actions of which one must be granted."""
+"""Operations that a permission allows without an admin role: one of these actions must be granted."""
 _OF_SUPERUSERS: frozenset[Operation] = frozenset(
     {
         NamespaceOperation.UNLOAD,
@@ -85,17 +85,17 @@ _OF_SUPERUSERS: frozenset[Operation] = frozenset(
         PolicyOperation(PolicyName.BOOKIE_AFFINITY, write=True),
     }
 )
-"""Operations on namespaces that concern brokers and bookies more than the tenant."""
+"""Operations on namespaces that only superusers may perform, because they concern brokers and bookies."""
 _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
-"""Set by superusers for a namespace, by admins for a topic."""
+"""Superusers set this policy for a namespace, tenant admins for a topic."""
 _OF_THE_NAMESPACE: frozenset[Operation] = frozenset({TopicOperation.GET_BUNDLE_RANGE})
-"""Operations on a topic that need a permission of the namespace."""
+"""Operations on a topic that need a permission on the namespace."""
 Actions = Set[str]
-"""A set of ``produce``, ``consume``, ``functions``, ``packages``, ``sources``, ``sinks``."""
+"""A set of actions: ``produce``, ``consume``, ``functions``, ``packages``, ``sources``, ``sinks``."""
 
 
 class PulsarRules:
-    """See :class:`magnetar.security.authorization.Authorizer`."""
+    """Implements :class:`magnetar.security.authorization.Authorizer` with Pulsar's rules."""
 
     asks = True
 
@@ -107,10 +107,10 @@ class PulsarRules:
         replicators: Callable[[], frozenset[str]] = frozenset,
         wildcards: bool = False,
     ) -> None:
-        """:param superusers: returns the present superusers
+        """:param superusers: returns the current superusers
 
-        :param replicators: returns the present roles of other clusters' brokers
-        :param wildcards: roles in permissions may contain a ``*``
+        :param replicators: returns the current roles of other clusters' brokers
+        :param wildcards: whether roles in permissions may contain a ``*``
         """
         self._grants = grants
         self._superusers = superusers
@@ -121,7 +121,8 @@ class PulsarRules:
         self._grants.listen(changed)
 
     async def refusal(self, principal: Principal, operation: Operation, target: Target) -> str | None:
-        """Behind a proxy, both the proxy and the role that it acts for need the permission."""
+        """Returns the reason why a principal lacks a permission; None if it has it. Behind a proxy, both the
+        proxy and the role that it acts for need the permission."""
         if principal.method in INTERNAL:
             return None
         roles = [principal.role]
@@ -153,8 +154,8 @@ class PulsarRules:
         return self._refusal_by(grants, role, wanted, operation, target)
 
     def _refusal_to_replicate(self, role: str, target: Target) -> str | None:
-        """Returns why a role may not replicate. Tenant admins cannot grant this, because such a role could
-        move any subscription."""
+        """Returns the reason why a role may not replicate; None if it may. Tenant admins cannot grant this,
+        because such a role could move any subscription."""
         if role and role in self._replicators():
             return None
         return (
@@ -214,24 +215,26 @@ class NamespaceGrants:
     of_topics: Mapping[str, Mapping[str, Actions]] = field(default_factory=dict)
     """The permissions on single topics, by the topic's full name, then by role."""
     of_subscriptions: Mapping[str, Set[str]] = field(default_factory=dict)
-    """The only roles that may use a subscription; empty: all that may consume."""
+    """The only roles that may use each subscription; a subscription that is not listed is open to all that
+    may consume."""
     prefixed: bool = False
-    """Names of subscriptions must begin with the role."""
+    """Whether names of subscriptions must begin with the role."""
 
 
 class Grants(Protocol):
-    """Source of the granted permissions."""
+    """The source of the granted permissions."""
 
     async def tenant_admins(self, tenant: str) -> Set[str]:
         """Returns the roles that administer a tenant; empty if the tenant does not exist."""
         ...
 
     async def of_namespace(self, namespace: NamespaceName) -> NamespaceGrants:
-        """Returns the permissions of a namespace; empty if it does not exist."""
+        """Returns the permissions of a namespace; empty if the namespace does not exist."""
         ...
 
     def listen(self, changed: Callable[[NamespaceName | str | None], None]) -> None:
-        """Registers ``changed``, to be called with the changed namespace or tenant; None: possibly all."""
+        """Registers ``changed``, to be called with the changed namespace or tenant; None: any may have
+        changed."""
         ...
 
 
@@ -260,7 +263,8 @@ def _of_role(by_role: Mapping[str, Actions], role: str, wildcards: bool) -> Acti
 
 
 def fits(pattern: str, role: str) -> bool:
-    """Whether a pattern with ``*`` at its end or its beginning matches a role (``*`` alone matches all)."""
+    """Whether a pattern matches a role. A ``*`` at its end or beginning matches any text; ``*`` alone matches
+    all."""
     if pattern.endswith("*"):
         return role.startswith(pattern[:-1])
     return pattern.startswith("*") and role.endswith(pattern[1:])

@@ -1,1 +1,1 @@
-"""Consumers: what each of them holds and may receive."""
+"""Consumers: the messages that each of them holds, and its permits."""

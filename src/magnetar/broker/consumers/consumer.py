@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from magnetar.broker.connections.connection import Connection
 
 NON_PERSISTENT_ID: Position = (0, 0)
-"""The id of all messages of non-persistent topics, and in their receipts."""
+"""The position of all messages of non-persistent topics, also in their receipts."""
 
 DROPPED_ID: Position = (-1, -1)
-"""The id in the receipt of a message that was dropped because too many were in flight."""
+"""The position in the receipt of a message that was dropped because too many were in flight."""
 
 
 class NonPersistentRun:
     """``count`` entries ``buffer[starts[i]:ends[i]]`` with ``sizes[i]`` messages each, ``messages`` in total.
 
-    It must not be kept: the arrays may be reused for the next run.
+    A run must not be kept after the call, because the arrays are reused.
     """
 
     __slots__ = ("buffer", "count", "ends", "messages", "sizes", "starts")
@@ -54,7 +54,7 @@ class NonPersistentRun:
         self.messages = sum(sizes[:count])
 
     def only(self, chosen: Sequence[int]) -> NonPersistentRun:
-        """Returns a run of only those entries whose indexes are ``chosen``."""
+        """Returns a run of the entries with the indexes ``chosen``."""
         return NonPersistentRun(
             self.buffer,
             array("q", [self.starts[index] for index in chosen]),
@@ -79,7 +79,7 @@ class NonPersistentRun:
 
 
 class ConsumerSubscription(Protocol):
-    """The part of a subscription that its consumers use."""
+    """The methods of a subscription that its consumers call."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
         """Counts what was sent; returns the time, in ms since 1970.
@@ -89,25 +89,25 @@ class ConsumerSubscription(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Ends the topic after a mistake in the program."""
+        """Closes the topic after an internal error."""
         ...
 
 
 S_co = TypeVar("S_co", bound=ConsumerSubscription, covariant=True)
 MAX_BATCH = 1 << 20
-"""The most messages in a batch that are acknowledged one by one: the broker keeps a bit for each. A larger
-batch is acknowledged as a whole."""
+"""The maximum size of a batch whose messages are acknowledged one by one, because the broker keeps a bit for
+each. A larger batch is acknowledged as a whole."""
 _LEAST_PERMITS = -(2**31)
-"""The entry that uses up the permits may exceed them by a whole batch, whose size producers state in 31
-bits."""
+"""The lowest number of permits. The last entry may exceed the permits by a whole batch, whose size producers
+state in 31 bits."""
 _FEW = 8
-"""Up to this number of entries adding up their sizes is as fast as calculating from the frames."""
+"""Up to this number of entries, adding up their sizes is as fast as calculating them from the frames."""
 
 
 def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray = b"") -> int:
     """Returns the bytes of entries [first, end) of a run as stored.
 
-    :param frames: the frames that carry the entries for the first time; they speed up counting many entries
+    :param frames: the frames in which the entries are sent for the first time; they make counting faster
     """
     if end - first == 1:
         return run.ends[first] - run.starts[first]
@@ -121,9 +121,9 @@ def entry_bytes(run: EntryRun, first: int, end: int, frames: bytes | bytearray =
 
 
 def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
-    """Whether to send entries without a copy: they are large, and make up most of their buffer.
+    """Whether to send entries without a copy, because they are large and make up most of their buffer.
 
-    :param size: bytes of ``count`` entries of the run, and perhaps of small gaps between them
+    :param size: bytes of ``count`` entries of the run, possibly with small gaps between them
     """
     return size >= 2 * LARGE_PIECE * count and 4 * size >= len(run.buffer)
 
@@ -131,8 +131,8 @@ def goes_in_place(run: EntryRun, count: int, size: int) -> bool:
 def has_broker_entry_metadata(run: EntryRun, first: int, last: int) -> bool:
     """Whether the entries from ``first`` to ``last`` have broker entry metadata.
 
-    All entries of a ledger are alike in this; in a compacted ledger, those stored between two broker
-    restarts.
+    Either all entries of a ledger have it, or none. In a compacted ledger, this is true of the entries stored
+    between two broker restarts.
     """
     start, end = run.starts[first], run.starts[last]
     return run.buffer[start : start + 2] == BROKER_MAGIC or (
@@ -149,8 +149,8 @@ def without_broker_entry_metadata(run: EntryRun, indexes: Iterable[int]) -> Entr
 
 
 class Consumer(Generic[S_co]):
-    """Receives MESSAGE frames within its permits. ``pending`` (Shared) has its unacknowledged messages:
-    ledger → entry → number of messages."""
+    """A consumer, which receives MESSAGE frames within its permits. On a Shared subscription, ``pending`` has
+    the unacknowledged messages: ledger → entry → number of messages."""
 
     __slots__ = (
         "acks",
@@ -197,7 +197,7 @@ class Consumer(Generic[S_co]):
         partition: int,
         principal: Principal = BROKER,
     ) -> None:
-        """:param principal: the principal of its client"""
+        """:param principal: the principal of the consumer's client"""
         self.subscription = subscription
         self.connection = connection
         self.consumer_id = consumer_id
@@ -211,11 +211,12 @@ class Consumer(Generic[S_co]):
         self.partition = partition
         self.principal = principal
         self.shows_broker_entry_metadata = False
-        """The consumer's client accepts broker entry metadata."""
+        """Whether the consumer's client accepts broker entry metadata."""
         self.takes_any_schema = False
         """Whether the consumer declared the schema AUTO_CONSUME."""
         self.read_compacted = False
-        """Whether the consumer gets only the newest message of each key of the compacted part."""
+        """Whether the consumer gets only the newest message of each key in the compacted part of the
+        topic."""
         self.permits = 0
         self.permits_while_blocked = 0
         self.unacked = 0
@@ -236,13 +237,13 @@ class Consumer(Generic[S_co]):
         return self.permits > 0 and not self.blocked and self.connection.outgoing.room > 0
 
     def read_bytes(self, limit: int) -> int:
-        """Returns how many bytes to read for this consumer at a time, at most ``limit``."""
+        """Returns the number of bytes to read at a time for this consumer, at most ``limit``."""
         return max(1, min(limit, self.connection.outgoing.room))
 
     def entries_within_permits(self, sizes: Sequence[int], count: int, allowed: int | None = None) -> int:
         """Returns how many of ``count`` entries with ``sizes[i]`` messages each may be sent.
 
-        The entry that uses up the permits may exceed them.
+        The last entry may exceed the permits.
 
         :param allowed: a limit on messages besides the permits, above 0
         """
@@ -289,7 +290,7 @@ class Consumer(Generic[S_co]):
         self._sent(end - first, messages, entry_bytes(run, first, end))
 
     def send_chosen(self, run: EntryRun, chosen: array[int], messages: int) -> None:
-        """Sends entries of a run for the first time, given by their indexes in ascending order.
+        """Sends the entries of a run with the indexes ``chosen``, in ascending order, for the first time.
 
         For consumers of Shared and Key_Shared subscriptions, which have no epoch.
         """
@@ -412,7 +413,7 @@ class Consumer(Generic[S_co]):
         self.unacked += messages
 
     def hold_range(self, ledger_id: int, first_entry_id: int, messages: Sequence[int], count: int) -> None:
-        """Holds ``count`` consecutive entries with ``messages[i]`` each."""
+        """Records that the consumer holds ``count`` consecutive entries with ``messages[i]`` each."""
         held = self.pending.get(ledger_id)
         if held is None:
             held = self.pending[ledger_id] = {}
@@ -420,7 +421,8 @@ class Consumer(Generic[S_co]):
         self.unacked += sum(messages[:count])
 
     def let_go(self, ledger_id: int, entry_id: int) -> int | None:
-        """Removes a position; returns its unacknowledged messages, None if it was not held."""
+        """Removes a held entry; returns the number of its unacknowledged messages, or None if it was not
+        held."""
         held = self.pending.get(ledger_id)
         if held is None:
             return None
@@ -438,9 +440,9 @@ class Consumer(Generic[S_co]):
     def let_go_run(
         self, ledger_ids: array[int], entry_ids: array[int], count: int
     ) -> tuple[int, Sequence[int]]:
-        """Removes ``count`` positions, like :meth:`let_go`.
+        """Removes ``count`` held entries, like :meth:`let_go`.
 
-        :return: the messages that were held for them, and the indexes of those that were not held
+        :return: the number of their unacknowledged messages, and the indexes of entries that were not held
         """
         found: list[int | None] = []
         index = 0
@@ -465,13 +467,13 @@ class Consumer(Generic[S_co]):
         return released, [index for index, each in enumerate(found) if each is None]
 
     def _gone(self, held: Sequence[int]) -> int:
-        """Counts the messages of entries that are no longer held, and returns their number."""
+        """Subtracts the messages of entries that are no longer held; returns their number."""
         return sum(held)
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
-        """Subtracts acknowledged messages of a batch; returns how many of them were held here.
+        """Subtracts acknowledged messages of a batch; returns how many of them this consumer held.
 
-        A client may acknowledge more messages than a batch has.
+        A client may acknowledge more messages than the batch has.
         """
         held = self.pending.get(ledger_id)
         if held is None or entry_id not in held:
@@ -484,7 +486,7 @@ class Consumer(Generic[S_co]):
         return messages
 
     def messages_held(self, ledger_id: int, entry_id: int) -> int:
-        """Returns the unacknowledged messages of an entry; 0 if it is not held."""
+        """Returns the number of unacknowledged messages of an entry; 0 if the entry is not held."""
         return self.pending.get(ledger_id, {}).get(entry_id, 0)
 
     def average_messages_per_entry(self) -> int:
@@ -524,9 +526,9 @@ class ConsumerFacts(TypedDict):
 
 
 class RangedConsumer(Consumer[S_co]):
-    """A consumer of an Exclusive subscription that receives only some of the keys, as readers may ask for.
+    """A consumer of an Exclusive subscription that requests only some of the keys, as a reader can.
 
-    Receives the entries whose slots are in its ranges; the others stay unacknowledged.
+    The consumer receives the entries whose slots are in its ranges; other entries stay unacknowledged.
     """
 
     __slots__ = ("ranges",)
@@ -540,15 +542,15 @@ class RangedConsumer(Consumer[S_co]):
         name: str,
         **more: Unpack[ConsumerFacts],
     ) -> None:
-        """:param ranges: first and last slot of each range, both included
+        """:param ranges: the first and last slot of each range, both included
 
-        :param more: arguments of :class:`Consumer`
+        :param more: further arguments of :class:`Consumer`
         """
         super().__init__(subscription, connection, consumer_id, name, **more)
         self.ranges = ranges
 
     def wanted(self, run: EntryRun | NonPersistentRun, first: int, end: int) -> list[int]:
-        """Returns the indexes of those entries [first, end) of a run that this consumer receives."""
+        """Returns the indexes of the entries in [first, end) of a run that this consumer receives."""
         slots = array("i", bytes(4 * (end - first)))
         key_slots(run.buffer, run.starts, run.ends, first, end - first, RANGE_SLOTS, slots)
         return [

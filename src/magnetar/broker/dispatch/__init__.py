@@ -1,1 +1,1 @@
-"""Dispatchers, one for each type of subscription: they choose the consumer of each entry."""
+"""Dispatchers, one for each subscription type: they choose the consumer of each entry."""

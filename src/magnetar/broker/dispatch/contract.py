@@ -1,4 +1,4 @@
-"""What both kinds of dispatchers share: their settings, and what they need of a subscription."""
+"""The common part of both kinds of dispatchers: their settings, and the interface of their subscription."""
 
 from __future__ import annotations
 
@@ -35,23 +35,25 @@ class DispatchSettings:
     failover_delay_seconds: float = 1.0
     failover_consistent_hashing: bool = False
     key_shared_points: int = 100
-    """Points of each consumer on the ring of a Key_Shared subscription; 0: ranges are halved instead."""
+    """Points of each consumer on the hash ring of a Key_Shared subscription; 0: no ring, ranges are
+    halved."""
     look_ahead_per_consumer: int = 2_000
-    """Waiting entries of a Key_Shared subscription per consumer at which reading pauses; 0: no limit."""
+    """The number of waiting entries per consumer of a Key_Shared subscription at which reading pauses; 0: no
+    limit."""
     filters: Sequence[EntryFilter] = ()
-    """Decide which entries are sent; usually empty."""
+    """The filters that decide which entries are sent; usually empty."""
     filter_again_seconds: float = 1.0
-    """Time until an entry that a filter put off is passed to the filters again."""
+    """The seconds until an entry that a filter rescheduled is passed to the filters again."""
     look_ahead_per_subscription: int = 20_000
-    """The same limit for all of its consumers together; 0: no limit."""
+    """The number of waiting entries of a Key_Shared subscription at which reading pauses; 0: no limit."""
     throttle_filtered: bool = False
-    """Entries that filters reject count for dispatch rates as if they had been sent."""
+    """Whether entries that filters reject count for dispatch rates like entries that were sent."""
     throttle_by_message: bool = True
-    """For dispatch rates a batch counts as its number of messages; otherwise as one."""
+    """Whether a batch counts for dispatch rates as its number of messages, or as one."""
     pause_on_ack_state: bool = False
-    """Nothing new is sent while the cursor has more individual acknowledgements than can be stored."""
+    """Whether dispatch pauses while the cursor has more individual acknowledgements than can be stored."""
     throttle_caught_up: bool = True
-    """Dispatch rates also limit subscriptions that are near the end of their topic."""
+    """Whether dispatch rates also limit subscriptions that are near the end of their topic."""
     delays: DelaySettings = field(default_factory=DelaySettings)
     """Delayed delivery on Shared and Key_Shared subscriptions; other types do not delay messages."""
 
@@ -85,7 +87,7 @@ def charge_rejected(
 def bits_not_pending(remaining: int | None, size: int, pending: int) -> int | None:
     """Returns the bits of an entry's messages that no open transaction has acknowledged; None: all.
 
-    :param remaining: the bits of those that are not acknowledged; None: all
+    :param remaining: the bits of the messages that are not acknowledged; None: all
     :param size: the number of messages
     :param pending: the bits that are pending; :data:`~magnetar.managed_ledger.acknowledged.WHOLE`: all
     """
@@ -99,7 +101,7 @@ def bits_not_pending(remaining: int | None, size: int, pending: int) -> int | No
 def bits_left(remaining: int | None, size: int) -> int | None:
     """Returns the bits of the messages of a batch that are still to be delivered; None: all ``size`` of them.
 
-    The cursor keeps what clients acknowledged, which may be more messages than the batch has.
+    The cursor keeps the acknowledgements as clients sent them, possibly for more messages than the batch has.
     """
     if remaining is None or remaining.bit_length() <= size:
         return remaining
@@ -107,7 +109,8 @@ def bits_left(remaining: int | None, size: int) -> int | None:
 
 
 class TopicSubscriptions(Protocol):
-    """The subscriptions of a topic as one of them sees them; a layer above this one implements both kinds."""
+    """The methods of a topic's collection of subscriptions that a subscription calls; a higher layer
+    implements them."""
 
     async def unsubscribe(self, name: str) -> None: ...
     def forget(self, subscription: Any) -> None:
@@ -116,7 +119,7 @@ class TopicSubscriptions(Protocol):
 
 
 class DispatchTopic(Protocol):
-    """The topic of a subscription, persistent or not; a layer above this one implements both."""
+    """The topic of a subscription, persistent or not; a higher layer implements both kinds."""
 
     name: TopicName
     full_name: str
@@ -138,14 +141,15 @@ class DispatchTopic(Protocol):
 
     def busy(self) -> None: ...
     def fail(self, error: BaseException) -> None:
-        """Ends the topic after a mistake in the program; it is loaded again after a pause."""
+        """Closes the topic after an internal error; a later request loads it again after a pause."""
         ...
 
     def dispatched(self, messages: int, size: int) -> None: ...
 
 
 class EntrySource(Protocol):
-    """What a dispatcher reads: a cursor or a replacement for one, which layers above this one implement."""
+    """The source of a dispatcher's entries: a cursor or a replacement for it, implemented by higher
+    layers."""
 
     def has_more(self) -> bool: ...
     def read_cached(self, max_entries: int, max_bytes: int) -> EntryRun | None: ...
@@ -155,7 +159,7 @@ class EntrySource(Protocol):
 
 
 class Replay(Protocol):
-    """Positions that wait to be delivered, again or for the first time."""
+    """The positions that wait to be delivered, again or for the first time."""
 
     def __len__(self) -> int: ...
     def __contains__(self, position: Position) -> bool: ...

@@ -27,7 +27,7 @@ class FilterResult(Enum):
     REJECT = "reject"
     """The entry is acknowledged for the subscription and not sent."""
     RESCHEDULE = "reschedule"
-    """The entry is not sent now; the filter is asked again later."""
+    """The entry is not sent now; the filter judges it again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +60,29 @@ class EntryFilter(Protocol):
 
 
 class UnknownFilter(LookupError):
-    """The filter does not exist, or policies may not name it."""
+    """The filter does not exist, or policies are not allowed to name it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Entry filter '{name}' not found")
 
 
 FindFilters = Callable[[Sequence[str]], Sequence[EntryFilter]]
-"""Returns the filters of these names.
+"""Returns the filters with the given names.
 
-:raises UnknownFilter: one of them does not exist
+:raises UnknownFilter: one of the filters does not exist
 """
 
 
 def no_filters(names: Sequence[str]) -> Sequence[EntryFilter]:
-    """The function to use where policies may not name filters."""
+    """Refuses all names; used where policies are not allowed to name filters."""
     for name in names:
         raise UnknownFilter(name)
     return ()
 
 
 def fitting_filters(known: EntryFilters | None, wanted: Sequence[EntryFilter]) -> EntryFilters | None:
-    """Returns the filters of a subscription: the known ones with their counts if they are wanted; None: no
-    filters are wanted."""
+    """Returns the filters of a subscription: ``known``, with its counts, if they are the wanted ones; None if
+    no filters are wanted."""
     if (known.filters if known is not None else ()) == wanted:
         return known
     return EntryFilters(wanted) if wanted else None
@@ -103,7 +103,7 @@ class EntryFilters:
     ) -> FilterResult:
         """Combines the filters: any REJECT decides, then any RESCHEDULE; otherwise ACCEPT.
 
-        An entry whose metadata cannot be parsed is accepted. One on which a filter fails is rescheduled.
+        An entry whose metadata cannot be parsed is accepted. If a filter raises, the entry is rescheduled.
 
         :param messages: the number of messages in the entry
         """
@@ -118,7 +118,7 @@ class EntryFilters:
         return result
 
     def ask(self, position: tuple[int, int], data: bytes, context: FilterContext) -> FilterResult:
-        """Like :meth:`judge`, without counting."""
+        """Judges an entry like :meth:`judge`, without counting its messages."""
         try:
             metadata = parse_entry(data, verify_checksum=False).metadata
         except EntryError:

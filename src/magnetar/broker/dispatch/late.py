@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=AnyConsumer)
 
 _LEAPS_AT_ONCE = 100
-"""Ledgers, or large parts of them, that are skipped at a time."""
+"""The number of ledgers, or large parts of ledgers, that are skipped at a time."""
 DUE_AT_ONCE = 5000
 """The number of due entries that are taken at a time, so that neighbouring ones are read together."""
 _DUE_AGAIN = 100
-"""The next ones are taken when at most this many are left."""
+"""The next due entries are taken when at most this many are left."""
 
 
 class LateDelivery(ReadingDispatcher, Generic[C]):
-    """The part of a dispatcher that knows which entries wait for their delivery time."""
+    """The part of a dispatcher that keeps the entries that wait for their delivery time."""
 
     _delivers_ahead = True
-    """Whether due entries may be delivered before the entries in front of them were read."""
+    """Whether due entries may be delivered before earlier entries of the topic were read."""
 
     def __init__(self, subscription: Subscription, replay: Replay) -> None:
         super().__init__(subscription)
@@ -43,7 +43,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         self.delays: DelayTracker | None = None
         """The waiting entries; None until the first one is found."""
         self._put_off: dict[Position, None] = {}
-        """Entries that a filter put off."""
+        """Entries that a filter rescheduled."""
         self._left: tuple[EntryRun, int, int] | None = None
         self._closed = False
 
@@ -84,7 +84,8 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         self._subscription.go_on()
 
     def _delays_lost(self) -> None:
-        """Rewinds after the index was lost; what is delivered or about to be is not read again."""
+        """Rewinds after the index was lost; entries that were delivered or are in the replay list are not
+        read again."""
         delays = self.delays
         if delays is None:
             return
@@ -101,7 +102,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
     def forget_delays(self, *, moved: bool) -> None:
         """Discards the waiting entries.
 
-        :param moved: the cursor was moved, and reads from there on again
+        :param moved: the cursor was moved, and reads from its new position on
         """
         if self.delays is not None:
             self.delays.close(forget=moved)
@@ -113,18 +114,18 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
             await self.delays.finish()
 
     def let_go_waiting(self, position: Position) -> None:
-        """Called when an entry was acknowledged that no consumer holds: it no longer waits."""
+        """Reports that an entry was acknowledged that no consumer holds: it no longer waits."""
         self.replay.discard(position)
         if self.delays is not None:
             self.delays.discard(position)
 
     def _keep_back(self, run: EntryRun, first: int, count: int, sizes: array[int], timed: int) -> bool:
-        """Keeps back those of ``count`` entries whose delivery time is in the future: their sizes become 0.
+        """Keeps back the entries whose delivery time is in the future: their sizes become 0.
 
         The same happens to entries that are waiting already, or were due and delivered before they were read.
 
-        :param sizes: messages of the entries, that of entry ``first`` at 0
-        :param timed: how many of them have a delivery time
+        :param sizes: the number of messages of each entry; index 0 is entry ``first``
+        :param timed: how many of the ``count`` entries have a delivery time
         :return: whether any size became 0
         """
         delays = self.delays
@@ -154,7 +155,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         return kept
 
     def _leap_over_waiting(self) -> bool:
-        """Moves the read position over waiting entries; returns whether anything is to be read now."""
+        """Moves the read position over waiting entries; returns whether entries must be read now."""
         delays = self.delays
         if delays is None:
             return True
@@ -176,7 +177,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
         return FILTER if self._put_off else AT_END
 
     def _take_due(self) -> None:
-        """Moves due entries to the replay list, unless that has many already."""
+        """Moves due entries to the replay list, unless the list is long already."""
         delays = self.delays
         if delays is None or not delays.is_due() or len(self.replay) > _DUE_AGAIN:
             return
@@ -186,7 +187,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
                 self._wait_as_due(position, hashed)
 
     def _unread(self) -> Position:
-        """Returns the first position that was not read, or was read and is not treated yet."""
+        """Returns the first position that was not read, or was read and not processed yet."""
         if self._left is None:
             return self._cursor.read_position
         run, first, _end = self._left
@@ -196,5 +197,5 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
     def _wait_as_due(self, position: Position, hashed: int) -> None:
         """Adds a due entry to the replay list.
 
-        :param hashed: hash of its key
+        :param hashed: the hash of the entry's key
         """

@@ -1,4 +1,5 @@
-"""What dispatchers to several consumers share: reads, limits of unacknowledged messages, redelivery."""
+"""The common part of dispatchers to several consumers: reads, limits of unacknowledged messages,
+redelivery."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked = 0
         self.blocked = False
-        """Too many messages are unacknowledged, of this subscription or of all of the broker."""
+        """Whether too many messages are unacknowledged, of this subscription or of the whole broker."""
         self._over = False
         self._held = False
         self._filters = subscription.filters
@@ -66,7 +67,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._begin_delays()
 
     def use(self, settings: DispatchSettings) -> None:
-        """Applies other settings, and ends blocks that they no longer require."""
+        """Applies changed settings, and unblocks consumers that the new settings do not block."""
         self._settings = settings
         self._filters = self._subscription.filters
         cap = settings.max_unacked_per_consumer
@@ -96,7 +97,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         )
 
     def why_not(self) -> Reason:
-        """Returns why nothing is sent now."""
+        """Returns the reason why nothing is sent now."""
         found = self.waits.reason
         if found not in WHATEVER_IS_LEFT and not self._has_more():
             return self._nothing_new()
@@ -113,18 +114,18 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @abstractmethod
     def remove(self, consumer: AnyConsumer) -> None:
-        """Removes a consumer; its unacknowledged messages go to the others."""
+        """Removes a consumer; its unacknowledged messages go to the other consumers."""
 
     @abstractmethod
     def _wait_again(self, consumer: AnyConsumer, position: Position) -> int | None:
-        """Moves a position from the consumer that holds it to the replay list. Returns its messages; None if
-        the consumer does not hold it."""
+        """Moves an entry from the consumer that holds it to the replay list; returns the number of its
+        messages, or None if the consumer does not hold it."""
 
     def flow(self, _consumer: AnyConsumer) -> None:
         self.read_more()
 
     def rewound(self) -> None:
-        """Discards everything that was read or sent, after the cursor was moved."""
+        """Discards all entries that were read or sent, after the cursor was moved."""
         self.replay.clear()
         self.redelivery_counts.clear()
         if self.delays is not None:
@@ -145,7 +146,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     # Reading
 
     def _has_more(self) -> bool:
-        """Whether there is anything to send, new or again."""
+        """Whether there are entries to send, for the first time or again."""
         return len(self.replay) > 0 or self._left is not None or self._cursor.has_more()
 
     def _must_wait_for_acks(self) -> bool:
@@ -158,7 +159,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return True
 
     def _entries_at_once(self) -> int:
-        """Returns how many new entries to read."""
+        """Returns the number of new entries to read."""
         throttle, most = self._subscription.throttle, self._settings.max_read_entries
         return most if throttle is None else max(1, min(most, throttle.messages))
 
@@ -171,7 +172,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     async def _read_again(
         self, position: Position, last: Position, count: int, max_bytes: int
     ) -> EntryRun | None:
-        """Reads entries again; None if they were deleted or cannot be read now."""
+        """Reads entries again; returns None if they were deleted or cannot be read now."""
         reader = self._subscription.topic.managed_ledger.reader
         ledgers = self._subscription.topic.managed_ledger.ledgers
         if not ledgers.exists(position):
@@ -195,7 +196,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     # The deliverable part of a run
 
     def _is_untouched(self, run: EntryRun, first: int) -> bool:
-        """Whether nothing from entry ``first`` of a run on is acknowledged (even in part) or put off."""
+        """Whether no entry of a run from ``first`` on is acknowledged, even in part, or rescheduled by a
+        filter."""
         pending = self._subscription.pending
         if self._put_off or (pending is not None and pending.any):
             return False
@@ -209,8 +211,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def _remaining(self, ledger_id: int, entry_id: int, size: int) -> tuple[int, int | None] | None:
         """Returns how many messages of an entry are left to deliver, and their bits in the batch (None: all).
 
-        Returns None if no message is left: the entry is acknowledged, perhaps in an open transaction, or a
-        filter put it off.
+        Returns None if no message is left: the entry is acknowledged, possibly in an open transaction, or a
+        filter rescheduled it.
         """
         cursor = self._cursor
         if cursor.is_consumed(ledger_id, entry_id) or (ledger_id, entry_id) in self._put_off:
@@ -227,17 +229,17 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return (size, None) if remaining is None else (remaining.bit_count(), remaining)
 
     def _leave_out_aborted(self, run: EntryRun, first: int, count: int, sizes: array[int]) -> int:
-        """Treats entries of aborted transactions as markers; returns ``MARKED`` if there are any.
+        """Marks entries of aborted transactions as markers; returns ``MARKED`` if there are any.
 
-        :param sizes: messages of the entries, that of entry ``first`` at 0
+        :param sizes: the number of messages of each entry; index 0 is entry ``first``
         """
         transactions = self._subscription.topic.transactions
         return MARKED if transactions is not None and transactions.mask(run, first, count, sizes) else 0
 
     def _consume_markers(self, run: EntryRun, first: int, count: int, sizes: Sequence[int]) -> None:
-        """Acknowledges those of ``count`` entries that are markers, recognized by their size 0.
+        """Acknowledges the markers among ``count`` entries, recognized by their size 0.
 
-        :param sizes: messages of the entries, that of entry ``first`` at 0
+        :param sizes: the number of messages of each entry; index 0 is entry ``first``
         """
         cursor, before = self._cursor, self._cursor.mark_delete
         for place in range(count):
@@ -299,12 +301,12 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @abstractmethod
     def _wait_for_filter(self, position: Position, slot: int) -> None:
-        """Adds an entry that a filter put off to the replay list."""
+        """Adds an entry that a filter rescheduled to the replay list."""
 
     # Limits
 
     def _allowance(self, consumer: C) -> int | None:
-        """Returns how many more messages may be unacknowledged; None: no limit."""
+        """Returns how many more messages may become unacknowledged; None: no limit."""
         per_consumer = self._settings.max_unacked_per_consumer
         per_subscription = self._settings.max_unacked_per_subscription
         allowed = per_consumer - consumer.unacked if per_consumer else None
@@ -326,7 +328,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self._all_unacked.changed(self)
 
     def _unblock(self) -> None:
-        """Unblocks the consumer and the subscription at half their limits."""
+        """Unblocks the consumer and the subscription once they are at half their limits."""
         if self.unacked < 0:
             self._violated("unacknowledged messages", "at least 0", self.unacked)
         if self._all_unacked is not None:
@@ -343,7 +345,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._subscription.fail(error)
 
     def hold(self) -> None:
-        """Blocks the subscription, as the broker's limit is reached and this one has more than its share."""
+        """Blocks the subscription: the broker's limit is reached, and the subscription has more than its
+        part."""
         self._held = self.blocked = True
 
     def let_go_on(self) -> None:
@@ -354,12 +357,13 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     # Redelivery and acknowledgement
 
     def redeliver_all(self, consumer: AnyConsumer) -> None:
-        """Moves all unacknowledged messages of a consumer to the replay list."""
+        """Moves all unacknowledged entries of a consumer to the replay list."""
         positions = [(ledger, entry) for ledger, held in consumer.pending.items() for entry in held]
         self.redeliver(consumer, positions)
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position]) -> None:
-        """Moves these positions to the replay list if the consumer holds them; any consumer may get them."""
+        """Moves the entries at ``positions`` that the consumer holds to the replay list; any consumer may get
+        them."""
         for position in positions:
             messages = self._wait_again(consumer, position)
             if messages is None:
@@ -371,7 +375,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.read_more()
 
     def acknowledged(self, messages: int) -> None:
-        """Counts messages that are no longer unacknowledged."""
+        """Subtracts messages that are no longer unacknowledged."""
         self.unacked -= messages
         if self.unacked < 0:
             self._violated("unacknowledged messages", "at least 0", self.unacked)
@@ -383,7 +387,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self.read_more()
 
     def let_go_run(self, consumer: AnyConsumer, run: AckRun) -> None:
-        """A consumer has acknowledged entries: whichever consumer holds them lets go of them."""
+        """Removes entries that a consumer has acknowledged from the consumers that hold them."""
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)
         for index in others:
@@ -395,8 +399,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_elsewhere(self, ledger_id: int, entry_id: int) -> int:
-        """Lets go of an entry that the acknowledging consumer does not hold: another one may hold it, or
-        none. Returns its messages."""
+        """Removes an acknowledged entry that the acknowledging consumer does not hold from the consumer that
+        holds it, if any; returns the number of its messages."""
         for other in self.consumers:
             messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:
@@ -405,8 +409,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return 0
 
     def consumed_elsewhere(self) -> None:
-        """Called when the mark-delete position was moved without acknowledgements: what is at or below it is
-        no longer held and does not wait any more."""
+        """Removes the entries at or below the mark-delete position, after the position was moved without
+        acknowledgements: no consumer holds them any more, and they do not wait."""
         last = self._cursor.mark_delete
         released = 0
         for consumer in self.consumers:
@@ -422,8 +426,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> int:
-        """A consumer has acknowledged entries in a transaction: whichever consumer holds them lets go of
-        them. Returns the number of messages."""
+        """Removes entries that a consumer has acknowledged in a transaction from the consumers that hold
+        them; returns the number of their messages."""
         released = 0
         pending = self._subscription.pending
         for each in acked:
@@ -441,14 +445,14 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         return released
 
     def held_in_part(self, positions: Sequence[Position]) -> set[Position]:
-        """Returns those of some positions whose entries a consumer holds."""
+        """Returns the positions among ``positions`` whose entries a consumer holds."""
         return {each for each in positions if self._holder(each) is not None}
 
     def _holder(self, position: Position) -> C | None:
         return next((c for c in self.consumers if position[1] in c.pending.get(position[0], {})), None)
 
     async def give_back(self, positions: Sequence[Position], in_part: Container[Position]) -> None:
-        """Delivers again what an aborted transaction had acknowledged.
+        """Redelivers the entries that an aborted transaction had acknowledged.
 
         :param in_part: entries of which a consumer held other messages at the time of the abort
         """
@@ -475,7 +479,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.read_more()
 
     async def _hash_or_none(self, position: Position) -> int | None:
-        """Returns what :meth:`_hash_at` does; 0 for a consumed entry; None: the entry cannot be read now."""
+        """Returns the result of :meth:`_hash_at`; 0 for a consumed entry; None if the entry cannot be read
+        now."""
         try:
             return await self._hash_at(position)
         except (LedgerError, ManagedLedgerError) as error:
@@ -485,7 +490,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             return None
 
     async def _hash_at(self, position: Position) -> int:
-        """Returns the hash of an entry's key, if it matters which consumer gets the entry."""
+        """Returns the hash of an entry's key, if the key determines the consumer of the entry."""
         return 0
 
     def close(self) -> None:
@@ -497,7 +502,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: counts differ from those of consumers, or a waiting entry is also held
+        :raises BrokenInvariant: the counts do not match the consumers, or a waiting entry is also held
         """
         for consumer in self.consumers:
             consumer.check()

@@ -1,4 +1,4 @@
-"""Dispatching of non-persistent messages, to consumers that have permits and room at that moment."""
+"""Dispatching of non-persistent messages, to consumers that have permits and room in their connections."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ C = TypeVar("C", bound=AnyConsumer)
 
 
 class NonPersistentDispatcher(ABC, Generic[C]):
-    """Dispatches to consumers of one type; what none of them takes is dropped."""
+    """Dispatches to consumers of one type; entries that no consumer accepts are dropped."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         self._topic = topic
         self._settings = topic.dispatch_settings
         self.consumers: list[C] = []
         self.waits = Waiting(topic.clock)
-        """Why messages of the last run were dropped, if any were."""
+        """The reason why messages of the last run were dropped, if any were."""
 
     @property
     def active(self) -> AnyConsumer | None:
@@ -45,7 +45,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         self.consumers[:] = [each for each in self.consumers if each is not consumer]
 
     def flow(self, _consumer: AnyConsumer) -> None:
-        """Called when the consumer has more permits; there is nothing to send."""
+        """Does nothing when a consumer has more permits, because no messages wait."""
 
     def use(self, settings: DispatchSettings) -> None:
         """Applies changed settings."""
@@ -56,7 +56,7 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         self.consumers = []
 
     def why_not(self) -> Reason:
-        """Returns why messages were dropped from the last run; AT_END if none were."""
+        """Returns the reason why messages of the last run were dropped; AT_END if none were."""
         if not self.consumers:
             return NO_CONSUMER
         found = self.waits.reason
@@ -74,7 +74,8 @@ class NonPersistentDispatcher(ABC, Generic[C]):
         """Sends each entry to a consumer; returns how many messages were dropped, and sets the reason."""
 
     def _deliver_part(self, consumer: AnyConsumer, part: NonPersistentRun) -> int:
-        """Sends a consumer as many of the entries as it takes; returns how many messages were dropped."""
+        """Sends as many of the entries to a consumer as it accepts; returns how many messages were
+        dropped."""
         stop = takes(consumer, part, 0, part.count)
         messages = part.messages_in(0, stop)
         if stop:
@@ -85,9 +86,9 @@ class NonPersistentDispatcher(ABC, Generic[C]):
 
 
 def takes(consumer: AnyConsumer, run: NonPersistentRun, first: int, end: int) -> int:
-    """Returns the end of those of entries [first, end) that a consumer has permits and room for.
+    """Returns the index after the last of the entries [first, end) for which a consumer has permits and room.
 
-    The entry that uses up permits or room may exceed them.
+    The last entry may exceed permits or room.
     """
     if consumer.permits <= 0:
         return first
@@ -107,7 +108,7 @@ def takes(consumer: AnyConsumer, run: NonPersistentRun, first: int, end: int) ->
 
 
 class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
-    """Sends everything to the one consumer."""
+    """Sends all entries to the one consumer."""
 
     def add(self, consumer: AnyConsumer) -> None:
         self.consumers.append(consumer)
@@ -128,8 +129,8 @@ class NonPersistentExclusive(NonPersistentDispatcher[AnyConsumer]):
 
 
 class NonPersistentFailover(NonPersistentExclusive):
-    """Sends everything to the active consumer. A new active consumer is served at once: there are no
-    acknowledgements of another one to wait for."""
+    """Sends all entries to the active consumer. A new active consumer is served at once, because the former
+    one has no acknowledgements to wait for."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
@@ -150,7 +151,7 @@ class NonPersistentFailover(NonPersistentExclusive):
             self._pick()
 
     def _pick(self) -> bool:
-        """Chooses the active consumer, and tells all if it has changed; returns whether it has."""
+        """Chooses the active consumer, and notifies all if it has changed; returns whether it has."""
         picked = None
         if self.consumers:
             picked = pick_active(
@@ -168,7 +169,7 @@ class NonPersistentFailover(NonPersistentExclusive):
 
 
 class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
-    """Divides entries evenly among the consumers, those of the best priority level first."""
+    """Divides entries evenly among the consumers of the highest priority that accept any."""
 
     def __init__(self, topic: DispatchTopic) -> None:
         super().__init__(topic)
@@ -189,7 +190,7 @@ class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
         return 0
 
     def _takers(self) -> Sequence[AnyConsumer]:
-        """Returns the consumers of the best priority level that take anything."""
+        """Returns the consumers of the highest priority that accept entries."""
         best: list[AnyConsumer] = []
         for consumer in self.consumers:
             if best and consumer.priority != best[0].priority:
@@ -201,7 +202,8 @@ class NonPersistentShared(NonPersistentDispatcher[AnyConsumer]):
         return best
 
     def _share(self, run: NonPersistentRun, first: int, takers: Sequence[AnyConsumer]) -> int:
-        """Sends each its part of the entries from ``first`` on; returns the index after the last one."""
+        """Sends each consumer its part of the entries from ``first`` on; returns the index after the last
+        entry sent."""
         count = len(takers)
         each, more = divmod(run.count - first, count)
         begin = self._next % count
@@ -232,7 +234,7 @@ class NonPersistentKeyShared(NonPersistentDispatcher[AnyKeyed]):
         :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of the other
             consumers
 
-        :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
+        :raises ConsumerAssignFailure: its ranges belong to another consumer, or no slots are left for it
         """
         consumer = keyed(consumer)
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)

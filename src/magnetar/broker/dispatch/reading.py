@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ReadingDispatcher(ABC):
-    """The part of a dispatcher that reads."""
+    """The part of a dispatcher that reads entries."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -31,7 +31,7 @@ class ReadingDispatcher(ABC):
         self._budget = subscription.topic.budget
         self._reading: Task[None] | None = None
         self._reads_again = False
-        """Whether the present or last read is a repeated one."""
+        """Whether the current or last read repeats an earlier one."""
         self._retry: Cancellable | None = None
         self.waits = Waiting(subscription.topic.clock)
 
@@ -55,7 +55,7 @@ class ReadingDispatcher(ABC):
 
     @abstractmethod
     def _keep(self, run: EntryRun) -> None:
-        """Takes entries that were read, to send them in a later turn."""
+        """Keeps entries that were read, to send them in a later turn of the loop."""
 
     def _start(
         self,
@@ -68,7 +68,7 @@ class ReadingDispatcher(ABC):
         """Starts a read, except during the pause after a failed one.
 
         :param consumer: its connection is expected to send the entries
-        :param again: whether they were read before
+        :param again: whether the entries were read before
         """
         if self._retry is not None:
             reading.close()
@@ -98,7 +98,7 @@ class ReadingDispatcher(ABC):
         self._subscription.go_on()
 
     def _rewind(self) -> None:
-        """Reads on from the first unacknowledged message."""
+        """Moves the read position back to the first unacknowledged message."""
         self._source.rewind()
 
     def _read_failed(self, error: Exception) -> None:

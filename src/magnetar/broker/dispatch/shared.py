@@ -1,5 +1,6 @@
-"""Dispatching to the consumers of a shared subscription: round robin, by priority level and permits. The
-chunks of one message go to one consumer.
+"""Dispatching to the consumers of a Shared subscription: round robin, by priority level and permits.
+
+The chunks of one message go to one consumer.
 """
 
 from __future__ import annotations
@@ -27,29 +28,31 @@ if TYPE_CHECKING:
 
 
 _TRIMMED = 1000
-"""At this many unused elements before the first position the list is trimmed."""
+"""The number of unused elements before the first position at which the list is trimmed."""
 _FEW = 100
-"""Positions are inserted one by one if they are fewer than this fraction (1/n) of the list."""
+"""Positions are inserted one by one if there are fewer of them than this fraction (1/n) of the list."""
 _GAP_BYTES = 16 * 1024
-"""Reading this many bytes more costs less than another read."""
+"""Reading this many unneeded bytes costs less than another read."""
 _MOST_MESSAGES = 10_000
-"""The most messages with some chunks sent that are remembered, as a producer may never send the rest."""
+"""The maximum number of remembered messages of which some chunks were sent; a producer may never send the
+rest."""
 _Message = tuple[str, str]
 """The producer's name and the uuid of the message."""
 
 
 class ReplayPositions:
-    """A set of positions that returns its lowest ones."""
+    """A set of positions from which the lowest ones can be taken."""
 
     __slots__ = ("_begin", "_row", "_set", "_unsorted")
 
     def __init__(self) -> None:
         self._set: set[Position] = set()
         self._row: list[Position] = []
-        """Sorted from ``_begin`` on; some of them have been removed from the set."""
+        """Sorted from index ``_begin`` on; some of the positions have been removed from the set."""
         self._begin = 0
         self._unsorted: list[Position] = []
-        """Added since the last sort, possibly removed from the set or twice."""
+        """Positions added since the last sort; some may be in the list twice, or have been removed from the
+        set."""
 
     def __len__(self) -> int:
         return len(self._set)
@@ -72,8 +75,8 @@ class ReplayPositions:
             self.clear()
 
     def lowest(self, limit: int, gap: int) -> list[Position]:
-        """Returns the lowest positions in order, at most ``limit``, all in one ledger, each with an entry id
-        at most ``gap`` above the previous one.
+        """Returns the lowest positions of one ledger in order, at most ``limit``, each with an entry id at
+        most ``gap`` above the previous one.
 
         :raises IndexError: the set is empty
         """
@@ -114,7 +117,7 @@ class ReplayPositions:
             row[at:] = sorted({*row[at:], *added})
 
     def drop_through(self, last: Position) -> None:
-        """Removes everything at or below a position."""
+        """Removes all positions at or below ``last``."""
         self._set = {each for each in self._set if each > last}
         if not self._set:
             self.clear()
@@ -183,7 +186,8 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
             self.replay.add(position)
 
     def _next_consumer(self) -> AnyConsumer | None:
-        """Returns the next consumer of the best priority level that has a ready one."""
+        """Returns the next ready consumer of the highest priority that has one; None if no consumer is
+        ready."""
         consumers = self.consumers
         count = len(consumers)
         best: AnyConsumer | None = None
@@ -299,7 +303,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
     def _send_mixed(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int, *, kept: bool) -> None:
         """Sends entries of which some are acknowledged, at least in part, or were delivered before.
 
-        :param kept: some are kept back or are markers: their sizes are 0
+        :param kept: whether some entries have size 0, because they are kept back or are markers
         """
         sizes, ledger_id, counts = self._sizes, run.ledger_id, self.redelivery_counts
         plain_from = first
@@ -331,7 +335,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
     # Redelivery
 
     def _send_replay(self, consumer: AnyConsumer, limit: int) -> bool:
-        """Sends up to ``limit`` entries of the replay list; returns False if they are not cached."""
+        """Sends up to ``limit`` entries of the replay list; returns False if they are not in the cache."""
         max_bytes = consumer.read_bytes(self._settings.max_read_bytes)
         gap = self._gap()
         waiting = self.replay.lowest(limit, gap)
@@ -347,7 +351,8 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         return True
 
     def _gap(self) -> int:
-        """Returns how many entries between two waiting ones are read rather than skipped."""
+        """Returns the maximum number of entries between two waiting ones that are read rather than
+        skipped."""
         ledgers = self._subscription.topic.managed_ledger.ledgers
         summary = ledgers.get(self.replay.lowest(1, 0)[0][0])
         if summary is None or not summary.size:
@@ -395,7 +400,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
     def _send_chosen(
         self, consumer: AnyConsumer, run: EntryRun, chosen: array[int], sizes: array[int]
     ) -> None:
-        """Sends entries, given by their indexes, without their acknowledged messages."""
+        """Sends the entries with the indexes ``chosen``, without their acknowledged messages."""
         ledger_id, counts = run.ledger_id, self.redelivery_counts
         plain, messages = array("q"), 0
         for index, size in zip(chosen, sizes, strict=False):
@@ -431,7 +436,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
         self.replay.add(position)
 
     def _wait_for_holder(self, consumer: AnyConsumer, position: Position) -> None:
-        """Lets a chunk wait until the consumer of its message is ready."""
+        """Lets a chunk wait until the consumer of the message's other chunks is ready."""
         if consumer not in self.consumers:
             self._violated(f"consumer of the chunk {position}", "a connected one", consumer.name)
         if position in self.replay:
@@ -455,16 +460,16 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
 
 
 class ChunkHolders:
-    """Sends the chunks of one message to one consumer of a shared subscription, which needs all of them.
+    """Sends the chunks of one message to one consumer of a Shared subscription, which needs all of them.
 
     Pulsar's ``SharedConsumerAssignor`` has done so since 2.11 (PIP-37). An instance knows the consumers that
-    got the first chunks of messages, and the chunks that wait for them.
+    got the first chunks of messages, and the chunks that wait for these consumers.
     """
 
     def __init__(self) -> None:
         self._holders: dict[_Message, AnyConsumer] = {}
         self.waiting: dict[AnyConsumer, set[Position]] = {}
-        """Waiting chunks by consumer."""
+        """The waiting chunks of each consumer."""
 
     def __iter__(self) -> Iterator[Position]:
         """Yields all waiting chunks."""
@@ -473,7 +478,8 @@ class ChunkHolders:
     def receiver(
         self, run: EntryRun, indexes: Sequence[int], offered: AnyConsumer
     ) -> tuple[AnyConsumer, int]:
-        """Returns the consumer of the first of these entries, and how many it gets; 0: use :meth:`wait`.
+        """Returns the consumer of the first of these entries, and how many entries go to it; 0: use
+        :meth:`wait`.
 
         :param indexes: the indexes of the entries in the run, at least one
         :param offered: the consumer for other entries, and for chunks of messages that no consumer has yet
@@ -500,7 +506,7 @@ class ChunkHolders:
         return holder
 
     def sent(self, run: EntryRun, indexes: Sequence[int]) -> None:
-        """Notes that these entries were sent; messages whose last chunk is among them are complete."""
+        """Records that these entries were sent. A message whose last chunk is among them is complete."""
         for index in indexes:
             found = _chunk_at(run, index)
             if found is not None and found[2]:
@@ -522,17 +528,17 @@ class ChunkHolders:
         return waiting
 
     def left(self, consumer: AnyConsumer) -> set[Position]:
-        """Called when a consumer has left: others may get its chunks. Returns those that waited."""
+        """Reports that a consumer has left, so that others may get its chunks; returns its waiting chunks."""
         self._holders = {message: each for message, each in self._holders.items() if each is not consumer}
         return self.waiting.pop(consumer, set())
 
     def discard(self, position: Position) -> None:
-        """Called when a chunk was acknowledged."""
+        """Reports that a chunk was acknowledged."""
         if self.waiting:
             self._keep({each for each in self if each != position})
 
     def drop_through(self, last: Position) -> None:
-        """Called when everything at or below a position was acknowledged."""
+        """Reports that all entries at or below ``last`` were acknowledged."""
         if self.waiting:
             self._keep({each for each in self if each > last})
 
@@ -541,13 +547,14 @@ class ChunkHolders:
         self.waiting = {consumer: waiting for consumer, waiting in kept.items() if waiting}
 
     def clear(self) -> None:
-        """Called when the cursor was moved."""
+        """Forgets all chunks, after the cursor was moved."""
         self._holders.clear()
         self.waiting.clear()
 
 
 def _chunk_at(run: EntryRun, index: int) -> tuple[_Message, bool, bool] | None:
-    """Returns the message of a chunk, and whether it is the first and the last chunk; None: not a chunk."""
+    """Returns the message of a chunk, and whether the chunk is the first and the last one; None if the entry
+    is not a chunk."""
     try:
         metadata = metadata_of(run.buffer, run.starts[index], run.ends[index])
     except EntryError:

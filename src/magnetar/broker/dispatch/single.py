@@ -1,6 +1,6 @@
 """Dispatching to one consumer, in order.
 
-It is the only consumer of an Exclusive subscription, or the active one of a Failover subscription.
+The consumer is the only one of an Exclusive subscription, or the active one of a Failover subscription.
 """
 
 from __future__ import annotations
@@ -47,25 +47,27 @@ if TYPE_CHECKING:
 
 
 _POINTS = 100
-"""Points of each consumer on the ring."""
+"""Points of each consumer on the hash ring."""
 
 
 class SingleConsumerDispatcher(ReadingDispatcher):
-    """Reads on while the consumer has permits and its connection has room."""
+    """A dispatcher that reads and sends while the consumer has permits and its connection has room."""
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
         self._compacted: CompactedReading | None = None
-        """Replaces the cursor when the consumer reads compacted."""
+        """Replaces the cursor if the consumer reads the compacted topic."""
         self.consumers: list[AnyConsumer] = []
         self._served: AnyConsumer | None = None
         """The consumer that is served now."""
         self._sizes = array("i", bytes(4 * 256))
         self._filters = subscription.filters
         self._put_off: Cancellable | None = None
-        """Timer: entries that a filter put off are then delivered again with all unacknowledged ones."""
+        """A timer, after which entries that a filter rescheduled are delivered again with all unacknowledged
+        ones."""
         self._left: EntryRun | None = None
-        """Entries that were read and not sent, because permits or room ran out."""
+        """Entries that were read and not sent, because the consumer had no permits or its connection no
+        room."""
 
     def use(self, settings: DispatchSettings) -> None:
         """Applies changed settings."""
@@ -88,7 +90,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
         )
 
     def why_not(self) -> Reason:
-        """Returns why nothing is sent now."""
+        """Returns the reason why nothing is sent now."""
         found = self.waits.reason
         return found if found in WHATEVER_IS_LEFT or self.has_unread() else self._nothing_new()
 
@@ -96,7 +98,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
         return AT_END if self._put_off is None else FILTER
 
     def has_unread(self) -> bool:
-        """Whether there are entries that were not sent to the consumer yet."""
+        """Whether the topic has entries that were not sent to the consumer yet."""
         return self._left is not None or self._source.has_more()
 
     def add(self, consumer: AnyConsumer) -> None:
@@ -109,7 +111,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
             self._serve(None)
 
     def _serve(self, consumer: AnyConsumer | None) -> None:
-        """Serves a consumer from the first unacknowledged message on."""
+        """Sends entries to a consumer from the first unacknowledged message on; None: to no consumer."""
         if consumer is not None and consumer not in self.consumers:
             self._violated("served consumer", "a connected one", consumer.name)
         self._leave_compacted()
@@ -246,7 +248,8 @@ class SingleConsumerDispatcher(ReadingDispatcher):
             consumer.send_again(run, index, remaining.bit_count(), 0, remaining)
 
     def _send_chosen(self, consumer: AnyConsumer, run: EntryRun, first: int, end: int) -> int:
-        """Like :meth:`_send_one_by_one`, for the entries left by filters and the consumer's own ranges."""
+        """Like :meth:`_send_one_by_one`, but without the entries that filters reject or that are not in the
+        consumer's ranges."""
         before = self._cursor.mark_delete
         indexes = range(first, end)
         self._budget.spend((end - first) * LOOK_PRICE)
@@ -282,7 +285,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
         self.read_more()
 
     def redeliver_all(self, consumer: AnyConsumer) -> None:
-        """Delivers everything unacknowledged again, in order from the mark-delete position on."""
+        """Redelivers all unacknowledged messages, in order from the mark-delete position on."""
         self._rewind()
         self.read_more()
 
@@ -305,7 +308,7 @@ class SingleConsumerDispatcher(ReadingDispatcher):
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: it serves none of its consumers, or their states are inconsistent
+        :raises BrokenInvariant: the served consumer is not connected, or states are inconsistent
         """
         must(self._served is None or self._served in self.consumers, "one is served who is not connected")
         nobody = self.waits.reason is NO_CONSUMER
@@ -318,8 +321,8 @@ class SingleConsumerDispatcher(ReadingDispatcher):
 class FailoverDispatcher(SingleConsumerDispatcher):
     """Dispatching to the active consumer of a Failover subscription; the others are on standby.
 
-    A consumer that becomes active is served after a delay, from the first unacknowledged message on,
-    because its predecessor may still be processing and acknowledging messages.
+    A new active consumer is served after a delay, from the first unacknowledged message on, because the
+    former one may still be processing and acknowledging messages.
     """
 
     def __init__(self, subscription: Subscription) -> None:
@@ -383,7 +386,8 @@ class FailoverDispatcher(SingleConsumerDispatcher):
             self._takeover = None
 
     def redeliver_all(self, consumer: AnyConsumer) -> None:
-        """Only for the active consumer: messages of the others are delivered to it anyway."""
+        """Redelivers messages of the active consumer. Messages of other consumers go to the active one
+        anyway."""
         if consumer is self._served:
             super().redeliver_all(consumer)
 
@@ -396,18 +400,19 @@ class FailoverDispatcher(SingleConsumerDispatcher):
 
 
 def in_order(consumers: Sequence[AnyConsumer]) -> list[AnyConsumer]:
-    """Sorts by priority level, then by name as Java compares strings."""
+    """Returns the consumers ordered by priority level, then by name, compared as Java compares strings."""
     return sorted(consumers, key=lambda c: (c.priority, c.name.encode("utf-16-be", "surrogatepass")))
 
 
 def pick_active(
     consumers: Sequence[AnyConsumer], topic: str, partition: int, *, consistent_hashing: bool
 ) -> AnyConsumer:
-    """Returns the active consumer: one of the best priority, by partition index or the topic's name.
+    """Returns the active consumer: one of the highest priority, chosen by partition index or the topic's
+    name.
 
     :param consumers: at least one, in the order of :func:`in_order`
     :param topic: the full name
-    :param partition: -1 for a topic that is not partitioned
+    :param partition: the partition index; -1 for a topic that is not partitioned
     """
     best = consumers[0].priority
     eligible = [consumer for consumer in consumers if consumer.priority == best]

@@ -1,7 +1,7 @@
-"""The reasons why a dispatcher sends nothing, recorded where it decides so.
+"""The reasons why a dispatcher sends nothing, recorded where the dispatcher decides.
 
-A decision is one of the constants here: it costs a store and a comparison for each run of entries, and
-nothing per message. The clock is only read when the decision changes. Details (which consumer, how many,
+A decision is one of the constants in this module: it costs a store and a comparison for each run of entries,
+and nothing per message. The clock is only read when the decision changes. Details (which consumer, how many,
 until when) follow from the dispatcher's state and are determined on request.
 """
 
@@ -15,7 +15,7 @@ from magnetar.io.interfaces import Clock
 
 
 class Reason(Enum):
-    """Why nothing is sent to a subscription; the value is its name in answers and metrics."""
+    """The reason why nothing is sent to a subscription; the value is its name in answers and metrics."""
 
     NO_CONSUMER = "no_consumer"
     """No consumer is connected."""
@@ -26,30 +26,31 @@ class Reason(Enum):
     CONNECTION_FULL = "connection_full"
     """A consumer has permits, but does not read what was written to its connection."""
     UNACKED_CONSUMER = "unacked_consumer"
-    """A consumer has reached its limit of unacknowledged messages. The next two are the limits of the
+    """A consumer has reached its limit of unacknowledged messages. The next two reasons are the limits of the
     subscription and of the broker."""
     UNACKED_SUBSCRIPTION = "unacked_subscription"
     UNACKED_BROKER = "unacked_broker"
     KEY_HELD = "key_held"
-    """Keys were reassigned, and their former consumer has not acknowledged all its messages of them."""
+    """Keys were reassigned, and their former consumer has not acknowledged all its messages with these
+    keys."""
     KEY_UNASSIGNED = "key_unassigned"
-    """No consumer takes these keys."""
+    """No consumer has the slots of these keys."""
     LOOK_AHEAD = "look_ahead"
-    """Too many messages wait for single consumers of a Key_Shared subscription to read more."""
+    """So many messages wait for single consumers of a Key_Shared subscription that reading pauses."""
     RATE_LIMIT = "rate_limit"
     """A dispatch rate is used up."""
     DELAYED = "delayed"
     """All remaining messages have a delivery time in the future."""
     ACK_STATE = "ack_state"
-    """More is acknowledged out of order than can be stored, and dispatch pauses until that has changed."""
+    """More messages are acknowledged individually than can be stored; dispatch pauses until fewer are."""
     FILTER = "filter"
-    """Entry filters put off the remaining messages."""
+    """Entry filters rescheduled the remaining messages."""
     READING = "reading"
     """A read from the ledger store is in progress."""
     READ_FAILED = "read_failed"
     """Entries cannot be read; the dispatcher tries again."""
     TURN = "turn"
-    """The loop budget of this turn is used up; dispatching goes on in one of the next turns."""
+    """The loop budget of this turn is used up; dispatching continues in one of the next turns."""
     MOVING = "moving"
     """A seek is in progress, the subscription is being deleted, or its topic is closing."""
     OPEN_TRANSACTION = "open_transaction"
@@ -57,9 +58,10 @@ class Reason(Enum):
     AT_END = "at_end"
     """Everything was delivered."""
     NOBODY_READY = "nobody_ready"
-    """None of several consumers takes more; reported as the reason of one of the consumers."""
+    """None of several consumers is ready; the reason of one of the consumers is reported."""
     KEYS_WAIT = "keys_wait"
-    """Everything was read, and the unsent entries wait for single consumers; reported likewise."""
+    """All entries were read, and the unsent ones wait for single consumers; the reason of one of them is
+    reported."""
 
 
 NO_CONSUMER = Reason.NO_CONSUMER
@@ -92,7 +94,7 @@ WHATEVER_IS_LEFT = frozenset(
 
 
 class Waiting:
-    """The last decision of a dispatcher, and since when it holds."""
+    """The last decision of a dispatcher, and the time of it."""
 
     __slots__ = ("_clock", "reason", "since_ms")
 
@@ -100,24 +102,25 @@ class Waiting:
         self._clock = clock
         self.reason = NO_CONSUMER
         self.since_ms = clock.wall_ms()
-        """Ms since 1970."""
+        """The time of the decision, in ms since 1970."""
 
     def because(self, reason: Reason) -> None:
-        """Records why nothing more is sent now."""
+        """Records the reason why nothing more is sent now."""
         if reason is not self.reason:
             self.reason = reason
             self.since_ms = self._clock.wall_ms()
 
 
 def lack_of(consumer: AnyConsumer) -> Reason:
-    """Returns why a consumer that is not ready is sent nothing."""
+    """Returns the reason why nothing is sent to a consumer that is not ready."""
     if consumer.permits <= 0:
         return NO_PERMITS
     return UNACKED_CONSUMER if consumer.blocked else CONNECTION_FULL
 
 
 def lack_of_all(consumers: Iterable[AnyConsumer]) -> Reason:
-    """Returns why several consumers are sent nothing: the reason of one with permits, if possible."""
+    """Returns the reason why nothing is sent to several consumers: the reason of one with permits, if
+    possible."""
     found = NO_PERMITS
     for consumer in consumers:
         lack = lack_of(consumer)

@@ -1,1 +1,1 @@
-"""The existing namespaces and topics, and the creation of topics."""
+"""The namespaces and topics that exist, and the creation of topics."""

@@ -1,4 +1,5 @@
-"""Creation of topics, on use or by an operator: whether it is permitted, and how many topics there are."""
+"""Creation of topics, on use or by an operator: whether it is permitted, and the number of existing
+topics."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MOST_PARTITIONS = 2**31 - 1
-"""The largest number in Pulsar's records and clients."""
+"""The largest number that fits into Pulsar's records and clients."""
 _MOST_NAMES = 1_000_000
-"""Names in memory; beyond it all are dropped, and listed again when needed."""
+"""The maximum number of topic names in memory. If exceeded, all are dropped, and listed again when needed."""
 _SYSTEM = "__"
 _PERSISTENT = "persistent"
 
@@ -44,15 +45,15 @@ class TopicCreation:
     ) -> None:
         """:param live: loaded topics by their full names; non-persistent ones exist only there
 
-        :param limits: returns the present limits
+        :param limits: returns the current limits
         """
         self._limits = limits
         self._non_persistent: dict[str, int] = {}
-        """Loaded non-persistent topics by tenant."""
+        """The number of loaded non-persistent topics, by tenant."""
         self.refused_partitions = 0
-        """How often a number of partitions was refused as too large."""
+        """The number of requests refused because of too many partitions."""
         self.refused_topics = 0
-        """How often a topic was refused because of the limit of its tenant."""
+        """The number of topics refused because of the limit of their tenant."""
         self._namespaces = namespaces
         self._policies = policies
         self._managed_ledgers = managed_ledgers
@@ -80,14 +81,14 @@ class TopicCreation:
         return str(name) in self._live or await self.is_partition(name)
 
     async def is_partition(self, name: TopicName) -> bool:
-        """Whether ``name`` is one of the partitions of a topic, which may be created on use."""
+        """Whether ``name`` is one of the partitions of a partitioned topic, which may be created on use."""
         index = name.partition_index
         if index < 0 or index >= await self._namespaces.partitions(name.base):
             return False
         return not await self._namespaces.is_being_deleted(name.base)
 
     async def is_beyond(self, name: TopicName) -> bool:
-        """Whether the topic is partitioned, and the partition index in ``name`` too large for it."""
+        """Whether ``name`` has a partition index at or above the number of partitions of its topic."""
         index = name.partition_index
         count = await self._namespaces.partitions(name.base) if index >= 0 else 0
         if not count or index < count:
@@ -96,15 +97,16 @@ class TopicCreation:
         return index >= await self._namespaces.partitions_now(name.base)
 
     async def check_not_deleted(self, name: TopicName) -> None:
-        """Checks that a topic is not a partition of a topic whose deletion is in progress.
+        """Checks that the topic is not a partition of a topic that is being deleted.
 
-        :raises TopicNotFound: it is a partition of a topic that is being deleted
+        :raises TopicNotFound: the partitioned topic is being deleted
         """
         if name.partition_index >= 0 and await self._namespaces.is_being_deleted(name.base):
             raise TopicNotFound(f"Topic {name.base} is being deleted")
 
     async def source_of(self, name: TopicName) -> TopicName | None:
-        """Returns the source of a shadow topic, whichever broker serves it; None: no such shadow topic."""
+        """Returns the source of a shadow topic, whichever broker serves it; None if it is not a shadow
+        topic."""
         if not name.persistent:
             return None
         properties = await self._managed_ledgers.properties(name.path)
@@ -113,8 +115,8 @@ class TopicCreation:
         return shadow_source(properties, name)
 
     async def inherited(self, name: TopicName) -> Mapping[str, str] | None:
-        """Returns the properties that a new partition inherits from its topic: the source, if that is a
-        shadow. None: there are none."""
+        """Returns the properties that a new partition inherits from its topic: the source of a shadow topic.
+        None if there are none."""
         if name.partition_index < 0 or not name.persistent or name.reserved:
             return None
         record = await self._namespaces.partitioned(name.base)
@@ -130,9 +132,9 @@ class TopicCreation:
         """Returns the number of partitions; creates a missing topic with partitions if policies permit it.
 
         :param principal: the principal of the client
-        :raises TopicNotFound: it is missing and topics are not created on use
+        :raises TopicNotFound: the topic is missing, and topics are not created on use
         :raises NotAllowed: the namespace has reached its limit of topics
-        :raises PartitionCountRefused: the policies ask for more partitions than a topic may have
+        :raises PartitionCountRefused: the policies require more partitions than a topic may have
         """
         await self._namespaces.check(name.namespace_name)
         count = await self._namespaces.partitions(name)
@@ -158,7 +160,7 @@ class TopicCreation:
         """Returns the number of partitions of an existing topic; 0 if it is not partitioned.
 
         :param principal: the principal of the client
-        :raises TopicNotFound: it is missing
+        :raises TopicNotFound: the topic is missing
         """
         await self._namespaces.check(name.namespace_name)
         count = await self._namespaces.partitions(name)
@@ -183,7 +185,7 @@ class TopicCreation:
         return policies.auto_topics.allowed
 
     def check_partitions(self, count: int) -> None:
-        """Checks a number of partitions that an operator or a policy asks for.
+        """Checks a number of partitions that an operator or a policy requests.
 
         :raises PartitionCountRefused: below 1, or above ``maxNumPartitionsPerPartitionedTopic`` or, if that
             is 0, ``magnetarMaxPartitionsPerTopic``
@@ -218,7 +220,7 @@ class TopicCreation:
         await self._check_tenant(name, more)
 
     async def check_use(self, name: TopicName) -> None:
-        """Checks a non-persistent partition that is about to be loaded, which creates it.
+        """Checks that a non-persistent partition may be loaded, and so created.
 
         :raises NotAllowed: its tenant has reached its limit of topics
         """
@@ -239,9 +241,9 @@ class TopicCreation:
 
 
 class TopicCounts:
-    """Numbers of topics of namespaces and tenants, for limits.
+    """The number of topics of each namespace and tenant, for limits.
 
-    It lists each namespace once, and then follows the metadata store's notifications.
+    Each namespace is listed once, and then updated by the metadata store's notifications.
     """
 
     def __init__(self, metadata: MetadataStore) -> None:
@@ -251,21 +253,22 @@ class TopicCounts:
         """Notifications for namespaces that are being listed."""
         self._held = 0
         self._tenants: dict[str, int] = {}
-        """Persistent topics by tenant, for tenants all of whose namespaces are known."""
+        """The number of persistent topics of each tenant all of whose namespaces are known."""
         self._unknown = 0
-        """Topics that were created in namespaces that were not listed."""
+        """The number of topics that were created in namespaces that were not listed."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 
     async def persistent(self, namespace: NamespaceName) -> int:
-        """Persistent topics without system topics; each partition counts as one."""
+        """Returns the number of persistent topics without system topics; each partition counts as one."""
         path = f"{ROOT}/{namespace.path}/persistent"
         while path not in self._known:
             await self._list(path)
         return len(self._known[path])
 
     async def of_tenant(self, tenant: str) -> int:
-        """Persistent topics of a tenant, without system topics; each partition counts as one."""
+        """Returns the number of a tenant's persistent topics without system topics; each partition counts as
+        one."""
         count = self._tenants.get(tenant)
         if count is not None:
             return count
@@ -281,7 +284,8 @@ class TopicCounts:
         return count
 
     async def _paths_of(self, tenant: str) -> list[str]:
-        """The paths that list a tenant's persistent topics; those of legacy names are one level deeper."""
+        """Returns the paths that list a tenant's persistent topics; paths of legacy namespaces are one level
+        deeper."""
         root = f"{ROOT}/{tenant}"
         found = []
         for first in await self._metadata.children(root):

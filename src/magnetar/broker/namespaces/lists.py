@@ -1,7 +1,7 @@
-"""Lists of topics that clients watch: those of a namespace that match a pattern, with updates (PIP-145).
+"""Lists of topics that clients watch: the topics of a namespace that match a pattern, with updates (PIP-145).
 
 Watchers of the same pattern in the same namespace share one list. The metadata store reports each topic that
-is created or deleted; only lists of its namespace look at it, and nothing is listed again.
+is created or deleted; only lists of its namespace are updated, and no namespace is listed again.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SECONDS_PER_NAME = 1e-6
-"""Delay of an update, to gather changes, per name in its list: the hash over all names, which an update
-carries, then takes a few percent of the time at most."""
+"""The delay of an update per name in its list, to gather changes. An update carries a hash of all names,
+which then takes at most a few percent of the time."""
 MAX_HELD = 4_000_000
-"""Names in all lists together. The other costs of a list and of a watcher count as this many names:"""
+"""The maximum number of names in all lists together. A list and a watcher also count as this many names:"""
 _LIST_PRICE = 100
 _WATCHER_PRICE = 30
 _RETRY_SECONDS = 1.0
-"""Time until updating a list is tried again after an error."""
+"""The time until an update of a list is tried again after an error."""
 
 
 Watcher: TypeAlias = "tuple[Connection, int]"
@@ -58,12 +58,13 @@ class TopicList:
         """Sorted."""
         self.watchers: dict[Watcher, None] = {}
         self.users = 0
-        """Present and prospective watchers."""
+        """The number of watchers, including those about to be added."""
         self.early: list[tuple[str, bool]] | None = []
-        """Changes while the list is being made."""
+        """Changes during the creation of the list; None afterwards."""
         self.loading: Task[None] | None = None
         self.renewing: Cancellable | None = None
-        """Task that compares it with the existing topics, as notifications may have been lost."""
+        """A task that compares the list with the existing topics, because notifications may have been
+        lost."""
         self.flushing: Cancellable | None = None
         self._new: dict[str, None] = {}
         self._deleted: dict[str, None] = {}
@@ -94,7 +95,7 @@ class TopicList:
         return sorted_topic_list_hash(self.names)
 
     def flush(self) -> None:
-        """Tells all watchers what has changed since the last time."""
+        """Sends all watchers the changes since the last update."""
         if self.flushing is not None:
             self.flushing.cancel()
             self.flushing = None
@@ -137,12 +138,13 @@ class TopicLists:
         self._lists: dict[tuple[str, str], TopicList] = {}
         self._by_path: dict[str, dict[TopicList, None]] = {}
         self.held = 0
-        """Names in all lists, including the costs of lists and watchers."""
+        """The number of names in all lists, including the costs of lists and watchers."""
         metadata.listen(ROOT, self._changed)
         metadata.listen_session(self._session_changed)
 
     def matcher(self, pattern: str) -> Matches | None:
-        """Returns None if the client has to filter: the pattern is too long, or not supported here."""
+        """Returns a matcher; None if the client must filter, because the pattern is too long or not
+        supported."""
         if not self.enabled or len(pattern) > self._max_pattern_length:
             return None
         return compile_pattern(pattern)
@@ -155,13 +157,14 @@ class TopicLists:
         pattern: str,
         principal: Principal = BROKER,
     ) -> TopicList | None:
-        """Adds a watcher, which is told all changes from now on, and returns its list.
+        """Adds a watcher, which gets all changes from now on, and returns its list.
 
-        None when the connection or the watcher was closed meanwhile. An id that is taken keeps its list.
+        Returns None if the connection or the watcher was closed in the meantime. If the id is in use, the
+        existing watcher stays.
 
         :param principal: the principal of the client
         :raises NotAllowed: the broker does not support watching topics, or not with that pattern
-        :raises TooManyRequests: too much is watched already
+        :raises TooManyRequests: the limit of watched names is reached
         """
         if connection.closed:
             return None
@@ -206,7 +209,10 @@ class TopicLists:
                 f"Unable to create topic list watcher: the pattern is not valid in RE2: {pattern}"
             )
         if self.held >= MAX_HELD:
-            raise TooManyRequests("Unable to create topic list watcher: too many topics are watched")
+            raise TooManyRequests(
+                "Unable to create topic list watcher: this broker watches the maximum of "
+                f"{MAX_HELD} topic names; close other watchers"
+            )
         found = self._lists[key] = TopicList(key, namespace, matches)
         self._by_path.setdefault(_parent(namespace), {})[found] = None
         self.held += _LIST_PRICE
@@ -239,7 +245,7 @@ class TopicLists:
         found.loading = None
 
     def close(self, connection: Connection, watcher_id: int) -> None:
-        """Removes a watcher; does nothing for an unknown one."""
+        """Removes a watcher; does nothing if the id is unknown."""
         found = connection.session.topic_watchers.pop(watcher_id, None)
         if found is None:
             return
@@ -262,7 +268,7 @@ class TopicLists:
             found.renewing.cancel()
 
     def close_all(self, connection: Connection) -> None:
-        """Called when the connection is closed."""
+        """Removes all watchers of a connection that was closed."""
         for watcher_id in list(connection.session.topic_watchers):
             self.close(connection, watcher_id)
 
@@ -278,7 +284,7 @@ class TopicLists:
             found.renewing = self._tasks.start(self._renew(found), "comparing a list")
 
     async def _renew(self, found: TopicList) -> None:
-        """Tells watchers what has changed while there were no notifications."""
+        """Sends watchers the changes that were not notified."""
         try:
             if found.loading is not None:
                 await finished(self._io.loop, found.loading)
@@ -347,20 +353,20 @@ def _parent(namespace: NamespaceName) -> str:
 
 
 class ListedNames(NamedTuple):
-    """Identifies a list of topic names."""
+    """The arguments of a list of topic names."""
 
     namespace: NamespaceName
     mode: str
     """``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``."""
     system: bool
-    """Include system topics."""
+    """Whether system topics are included."""
 
 
 class NameListings:
-    """Makes at most one list of the same names at a time.
+    """Creates at most one list with the same arguments at a time.
 
-    A request that arrives meanwhile shares the next list with others like it: a list contains everything that
-    existed when it was requested.
+    Requests that arrive meanwhile share the next list, so that a list contains all topics that existed when
+    it was requested.
     """
 
     def __init__(self, loop: Loop, make: Callable[[ListedNames], Awaitable[Sequence[str]]]) -> None:
@@ -371,9 +377,9 @@ class NameListings:
         self._next: dict[ListedNames, Task[Sequence[str]]] = {}
 
     async def names(self, listed: ListedNames) -> Sequence[str]:
-        """Returns the list, which is shared.
+        """Returns a list of names, possibly shared with other requests.
 
-        :raises Exception: the error of making it
+        :raises Exception: the error of creating the list
         """
         listing = self._next.get(listed)
         if listing is None:

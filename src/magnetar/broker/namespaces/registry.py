@@ -23,7 +23,8 @@ _MAX_KNOWN = 100_000
 
 
 class Namespaces:
-    """Answers from memory if possible; cached records are dropped when the metadata change."""
+    """Namespaces and topics, read from memory if possible; cached records are dropped when the metadata
+    changes."""
 
     def __init__(self, io: Io, metadata: MetadataStore) -> None:
         self._io = io
@@ -53,7 +54,8 @@ class Namespaces:
         return await self._partitions.get(f"{_PARTITIONED}/{topic.path}")
 
     async def partitions_now(self, topic: TopicName) -> int:
-        """Returns the same from the metadata store, not from the cache."""
+        """Returns the number of partitions like :meth:`partitions`, from the metadata store instead of the
+        cache."""
         self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
         return await self.partitions(topic)
 
@@ -85,7 +87,7 @@ class Namespaces:
         self._partitions.forget(f"{_PARTITIONED}/{topic.path}")
 
     async def partitioned(self, topic: TopicName) -> dict[str, Any]:
-        """Returns ``PartitionedTopicMetadata`` as stored; empty if it does not exist."""
+        """Returns the stored ``PartitionedTopicMetadata``; empty if it does not exist."""
         node = await self._metadata.get(f"{_PARTITIONED}/{topic.path}")
         return decode(node) if node is not None else {}
 
@@ -96,7 +98,7 @@ class Namespaces:
         partitions: int | None = None,
         properties: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Sets the number of partitions and merges properties (None removes one).
+        """Sets the number of partitions, and merges properties; None removes a property.
 
         :raises TopicNotFound: no such partitioned topic
         """
@@ -125,11 +127,11 @@ class Namespaces:
         await change(self._metadata, f"{_PARTITIONED}/{topic.path}", work, missing)
 
     async def is_being_deleted(self, topic: TopicName) -> bool:
-        """Whether a partitioned topic has the mark: its deletion is in progress or was interrupted."""
+        """Whether the deletion of a partitioned topic is in progress or was interrupted."""
         return bool((await self.partitioned(topic)).get("deleted"))
 
     async def delete_partitioned(self, topic: TopicName) -> bool:
-        """Returns False if it did not exist."""
+        """Deletes the record of a partitioned topic; returns False if there is none."""
         try:
             await self._metadata.delete(f"{_PARTITIONED}/{topic.path}")
         except NodeMissing:
@@ -140,7 +142,7 @@ class Namespaces:
     async def partitioned_topics(
         self, namespace: NamespaceName, domain: Domain = Domain.PERSISTENT
     ) -> list[str]:
-        """Returns full names, sorted."""
+        """Returns the full names of a namespace's partitioned topics, sorted."""
         return await self._names(_PARTITIONED, namespace, domain)
 
     async def persistent_topics(self, namespace: NamespaceName) -> list[str]:
@@ -173,7 +175,7 @@ async def bootstrap(
 ) -> None:
     """Writes the initial metadata of a standalone cluster: clusters, and tenants ``public`` and ``sample``.
 
-    Existing records stay, except for the cluster's own addresses.
+    Existing records are kept, except for the cluster's own addresses.
 
     :param bundles: the number of bundles of a new namespace, 1 to 65536
     :raises MetadataError: the store refused, or the cluster's record is damaged
@@ -197,9 +199,10 @@ async def bootstrap(
 async def make_coordinators(
     metadata: MetadataStore, topic: TopicName, count: int, cluster: str, bundles: int
 ) -> None:
-    """Makes the partitioned topic that says how many transaction coordinators there are, with its tenant and
-    namespace. Existing records stay.
+    """Creates the partitioned topic whose partitions are the transaction coordinators, with its tenant and
+    namespace. Existing records are kept.
 
+    :param count: the number of coordinators
     :param bundles: the number of bundles of the namespace
     :raises MetadataError: the store refused
     """
@@ -214,7 +217,7 @@ async def make_coordinators(
 
 
 async def _put_cluster(metadata: MetadataStore, cluster: str, urls: Mapping[str, str]) -> None:
-    """Updates the addresses, which may have changed since the last start; other fields stay."""
+    """Updates the addresses in a cluster's record, which may have changed since the last start."""
     path = f"/admin/clusters/{cluster}"
     node = await metadata.get(path)
     known = _known_cluster(path, node.value) if node is not None and node.value else _new_cluster()
@@ -244,7 +247,7 @@ def _new_cluster() -> dict[str, object]:
 
 
 async def _put_new(metadata: MetadataStore, path: str, value: Mapping[str, object]) -> None:
-    """Writes a node that does not exist, or was only created as a parent and has no value."""
+    """Writes a node that does not exist, or that has no value because it was only created as a parent."""
     node = await metadata.get(path)
     if node is not None and node.value:
         return

@@ -1,4 +1,5 @@
-"""The clusters that serve the topics of a namespace: those it lists (PIP-321), and peers of the local one."""
+"""The clusters that serve the topics of a namespace: the clusters it lists (PIP-321), and peers of the local
+one."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 
 
 class OtherCluster(NamedTuple):
-    """The addresses of a cluster for clients and administrators; None: it has no such address."""
+    """The addresses of another cluster for clients and administrators; None: it has no such address."""
 
     name: str
     binary: str | None
@@ -28,7 +29,7 @@ class OtherCluster(NamedTuple):
     http_tls: str | None
 
     def redirect(self) -> ServedElsewhere:
-        """Returns the exception that redirects administrators there.
+        """Returns the exception that redirects administrators to the cluster.
 
         :raises PreconditionFailed: the record of the cluster has no URL for administration
         """
@@ -45,27 +46,27 @@ class OtherCluster(NamedTuple):
 def lists(policies: EffectivePolicies, cluster: str) -> bool:
     """Whether a namespace lists a cluster as one that serves its topics.
 
-    :param policies: those of the namespace, without the policies of single topics
+    :param policies: the policies of the namespace, without those of single topics
     """
     return cluster in policies.replication_clusters or cluster in policies.allowed_clusters
 
 
 class ServingClusters:
-    """Refuses service for namespaces that do not list the local cluster; their data stay."""
+    """Refuses service for namespaces that do not list the local cluster; their data is kept."""
 
     def __init__(self, policies: PolicyStore, cluster: str) -> None:
         """:param cluster: name of the local cluster"""
         self._policies = policies
         self._cluster = cluster
         self.by_names = False
-        """Legacy namespaces with a cluster in their names are served only there; in Pulsar if
-        ``authorizationEnabled`` is true."""
+        """Whether legacy namespaces with a cluster in their names are served only in that cluster. In Pulsar,
+        this follows ``authorizationEnabled``."""
 
     async def include(self, namespace: NamespaceName) -> bool:
         """Whether the local cluster serves the topics of a namespace.
 
         :raises NamespaceNotFound: the namespace does not exist
-        :raises MetadataFailure: its record cannot be read
+        :raises MetadataFailure: the record of the namespace cannot be read
         """
         if heartbeat_of(namespace) is not None:
             return True
@@ -74,16 +75,17 @@ class ServingClusters:
         return lists(await self._policies.of_namespace(namespace), self._cluster)
 
     async def still_include(self, namespace: NamespaceName) -> bool:
-        """Like :meth:`include`, but true for a deleted namespace, whose topics the deletion closes."""
+        """Like :meth:`include`, but also true for a deleted namespace, whose deletion closes the topics."""
         try:
             return await self.include(namespace)
         except NamespaceNotFound:
             return True
 
     async def other(self, namespace: NamespaceName) -> OtherCluster | None:
-        """Returns the cluster to which clients of a namespace are sent; None: the local one serves it.
+        """Returns the cluster to which clients of a namespace are redirected; None if the local cluster
+        serves it.
 
-        That is the cluster in a legacy name, or else the first of the local cluster's peers
+        This is the cluster in a legacy name, or otherwise the first of the local cluster's peers
         (``peerClusterNames``) that the namespace lists.
 
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
@@ -140,7 +142,7 @@ class ServingClusters:
 
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
 
-        :raises ServedElsewhere: a peer serves it
+        :raises ServedElsewhere: a peer cluster serves the namespace
         :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: a record cannot be read
         """

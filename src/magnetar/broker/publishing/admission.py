@@ -23,19 +23,18 @@ from magnetar.protocol.metadata import chunks_follow, parse_entry
 
 
 class Verdict(Enum):
-    """What happens to an entry that is not refused."""
+    """The verdict on an entry that is not refused."""
 
     STORE = 0
     STORE_CHUNK = 1
-    """Stored, but not the last chunk of its message: its sequence id does not count yet."""
+    """The entry is stored, but is not the last chunk of its message: its sequence id does not count yet."""
     DUPLICATE = 2
-    """Not stored: the topic has it already."""
+    """The entry is not stored: the topic has it already."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPart:
-    """Entries [first, end) of a run with one verdict; an error is the answer to the client for
-    each of them."""
+    """Entries [first, end) of a run with the same verdict; an error is the answer to each of their SENDs."""
 
     first: int
     end: int
@@ -45,11 +44,12 @@ class JudgedPart:
 class Admission:
     """The checks of one topic.
 
-    :param deduplication: None: the topic does not deduplicate
+    :param deduplication: the sequence ids of producers; None: the topic does not deduplicate
     :param encrypted: whether unencrypted messages are refused
     :param max_size: the largest entry in bytes; 0 for no limit
-    :param max_delay_ms: how long after its publish time an entry may be delivered at the latest; 0: no limit
-    :param transactions: whether the topic has transactions: only messages of these may have the id of one
+    :param max_delay_ms: the maximum time between publish and delivery time of an entry; 0: no limit
+    :param transactions: whether the topic has transactions, so that the ids of transactions in entries are
+        checked
     """
 
     def __init__(
@@ -107,11 +107,12 @@ class Admission:
 
     @property
     def measures(self) -> bool:
-        """Whether the size or the delivery time of entries is limited."""
+        """Whether the topic limits the size or the delivery time of entries."""
         return self._max_size > 0 or self._max_delay_ms > 0
 
     def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError | None:
-        """Returns why an entry is refused for its content, whichever producer sends it; None: it is not.
+        """Returns the error for an entry that is refused for its content, whichever producer sends it; None
+        if accepted.
 
         :param encrypted: whether the entry is encrypted, or need not be
         """
@@ -126,7 +127,7 @@ class Admission:
         return None
 
     def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> Verdict | BrokerError | None:
-        """Decides on an entry by its content; None: its sequence id decides."""
+        """Decides on an entry by its content; None if its sequence id decides."""
         refusal = self.refusal(buffer, start, end, encrypted=True)
         if refusal is not None:
             return refusal
@@ -153,15 +154,15 @@ class Admission:
 
 
 def _may_claim(buffer: bytes, starts: array[int], ends: array[int]) -> bool:
-    """Whether there may be ids of transactions in the metadata of entries."""
+    """Whether entries may have ids of transactions in their metadata."""
     sizes = array("i", bytes(4 * len(starts)))
     return batch_sizes(buffer, starts, ends, 0, len(starts), sizes) & (TRANSACTIONAL | MARKED) != 0
 
 
 def _claim(buffer: bytes, start: int, end: int) -> BrokerError | None:
-    """Returns the refusal of an entry that only its metadata put into a transaction, or end one.
+    """Returns the error for an entry whose metadata alone puts it into a transaction, or ends one.
 
-    The next load of the topic would take its word for it, and hide what follows.
+    Otherwise the next load of the topic would believe the metadata, and hide later messages.
     """
     txn = transaction_of(buffer, start, end)
     if txn is None:
@@ -170,7 +171,7 @@ def _claim(buffer: bytes, start: int, end: int) -> BrokerError | None:
 
 
 def parts_of(verdicts: Sequence[Verdict | BrokerError]) -> list[JudgedPart]:
-    """Returns one part for each series of adjacent entries with the same verdict."""
+    """Returns the verdicts as parts, one for each series of adjacent entries with the same verdict."""
     parts, at = [], 0
     for verdict, group in groupby(verdicts):
         end = at + len(list(group))

@@ -1,8 +1,9 @@
-"""What the broker writes in front of each entry, if its settings say so: a time and an index (PIP-70).
+"""Broker entry metadata: a time and an index that the broker writes in front of each entry if enabled
+(PIP-70).
 
 The format is Apache Pulsar's: ``0x0e02``, the size of a ``BrokerEntryMetadata``, the metadata, and the entry
-as it was sent. Consumers get the metadata only if they ask for it and the broker exposes it; all other
-readers skip it.
+as its producer sent it. Consumers get the metadata only if they ask for it and the broker exposes it; all
+other readers skip it.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from magnetar.protocol.metadata import broker_metadata_of, broker_metadata_size,
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata
 
 INDEX = "index"
-"""Property of a managed ledger: the last index at the time when its list of ledgers was written, as in Apache
-Pulsar."""
+"""The property of a managed ledger with the last index at the time when its list of ledgers was written, as
+in Apache Pulsar."""
 
 
 @dataclass(frozen=True)
 class BrokerEntryMetadataSettings:
     timestamp: bool = False
-    """The time when the broker received an entry."""
+    """Whether to write the time when the broker received an entry."""
     index: bool = False
-    """The index of an entry's last message among all messages of the topic."""
+    """Whether to write the index of an entry's last message among all messages of the topic."""
 
     @property
     def wanted(self) -> bool:
@@ -70,14 +71,14 @@ class BrokerEntryMetadataWriter:
         return b"".join(pieces), new_starts, new_ends
 
     def properties(self) -> Mapping[str, str]:
-        """The property that is written with the list of ledgers."""
+        """Returns the property that is written with the list of ledgers."""
         return {INDEX: str(self.last)} if self._settings.index and self.last >= 0 else {}
 
 
 async def recovered_writer(
     ledger: ManagedLedger, settings: BrokerEntryMetadataSettings
 ) -> BrokerEntryMetadataWriter:
-    """Continues after the last stored index; the index is durable when this returns.
+    """Returns a writer that continues after the last stored index, which is durable when this returns.
 
     :raises LedgerError: the last entry cannot be read
     """
@@ -107,5 +108,5 @@ def _index_of(entry: bytes) -> int:
 
 
 def bytes_in_front(buffer: bytes, starts: array[int], first: int, count: int) -> int:
-    """Returns how many bytes are written in front of ``count`` entries."""
+    """Returns the number of bytes of metadata in front of ``count`` entries."""
     return sum(broker_metadata_size(buffer, starts[index]) for index in range(first, first + count))

@@ -1,6 +1,5 @@
-"""Which messages a topic has already (PIP-6): the highest sequence id of each producer, or the highest source
-position of each replicator.
-"""
+"""Deduplication: the highest sequence id of each producer, and the highest source position of each
+replicator, that a topic has stored (PIP-6)."""
 
 from __future__ import annotations
 
@@ -23,15 +22,16 @@ _READ_BYTES = 1 << 20
 FRESH, DUPLICATE, UNDECIDED = range(3)
 _NOTHING: Position = (-1, -1)
 _MISSING_KEPT = 10_000
-"""Refused positions of one replicator that may come again; far more than it has in flight."""
+"""The maximum number of missing positions of one replicator that are remembered; far more than it has in
+flight."""
 
 
 @dataclass(frozen=True)
 class DeduplicationSettings:
     snapshot_entries: int = 1_000
-    """Entries between snapshots; entries after the last snapshot are read when the topic is opened."""
+    """Entries between snapshots. Entries after the last snapshot are read when the topic is loaded."""
     max_producers: int = 10_000
-    """The most producers in a snapshot."""
+    """The maximum number of producers in a snapshot."""
     inactivity_seconds: float = 360 * 60.0
     """How long a disconnected producer is remembered."""
 
@@ -39,8 +39,8 @@ class DeduplicationSettings:
 class Deduplication:
     """The sequence ids of each producer, by name: the highest pending one and the highest durable one.
 
-    Times are monotonic seconds, passed in by the caller. The cursor belongs to the topic; only snapshots move
-    it.
+    The caller passes the time, in seconds of the monotonic clock. The cursor belongs to the topic; only
+    snapshots move it.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Deduplication:
     ) -> None:
         """:param connected: the connected producers by name; read for snapshots
 
-        :param sources: the source positions of replicators of other clusters; filled here
+        :param sources: the source positions of replicators of other clusters, which this object fills
         """
         self._ledger = ledger
         self.cursor = cursor
@@ -61,7 +61,7 @@ class Deduplication:
         self._connected = connected
         self.sources = sources
         self._persisted: dict[str, int] = sources.load(cursor.describe_properties())
-        """Producers that published most recently are at the end."""
+        """Sequence ids by producer; those that published most recently are at the end."""
         self._pushed: dict[str, int] = {}
         self._left: dict[str, float] = {}
         self._unsaved = 0
@@ -126,10 +126,10 @@ class Deduplication:
         return True
 
     def admit(self, name: str, first: int, highest: int) -> int:
-        """Makes one entry pending if it is FRESH.
+        """Makes one entry pending; returns FRESH, DUPLICATE or UNDECIDED.
 
-        A batch is judged by its first sequence id and moves the mark to its highest. DUPLICATE: the entry is
-        durable already; UNDECIDED: an earlier copy is still pending.
+        A batch is judged by its first sequence id, and raises the producer's mark to its highest one.
+        DUPLICATE: the entry is durable already; UNDECIDED: an earlier copy is still pending.
         """
         if first > self._pushed.get(name, -1):
             self._pushed[name] = max(first, highest)
@@ -137,7 +137,7 @@ class Deduplication:
         return DUPLICATE if first <= self._persisted.get(name, -1) else UNDECIDED
 
     def stored(self, name: str, sequence_id: int, highest: int, entries: int) -> None:
-        """Records that ``entries`` entries are durable, of which this one is the last."""
+        """Records that ``entries`` entries are durable, the last one with these sequence ids."""
         mark = max(sequence_id, highest)
         if mark > self._persisted.get(name, -1):
             self._persisted.pop(name, None)
@@ -152,7 +152,7 @@ class Deduplication:
         self._unsaved += entries
 
     def failed(self, on_their_way: Iterable[tuple[str, int]]) -> None:
-        """Takes back entries whose write has failed.
+        """Withdraws pending entries whose write has failed.
 
         :param on_their_way: names and highest sequence ids of entries that are still pending, in publish
             order
@@ -174,7 +174,7 @@ class Deduplication:
     # Snapshots
 
     def full(self) -> bool:
-        """Whether enough entries were stored for a snapshot."""
+        """Whether enough entries were stored for the next snapshot."""
         return self._unsaved >= self._settings.snapshot_entries
 
     def due(self, now: float, interval: float) -> bool:
@@ -185,7 +185,8 @@ class Deduplication:
         return interval > 0 and self._unsaved > 0 and now - self._saved_at >= interval
 
     def snapshot(self, now: float) -> None:
-        """Moves the cursor to the end, with the current sequence ids; it is written like any cursor.
+        """Moves the cursor to the end of the topic, with the current sequence ids; it is written like any
+        cursor.
 
         Allowed only between commits: all durable entries must have been counted, because they are not read
         again.
@@ -199,7 +200,8 @@ class Deduplication:
         self.cursor.mark_delete_to(self._ledger.last_confirmed)
 
     def _most_wanted(self) -> dict[str, int]:
-        """Returns the producers for a snapshot, up to its limit: connected ones, then the most recent."""
+        """Returns the producers for a snapshot, up to the limit: connected ones, then the most recent
+        ones."""
         most = self._settings.max_producers
         known = dict(self._persisted)
         if len(known) > most:
@@ -221,16 +223,15 @@ class Deduplication:
 
 
 class SourcePositions:
-    """Which messages of other clusters a topic has already: the highest source position of each replicator.
+    """The messages of other clusters that a topic has already: the highest source position of each
+    replicator, pending and durable, by the name of the replicator's producer.
 
-    A replicated message carries its position in the source topic as a property. Sequence ids do not help
-    here: a replicator mixes those of all producers of the source.
+    A replicated message carries its position in the source topic as a property. Sequence ids are of no use,
+    because a replicator mixes the sequence ids of all producers of the source.
 
-    Pending and durable source positions, by names of replicators' producers.
-
-    A message whose write failed, or that was refused, may come again after later ones were stored. Its
-    position is remembered as missing, so that it is no duplicate then. The memory lasts until the topic is
-    unloaded.
+    A message whose write failed, or that was refused, may be sent again after later ones were stored. Its
+    position is remembered as missing until the topic is unloaded, so that the message is not a duplicate
+    then.
     """
 
     def __init__(self, prefix: str, cluster: str) -> None:
@@ -251,9 +252,9 @@ class SourcePositions:
     # Snapshots
 
     def load(self, properties: Mapping[str, int]) -> dict[str, int]:
-        """Takes the positions of replicators from a snapshot, and returns the other properties.
+        """Takes the positions of replicators from a snapshot; returns the other properties.
 
-        A ledger id alone stands for the position before its first entry: Apache Pulsar may have written
+        A ledger id alone means the position before its first entry, because Apache Pulsar may have written
         ledger id and entry id separately.
         """
         rest = {}
@@ -267,7 +268,7 @@ class SourcePositions:
         return rest
 
     def properties(self) -> dict[str, int]:
-        """The properties for a snapshot, as Apache Pulsar 4.0 writes them."""
+        """Returns the properties for a snapshot, as Apache Pulsar 4.0 writes them."""
         found = {}
         for name, (ledger_id, entry_id) in self._stored.items():
             found[name + LEDGER_MARK] = ledger_id
@@ -275,13 +276,13 @@ class SourcePositions:
         return found
 
     def learn(self, cluster: str, position: Position) -> None:
-        """Records that a stored entry came from that position."""
+        """Records that a stored entry came from ``position`` in another cluster."""
         name = producer_name(self._prefix, cluster, self._cluster)
         if position > self._stored.get(name, _NOTHING):
             self._stored[name] = self._pushed[name] = position
 
     def last(self, name: str) -> Position | None:
-        """Returns the highest durable position, or None."""
+        """Returns the highest durable position; None if there is none."""
         return self._stored.get(name)
 
     # Publishing
@@ -300,10 +301,8 @@ class SourcePositions:
         return True
 
     def admit(self, name: str, position: Position) -> int:
-        """Makes one message pending if it is FRESH.
-
-        DUPLICATE: it is durable already; UNDECIDED: it is pending already.
-        """
+        """Makes one message pending; returns FRESH, DUPLICATE (it is durable) or UNDECIDED (it is
+        pending)."""
         missing = self._missing.get(name)
         if missing is not None and position in missing:
             del missing[position]
@@ -339,7 +338,7 @@ class SourcePositions:
             self._pushed[name] = highest
 
     def refused(self, name: str, positions: Iterable[Position]) -> None:
-        """Messages at these positions will not become durable, and may come again."""
+        """Records that messages at these positions will not become durable, and may be sent again."""
         missing = self._missing.setdefault(name, {})
         returning = self._returning.get(name, set())
         for position in positions:
@@ -351,7 +350,7 @@ class SourcePositions:
             del self._missing[name]
 
     def failed(self, on_their_way: Iterable[tuple[str, Position]]) -> None:
-        """Takes back positions whose write has failed; :meth:`refused` is called for them as well.
+        """Withdraws pending positions whose write has failed; :meth:`refused` is called for them as well.
 
         :param on_their_way: names and positions that are still pending, in publish order
         """

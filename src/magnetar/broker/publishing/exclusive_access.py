@@ -11,11 +11,11 @@ from magnetar.io.interfaces import Future
 from magnetar.io.waiting import fail, settle
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-"""Property of a managed ledger: it rises with each exclusive owner and survives the broker."""
+"""The property of a managed ledger with the epoch, which rises with each exclusive owner and is durable."""
 
 
 class ExclusiveAccess:
-    """The exclusive producer of a topic, if it has one, and the producers that wait for exclusive access."""
+    """The exclusive producer of a topic, if any, and the producers that wait for exclusive access."""
 
     def __init__(self, topic: ProducerTopic) -> None:
         self._topic = topic
@@ -30,19 +30,19 @@ class ExclusiveAccess:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a producer waits for exclusive access or is just getting it."""
+        """Whether a producer waits for exclusive access or is getting it."""
         return self._changing or bool(self._waiting)
 
     async def enter(self, producer: Producer) -> Future[bool] | None:
         """Returns None for immediate access, or a future: True when the producer is admitted, False when it
         left.
 
-        The rules are those of Pulsar's ``AbstractTopic``, with one exception: a producer with an old epoch is
+        The rules are Pulsar's (``AbstractTopic``), with one exception: a producer with an old epoch is
         refused before it fences others.
 
         :raises ProducerFenced: another producer has or had exclusive access, or waits for it
         :raises ProducerBusy: an exclusive producer is connected or waits
-        :raises ServiceNotReady: another producer is just becoming the owner; the client retries
+        :raises ServiceNotReady: another producer is becoming the owner; the client tries again
         """
         try:
             return await self._enter(producer)
@@ -94,12 +94,12 @@ class ExclusiveAccess:
             raise ProducerFenced(self._told(text))
 
     def _told(self, text: str) -> str:
-        """Returns the text of a refusal."""
+        """Returns the text of a refusal, after recording it for the topic."""
         self._topic.hindered(Hindrance.EXCLUSIVE_PRODUCER, text)
         return text
 
     async def _become_owner(self, producer: Producer) -> None:
-        """Makes the epoch durable before the owner gets it; no other producer enters until then."""
+        """Stores the epoch before the producer becomes the owner; no other producer enters until then."""
         returning = producer.topic_epoch is not None and producer.topic_epoch == self.epoch
         if not returning:
             self._changing = True
@@ -113,13 +113,13 @@ class ExclusiveAccess:
         self.owner = producer
 
     def forget(self, producer: Producer) -> None:
-        """Removes a producer that its own reconnection is about to replace; no other one takes its place
-        meanwhile."""
+        """Removes a producer that is about to be replaced by its own reconnection; no other producer takes
+        over."""
         if self.owner is producer:
             self.owner = None
 
     def leave(self, producer: Producer) -> None:
-        """Removes a producer that has left; if no producer remains, the next waiting one takes over."""
+        """Removes a producer that has left. If no producer remains, the next waiting one takes over."""
         self.forget(producer)
         for entry in [e for e in self._waiting if e[0] is producer]:
             self._waiting.remove(entry)
@@ -160,7 +160,7 @@ class ExclusiveAccess:
             fail(admitted, ProducerFenced("Fenced by another producer"))
 
     def disconnect_waiting(self) -> None:
-        """The topic closes: waiting producers look it up again."""
+        """Refuses all waiting producers, because the topic is closing; their clients look it up again."""
         while self._waiting:
             _producer, admitted = self._waiting.popleft()
             fail(admitted, ServiceNotReady("Topic is temporarily unavailable"))

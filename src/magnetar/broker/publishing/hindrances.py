@@ -1,8 +1,7 @@
-"""Why producers or messages are refused, or publishing waits; recorded where it is decided.
+"""The reasons why producers or messages are refused, or publishing waits, recorded where the broker decides.
 
-Refusals are rare, and accepted messages never come here: each refusal is counted, with its time and text. A
-lasting condition (a rate is used up, a topic is terminated) is the state of the object that decides it, and
-is read on request.
+Each refusal is counted, with its time and text; accepted messages cost nothing. A lasting condition (a rate
+is used up, a topic is terminated) is a state of the object that decides on it, and is read on request.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class Hindrance(Enum):
-    """Why nothing can be published; the value is its name in answers and metrics."""
+    """The reason why messages cannot be published; the value is its name in answers and metrics."""
 
     MOVING = "moving"
     """The topic is being unloaded or deleted, or is lost to another broker."""
@@ -33,19 +32,20 @@ class Hindrance(Enum):
     SCHEMA_INCOMPATIBLE = "schema_incompatible"
     ENCRYPTION_REQUIRED = "encryption_required"
     MESSAGE_REFUSED = "message_refused"
-    """A message is too large, is to be delivered too late, or may be a duplicate of a pending one."""
+    """A message is too large, has a delivery time too far in the future, or may be a duplicate of a pending
+    one."""
     NOT_STORED = "not_stored"
     """Entries could not be written."""
     PUBLISH_RATE = "publish_rate"
-    """The publish rate was exceeded; connections are not read until it is met again."""
+    """The publish rate was exceeded; connections are not read until the rate is met again."""
     IN_FLIGHT = "in_flight"
-    """So many bytes are pending that connections are not read."""
+    """Too many bytes are pending, so that connections are not read."""
     NOTHING = "nothing"
     """Nothing prevents publishing."""
 
     @classmethod
     def of_refusal(cls, error: BrokerError) -> Hindrance:
-        """Returns the kind for a message that was refused with ``error``."""
+        """Returns the reason of a refusal of a message with ``error``."""
         return cls.ENCRYPTION_REQUIRED if isinstance(error, EncryptionRequired) else cls.MESSAGE_REFUSED
 
 
@@ -54,7 +54,7 @@ class Refusal:
     """All refusals of one kind since the topic was loaded."""
 
     first_ms: int
-    """The time of the first refusal, in milliseconds since 1970; ``last_ms`` is that of the last one."""
+    """The time of the first refusal, in milliseconds since 1970; ``last_ms`` is the time of the last one."""
     last_ms: int
     text: str
     """The answer to the last refused client."""
@@ -70,7 +70,7 @@ class Refusals:
         self.known: dict[Hindrance, Refusal] = {}
 
     def note(self, kind: Hindrance, text: str, now_ms: int) -> None:
-        """Counts a refusal, or one that is about to happen."""
+        """Records a refusal with its text and time."""
         known = self.known.get(kind)
         if known is None:
             self.known[kind] = Refusal(now_ms, now_ms, text)

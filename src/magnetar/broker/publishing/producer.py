@@ -1,4 +1,4 @@
-"""A producer that is connected to a topic, and the names and partitions of producers that state none."""
+"""A producer that is connected to a topic, and names and partitions for producers that do not state them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from magnetar.broker.transactions import TxnId
 
 MOST_TOPICS = 1000
-"""The most topics that are remembered; a forgotten topic starts at its first partition again."""
+"""The maximum number of topics that are remembered; a forgotten topic starts at its first partition again."""
 
 
 class AccessMode(IntEnum):
-    """``ProducerAccessMode`` (PIP-68)."""
+    """The access modes of producers: ``ProducerAccessMode`` (PIP-68)."""
 
     Shared = 0
     Exclusive = 1
@@ -42,10 +42,10 @@ class AccessMode(IntEnum):
 
 
 class ProducerConnection(Protocol):
-    """The part of a connection that its producers use."""
+    """The methods of a connection that its producers call."""
 
     non_persistent_pending: int
-    """Entries that non-persistent topics have sent on, whose receipts are outstanding."""
+    """Entries that non-persistent topics have passed to consumers, and whose receipts are outstanding."""
 
     @property
     def address(self) -> str: ...
@@ -55,19 +55,19 @@ class ProducerConnection(Protocol):
     def supports_partial_producer(self) -> bool: ...
     @property
     def held_back(self) -> bool:
-        """Whether the connection is not read because too much of what it sent is pending."""
+        """Whether the connection is not read because too many of its bytes are pending."""
         ...
 
     async def is_alive(self) -> bool:
-        """Checks whether the client responds; if not, the connection is closed and the result is False."""
+        """Checks whether the client responds; if not, closes the connection and returns False."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Closes the connection after a mistake in the program."""
+        """Closes the connection after an internal error."""
         ...
 
     def stop_producer(self, producer: Producer) -> None:
-        """Accepts no more from the producer; receipts of earlier messages are still sent."""
+        """Accepts no more messages from the producer; receipts of earlier messages are still sent."""
         ...
 
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
@@ -87,26 +87,27 @@ class ProducerConnection(Protocol):
         count: int,
         size: int,
     ) -> None:
-        """Slots [first, first + count) of a publish are stored, from ``first_entry_id`` on."""
+        """Reports that entries [first, first + count) of a publish are stored, from ``first_entry_id`` on."""
         ...
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """The first ``taken`` slots were sent on without being stored; the rest was dropped.
+        """Reports that the first ``taken`` entries were passed to consumers and the rest dropped; none is
+        stored.
 
-        :param size: bytes of all slots
+        :param size: bytes of all entries
         """
         ...
 
     def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
-        """Slots [first, first + count) will never be stored: the client gets the error, and sends them again
-        if its producer was closed."""
+        """Reports that entries [first, first + count) will never be stored. The client gets the error, and
+        sends the entries again if its producer was closed."""
         ...
 
 
 class ProducerTopic(Protocol):
-    """A topic as its producers see it; both kinds of topics, in a higher layer, implement it."""
+    """The methods of a topic that its producers call; a higher layer implements both kinds of topics."""
 
     full_name: str
     loop: Loop
@@ -117,7 +118,7 @@ class ProducerTopic(Protocol):
     last_active: float
     """The time when the topic was last known to be in use; seconds of the monotonic clock."""
     departure: Departure | None
-    """Tells clients where the topic goes; None: they look it up."""
+    """Tells clients which broker will serve the topic next; None: clients look it up."""
     closing: bool
     """The topic is being unloaded or deleted: it accepts neither producers nor messages."""
     fenced: bool
@@ -152,7 +153,7 @@ class ProducerTopic(Protocol):
         ...
 
     def hindered(self, kind: Hindrance, text: str) -> None:
-        """Records that a producer or a message was refused."""
+        """Records that a producer or a message was refused, with the reason."""
         ...
 
     def check_open(self) -> None:
@@ -163,7 +164,8 @@ class ProducerTopic(Protocol):
         ...
 
     def takes_announcements_of(self, producer: Producer) -> bool:
-        """Whether a producer only announces what another topic has stored, also after the termination."""
+        """Whether a producer only announces entries that another topic has stored; accepted also after the
+        termination."""
         ...
 
     def producer_came(self, producer: Producer) -> None:
@@ -178,12 +180,12 @@ class ProducerTopic(Protocol):
     async def store_epoch(self, epoch: int) -> None: ...
 
     def last_sequence_id(self, name: str) -> int:
-        """Returns the highest durable sequence id of a producer; -1 if it is not known."""
+        """Returns the highest durable sequence id of a producer; -1 if unknown."""
         ...
 
 
 class Publish:
-    """The SENDs of one producer from one read of its connection, on their way to the disk."""
+    """The entries of the SENDs that a producer sent in one read of its connection, until they are durable."""
 
     __slots__ = (
         "completes",
@@ -205,7 +207,7 @@ class Publish:
         started: float,
         transaction: TxnId | None = None,
     ) -> None:
-        """:param transaction: the transaction of all entries; None: they belong to none"""
+        """:param transaction: the transaction of all entries; None: no transaction"""
         self.transaction = transaction
         self.producer = producer
         self.sequence_ids = sequence_ids
@@ -214,17 +216,18 @@ class Publish:
         self.left = len(sequence_ids)
         self.started = started
         self.completes = True
-        """False: markers, or chunks whose message has further chunks."""
+        """Whether messages become complete; False for markers, and for chunks whose message has further
+        chunks."""
 
     @property
     def sent_ids(self) -> array[int]:
-        """The sequence ids of the SENDs, by which the client knows them if they are refused."""
+        """The sequence ids of the SENDs, which identify refused ones to the client."""
         return self.sequence_ids
 
     # Reports to deduplication
 
     def note_stored(self, known: Deduplication, first: int, count: int) -> None:
-        """Slots [first, first + count) are durable."""
+        """Records in ``known`` that entries [first, first + count) are durable."""
         if self.completes:
             last = first + count - 1
             name = self.producer.name
@@ -233,10 +236,10 @@ class Publish:
             known.counted(count)
 
     def note_failed(self, known: Deduplication, first: int, count: int) -> None:
-        """Entries [first, first + count) will not become durable."""
+        """Records in ``known`` that entries [first, first + count) will not become durable."""
 
     def sequence_marks(self, first: int, count: int) -> Sequence[tuple[str, int]]:
-        """The producer's name, with the highest sequence id of entries [first, first + count)."""
+        """Returns the producer's name with the highest sequence id of entries [first, first + count)."""
         if not self.completes:
             return ()
         last = first + count - 1
@@ -244,12 +247,12 @@ class Publish:
         return ((self.producer.name, mark),)
 
     def source_marks(self, first: int, count: int) -> Sequence[tuple[str, Position]]:
-        """Names of replicators, with the highest source position of entries [first, first + count)."""
+        """Returns names of replicators with the highest source position of entries [first, first + count)."""
         return ()
 
 
 class TransactionEnd(Publish):
-    """The marker that ends a transaction; it is no message."""
+    """The marker that ends a transaction; it is not a message."""
 
     __slots__ = ("commit",)
 
@@ -275,7 +278,7 @@ def source_marks(appends: Iterable[Append]) -> Iterator[tuple[str, Position]]:
 
 
 class Producer:
-    """A producer, identified by its connection and the id that the client chose there."""
+    """A producer, identified by its connection and by the id that the client chose for it."""
 
     __slots__ = (
         "access_mode",
@@ -326,9 +329,9 @@ class Producer:
         remote_cluster: str | None = None,
         by_position: bool = False,
     ) -> None:
-        """:param principal: the principal that it publishes for
+        """:param principal: the principal for which it publishes
 
-        :param remote_cluster: the cluster whose replicator it belongs to; None: it belongs to a client
+        :param remote_cluster: the cluster of the replicator that it belongs to; None: it belongs to a client
         :param by_position: whether its replicator wants receipts with source positions
         """
         self.topic = topic
@@ -354,23 +357,23 @@ class Producer:
         self.pending = 0
         """Entries that are not durable yet."""
         self.submitted = 0
-        """Entries handed to the topic so far."""
+        """The number of entries that were passed to the topic so far."""
         self.held_receipts: deque[tuple[int, bytes]] | None = None
-        """Receipts of entries that were not stored again, each with the number of entries submitted before
-        it. None while there is none, as an empty queue takes 760 bytes."""
+        """Receipts of duplicates that must wait, each with the number of entries submitted before it. None
+        while there are none, because an empty queue takes 760 bytes."""
         self.closed = False
         self.fenced = False
         self.by_position = by_position
         self.guarded = ""
-        """Why the producer may not send what is reserved for brokers, for which each entry is searched;
-        empty: it may."""
+        """The reason why the producer may not send messages that are reserved for brokers, so that each entry
+        is checked; empty: it may send them."""
         self.replicates = remote_cluster is not None and topic.name.persistent
-        """Whether the entries are treated as those of a replicator."""
+        """Whether the entries are treated as a replicator's entries."""
         self.apart = self.replicates
-        """Whether entries take the slower path: the producer replicates, is guarded or is closed."""
+        """Whether entries take the slower path, because the producer replicates, is guarded or is closed."""
 
     def guard(self, why: str) -> None:
-        """Has the entries of the producer checked, or no longer, before they are stored.
+        """Starts or stops checking the producer's entries before they are stored.
 
         :param why: the new value of :attr:`guarded`
         """
@@ -378,7 +381,7 @@ class Producer:
         self.apart = bool(why) or self.replicates or self.closed
 
     def replaces(self, other: Producer) -> bool:
-        """Whether this is the same producer reconnecting on the same connection, with a higher epoch."""
+        """Whether this is ``other`` reconnecting on the same connection, with a higher epoch."""
         return (
             self.connection is other.connection
             and self.producer_id == other.producer_id
@@ -398,13 +401,14 @@ class OpeningProducer:
 
 
 class ProducerNames:
-    """Names for producers that come without one, unique in the cluster: ``CLUSTER-LIFE-N``."""
+    """Names for producers that do not state one, unique in the cluster: ``CLUSTER-LIFE-N``."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._given = 0
         self.life = 0
-        """The number of this broker start in the cluster: clients reconnect with names from earlier ones."""
+        """The number of this start of a broker in the cluster, because clients may reconnect with names from
+        earlier starts."""
 
     def next(self) -> str:
         number = self._given
@@ -413,16 +417,17 @@ class ProducerNames:
 
 
 class RequestTurns:
-    """The next partition for messages without a key that are published by requests.
+    """The next partition for messages without a key that requests publish.
 
-    It has a counter for each of the topics that were published to most recently.
+    A counter is kept for each of the topics that were published to most recently.
     """
 
     def __init__(self) -> None:
         self._next: dict[TopicName, int] = {}
 
     def take(self, topic: TopicName, count: int) -> int:
-        """Returns the number of the first of ``count`` messages; its remainder selects the partition."""
+        """Returns the number of the first of ``count`` messages; the number modulo the partitions is its
+        partition."""
         if not count:
             return 0
         turn = self._next.pop(topic, 0)

@@ -18,9 +18,10 @@ class Producers(dict[str, Producer]):
     """The connected producers by name. A producer that waits for exclusive access is not among them."""
 
     def __init__(self, topic: ProducerTopic, caps: Callable[[], tuple[int, int]]) -> None:
-        """:param topic: owns this object, so the reference must be weak
+        """:param topic: the owner of this object, to which it keeps a weak reference
 
-        :param caps: returns the most producers of clients, and the most of them from one host; 0: no limit
+        :param caps: returns the maximum number of clients' producers, and the maximum from one host; 0: no
+            limit
         """
         super().__init__()
         self._topic = topic
@@ -30,10 +31,10 @@ class Producers(dict[str, Producer]):
         self.chunks_published = False
         """Whether a producer that has left published chunks."""
         self.waiters: list[Future[None]] = []
-        """Futures of those that wait in :meth:`drained`."""
+        """Futures that :meth:`drained` waits for."""
 
     def local(self) -> Collection[Producer]:
-        """The producers of clients: limits and statistics of producers leave out replicators of other
+        """The clients' producers. Limits and statistics of producers leave out replicators of other
         clusters."""
         if not self.remote:
             return self.values()
@@ -42,7 +43,8 @@ class Producers(dict[str, Producer]):
     # Producers that come
 
     async def add(self, producer: Producer) -> Future[bool] | None:
-        """Admits a producer; returns None or, with WaitForExclusive, a future of whether its turn came.
+        """Admits a producer; returns None or, with WaitForExclusive, a future: True when the producer is
+        admitted, False when it left.
 
         :raises ProducerBusy: the name is taken, or a limit is reached
         :raises ProducerFenced: another producer has exclusive access
@@ -72,8 +74,8 @@ class Producers(dict[str, Producer]):
         return admitted
 
     def _limit_reached_by(self, producer: Producer) -> str:
-        """Returns the limit that keeps a producer out, or an empty string. Replicators of other clusters are
-        not limited."""
+        """Returns the error text for a limit that does not admit the producer, or an empty string.
+        Replicators of other clusters are not limited."""
         if producer.remote_cluster is not None:
             return ""
         (most, most_of_host), local = self._caps(), self.local()
@@ -139,7 +141,7 @@ class Producers(dict[str, Producer]):
         departure.add(partial(producer.connection.close_producer, producer))
 
     async def close_in_order(self) -> None:
-        """Closes each producer when it has its receipts: otherwise it would send stored messages again."""
+        """Closes each producer when it has its receipts; otherwise it would send stored messages again."""
         producers = list(self.values())
         for producer in producers:
             producer.connection.stop_producer(producer)
@@ -153,14 +155,14 @@ class Producers(dict[str, Producer]):
     # Receipts
 
     async def drained(self, producers: Sequence[Producer]) -> None:
-        """Waits until everything that these producers published is durable or has failed."""
+        """Waits until all entries that these producers published are durable or have failed."""
         while not self._topic.fenced and any(producer.pending for producer in producers):
             waiter = self._topic.loop.create_future()
             self.waiters.append(waiter)
             await waiter
 
     def wake(self) -> None:
-        """Entries have become durable or have failed: wakes those that wait in :meth:`drained`."""
+        """Wakes callers of :meth:`drained`, after entries have become durable or have failed."""
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             settle(waiter)

@@ -1,4 +1,4 @@
-"""Publishing by replicators: of other clusters, with a decision on each entry, and to shadow topics."""
+"""Publishing by replicators: from other clusters, with a decision on each entry, and to shadow topics."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ _NO_POSITION = (
     "Message can not determine whether the message is duplicated due to the acquired messages props were are "
     "invalid"
 )
-"""The text is that of Apache Pulsar 4.0, which replicators may know."""
+"""The error text of Apache Pulsar 4.0, which replicators may recognize."""
 SHADOW_REFUSES = "Cannot send messages to a shadow topic"
-"""The text is that of Apache Pulsar 4.0."""
+"""The error text of Apache Pulsar 4.0."""
 
 
 def is_marker(marker_type: int) -> bool:
-    """Whether the type is that of a marker of replicated subscriptions."""
+    """Whether ``marker_type`` is a type of marker for replicated subscriptions."""
     return marker_type in _MARKERS
 
 
 def holds_back(verdict: Verdict | BrokerError) -> bool:
-    """Whether entries behind such an entry are not stored, so that the replicator sends all of them again.
+    """Whether entries behind an entry with this verdict are not stored, so that the replicator sends them
+    again.
 
     An entry that is refused for its content may be accepted later, after a change of policies.
     """
@@ -43,7 +44,7 @@ def holds_back(verdict: Verdict | BrokerError) -> bool:
 
 
 class ReplicatedPublish(Publish):
-    """Entries with source positions; their receipts carry these instead of sequence ids."""
+    """Entries with source positions; their receipts carry the positions instead of sequence ids."""
 
     __slots__ = ("_sent_ids",)
 
@@ -85,7 +86,8 @@ class ReplicatedPublish(Publish):
 
 
 class NamedPublish(Publish):
-    """Entries of a replicator without source positions; each counts for its original producer."""
+    """Entries of a replicator without source positions; each counts for the producer that first published
+    it."""
 
     __slots__ = ("marks",)
 
@@ -112,7 +114,7 @@ class NamedPublish(Publish):
 
 
 class ReplicatedRun:
-    """SENDs of one replicator, with what their metadata says about their origin."""
+    """SENDs of one replicator, with the origin of each entry from its metadata."""
 
     def __init__(self, producer: Producer, buffer: bytes, starts: array[int], ends: array[int]) -> None:
         self.producer = producer
@@ -130,8 +132,8 @@ class ReplicatedRun:
 
         Entries to be stored count as pending from now on, as for :meth:`Admission.judge`.
 
-        :returns: the parts of the run, each with its decision; they end early, after a decision that holds
-            back the entries behind it. None: all entries are stored unchanged
+        :returns: the parts of the run, each with its verdict. They end early, after a verdict because of
+            which later entries are not stored. None: all entries are stored unchanged
         """
         topic, name = self.producer.topic, self.producer.name
         checks = topic.admission
@@ -210,7 +212,7 @@ class ReplicatedRun:
         return nothing, PersistenceFailure(self._not_decided())
 
     def _refusal(self, index: int, checks: Admission | None) -> BrokerError | None:
-        """Returns why an entry is refused for its content; markers need not be encrypted."""
+        """Returns the error for an entry that is refused for its content; markers need not be encrypted."""
         if checks is None:
             return None
         encrypted = bool(self.marks[index] & (ENCRYPTED | MARKER))
@@ -221,7 +223,7 @@ class ReplicatedRun:
 
 
 class PlacedPublish(Publish):
-    """An entry of a shadow topic, with its position: the source topic has stored it."""
+    """An entry of a shadow topic, with the position at which the source topic has stored it."""
 
     __slots__ = ("position",)
 
@@ -234,7 +236,7 @@ class PlacedPublish(Publish):
 
 
 class ShadowAdmission(Admission):
-    """Refuses entries without a position: messages are published to the source topic."""
+    """Refuses entries without a position, because messages must be published to the source topic."""
 
     def __init__(self) -> None:
         super().__init__(None, encrypted=False, max_size=0)
@@ -251,7 +253,7 @@ class ShadowAdmission(Admission):
         chunked: bool,
         in_transaction: bool = False,
     ) -> list[JudgedPart]:
-        """See :meth:`Admission.judge`."""
+        """Judges entries like :meth:`Admission.judge`: accepts those with a position."""
         return [JudgedPart(0, len(first), NotAllowed(SHADOW_REFUSES))]
 
     @property
@@ -259,5 +261,5 @@ class ShadowAdmission(Admission):
         return True
 
     def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError:
-        """See :meth:`Admission.refusal`."""
+        """Returns the error for an entry without a position; see :meth:`Admission.refusal`."""
         return NotAllowed(SHADOW_REFUSES)

@@ -1,4 +1,4 @@
-"""What subscriptions with and without a cursor have in common: consumers, permits, and figures."""
+"""The common part of subscriptions with and without a cursor: consumers, permits, and statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from magnetar.protocol.hot_codec import AckRun
 
 
 class SubscriptionType(IntEnum):
-    """``CommandSubscribe.SubType``."""
+    """The subscription types, with the values of ``CommandSubscribe.SubType``."""
 
     Exclusive = 0
     Shared = 1
@@ -60,13 +60,13 @@ class AnyDispatcher(Protocol):
 
 
 class BaseSubscription(ABC):
-    """A subscription. Its consumers all have the same type, which decides how they share what is
-    published."""
+    """A subscription. All its consumers have the same type, which determines how messages are divided among
+    them."""
 
     topic: DispatchTopic
 
     def __init__(self, name: str, properties: dict[str, str], loaded_ms: int) -> None:
-        """:param loaded_ms: the present time, in milliseconds since 1970"""
+        """:param loaded_ms: the current time, in milliseconds since 1970"""
         self.name = name
         self.loaded_ms = loaded_ms
         self.kind = subscription_kind(name)
@@ -94,7 +94,7 @@ class BaseSubscription(ABC):
     # Consumers that join and leave
 
     def check_type(self, kind: SubscriptionType) -> None:
-        """Checks that a consumer of a type may join.
+        """Checks that a consumer of type ``kind`` may join.
 
         :raises ConsumerBusy: consumers of another type are connected
         """
@@ -118,9 +118,11 @@ class BaseSubscription(ABC):
         self.ending = self.closing = False
 
     def _check_joins(self, kind: SubscriptionType, max_consumers: int) -> None:
-        """:raises ConsumerBusy: the subscription is exclusive and taken, of another type, or full
+        """Checks that a consumer may join.
 
-        :raises ServiceNotReady: the subscription is closing, or a seek is in progress: the client retries
+        :raises ConsumerBusy: the subscription is exclusive and has a consumer, of another type, or full
+
+        :raises ServiceNotReady: the subscription is closing, or a seek is in progress; the client tries again
         """
         if self.closing:
             raise ServiceNotReady(
@@ -151,8 +153,8 @@ class BaseSubscription(ABC):
 
         :param max_consumers: 0 for no limit
 
-        :raises ConsumerBusy: the subscription is exclusive and taken, of another type, or full
-        :raises ServiceNotReady: the subscription is closing, or a seek is in progress: the client retries
+        :raises ConsumerBusy: the subscription is exclusive and has a consumer, of another type, or full
+        :raises ServiceNotReady: the subscription is closing, or a seek is in progress; the client tries again
         """
 
     @abstractmethod
@@ -165,14 +167,16 @@ class BaseSubscription(ABC):
             self.dispatcher.use(self.topic.dispatch_settings)
 
     def stop_sending(self) -> None:
-        """Stops deliveries before all consumers are closed, so that none gets what another one held."""
+        """Stops deliveries before all consumers are closed, so that none receives messages that another one
+        holds."""
         for consumer in self.consumers:
             consumer.permits = 0
 
     def disconnect_all(self, departure: Departure | None = None) -> None:
         """Closes all consumers; their clients reconnect.
 
-        :param departure: tells them where to reconnect; None: they are told at once to look the topic up
+        :param departure: tells clients where to reconnect; None: clients are told at once to look up the
+            topic
         """
         self.stop_sending()
         # One that is closed already could not be removed.
@@ -187,11 +191,11 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def drop_if_unused(self) -> None:
-        """Ends a non-durable subscription if the consumer that it was made for did not join."""
+        """Ends a non-durable subscription if the consumer for which it was created did not join."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets no more consumers join."""
+        """Closes the subscription: consumers cannot join any more."""
 
     # Delivery
 
@@ -208,17 +212,17 @@ class BaseSubscription(ABC):
                 raise
 
     def fail(self, error: BaseException) -> None:
-        """Ends the topic after a mistake in the program; it is loaded again after a pause."""
+        """Closes the topic after an internal error; a later request loads it again after a pause."""
         self.topic.fail(error)
 
     def why_not(self) -> Reason:
-        """Returns why nothing is sent to its consumers now."""
+        """Returns the reason why nothing is sent to the consumers now."""
         if self.closing or self.topic.closing or self.topic.fenced:
             return MOVING
         return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
 
     def waits_since_ms(self) -> int:
-        """Since when nothing was sent for this reason, in milliseconds since 1970."""
+        """Returns the time since which nothing was sent for this reason, in milliseconds since 1970."""
         if self.dispatcher is None:
             return self.loaded_ms
         return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)
@@ -228,7 +232,7 @@ class BaseSubscription(ABC):
         """Called when a consumer can receive messages again."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
-        """Records what a consumer was sent; returns the time."""
+        """Counts what was sent to a consumer; returns the time, in ms since 1970."""
         self.topic.budget.spend(RUN_PRICE + size)
         now_ms = self.topic.clock.wall_ms()
         self.rate_out.messages += messages
@@ -239,12 +243,12 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def check_end_of_topic(self) -> None:
-        """Tells consumers of a terminated or migrated topic when they have received everything."""
+        """Notifies consumers of a terminated or migrated topic once they have received everything."""
 
     @abstractmethod
     def moved_to(self) -> Assigned | None:
-        """The cluster that its consumers are redirected to; None: no other cluster is set, or messages are
-        left for consumers here."""
+        """Returns the cluster to which consumers are redirected; None if there is none, or if messages are
+        left for consumers in this cluster."""
 
     # Acknowledgement
 
@@ -262,16 +266,17 @@ class BaseSubscription(ABC):
     def acknowledge_cumulative(
         self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
     ) -> None:
-        """Acknowledges everything up to ``position``; with ``batch``, everything before it and the bits
-        cleared in it.
+        """Acknowledges everything up to ``position``; with ``batch``, everything before ``position`` and the
+        messages of the batch whose bits are cleared.
 
-        On a shared subscription this has no effect and raises no error: earlier messages went to other
-        consumers.
+        On a Shared or Key_Shared subscription this has no effect and raises no error, because earlier
+        messages may have gone to other consumers.
         """
 
     @abstractmethod
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers what the consumer did not acknowledge: everything (None), or these positions."""
+        """Redelivers messages that the consumer did not acknowledge: all (None), or the ones at
+        ``positions``."""
 
     # Figures
 
@@ -293,10 +298,10 @@ class BaseSubscription(ABC):
 
 
 def redirect(subscription: BaseSubscription) -> None:
-    """Redirects the consumers to the other cluster if nothing is left for them here. Consumers whose clients
-    cannot be redirected get the end of the topic.
+    """Redirects the consumers to the other cluster if no messages are left for them in this one. Consumers
+    whose clients cannot be redirected get the end of the topic.
 
-    To be called in a turn of the loop of its own: otherwise the dispatcher may be in a delivery, or an
+    Must be called in a turn of the loop of its own: otherwise a delivery may be in progress, or an
     acknowledgement unanswered.
     """
     there = subscription.moved_to()

@@ -1,6 +1,6 @@
-"""The kinds of cursors of a topic, by their names, and what each kind counts for.
+"""The kinds of a topic's cursors, recognized by their names, and the differences between the kinds.
 
-A cursor of any kind keeps what it has not consumed from being trimmed; everything else depends on the kind.
+A cursor of any kind prevents the trimming of entries that it has not consumed.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ DEDUPLICATION = "pulsar.dedup"
 @dataclass(frozen=True, slots=True)
 class CursorKind:
     owner: str
-    """The owner of the cursor, as texts for users name it."""
+    """The owner of the cursor, as error texts name it."""
     subscribed: bool
     """Whether the cursor is a subscription, visible to clients and operators under its name."""
     expires: bool
-    """Whether time to live moves the cursor."""
+    """Whether messages of the cursor expire (time to live)."""
     counts_for_quota: bool
-    """Whether backlog quotas count the backlog of the cursor, and may evict from it."""
+    """Whether backlog quotas count the backlog of the cursor, and may evict messages from it."""
     keeps_topic: bool
     """Whether the cursor keeps an inactive topic from being deleted."""
 
 
 SUBSCRIPTION = CursorKind("consumers", subscribed=True, expires=True, counts_for_quota=True, keeps_topic=True)
-"""The kind of every cursor whose name belongs to no other kind."""
+"""The kind of each cursor whose name belongs to no other kind."""
 
 _NAMED = {
     # Moving it without a compaction would lose the newest message of keys.
@@ -73,7 +73,7 @@ def check_new_subscription(name: str, replicator_prefix: str) -> None:
 
     :param replicator_prefix: the setting ``replicatorPrefix``; all names that begin with it are reserved
     :raises InvalidName: the name is not valid for a subscription
-    :raises ProducerBusy: the name is reserved; the error is Pulsar's for taken names
+    :raises ProducerBusy: the name is reserved (Pulsar uses this error)
     """
     try:
         check_subscription_name(name)
@@ -84,6 +84,5 @@ def check_new_subscription(name: str, replicator_prefix: str) -> None:
 
 
 def subscription_kind(name: str) -> CursorKind:
-    """Returns the kind of a subscription by its name; its cursor is neither for replication nor for
-    deduplication."""
+    """Returns the kind of a subscription by its name; never the kind of replication or deduplication."""
     return _NAMED[COMPACTION] if name == COMPACTION else SUBSCRIPTION

@@ -1,4 +1,5 @@
-"""A subscription of a non-persistent topic: connected consumers get what is published meanwhile."""
+"""A subscription of a non-persistent topic: consumers receive the messages published while they are
+connected."""
 
 from __future__ import annotations
 
@@ -34,9 +35,10 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[DispatchTopic], Dispatcher]] = {
 
 
 class NonPersistentSubscription(BaseSubscription):
-    """Exists until it is unsubscribed or the topic ends; a non-durable one until its last consumer leaves.
+    """A subscription that exists until a client unsubscribes or the topic ends; a non-durable one until its
+    last consumer leaves.
 
-    Acknowledgements, redeliveries and seeks are accepted without an effect: no messages are kept.
+    Acknowledgements, redeliveries and seeks are accepted without an effect, because no messages are kept.
     """
 
     topic: DispatchTopic
@@ -79,7 +81,7 @@ class NonPersistentSubscription(BaseSubscription):
     # Delivery
 
     def deliver(self, run: NonPersistentRun) -> None:
-        """Delivers to the connected consumers; what they do not accept is counted as dropped."""
+        """Delivers to the connected consumers; messages that they do not accept are counted as dropped."""
         if self.dispatcher is not None and not self.closing:
             dropped = self.dispatcher.deliver(run)
             if dropped:

@@ -49,8 +49,7 @@ _DISPATCHERS: dict[SubscriptionType, Callable[[Subscription], Dispatcher]] = {
 
 
 class Subscription(BaseSubscription):
-    """A durable subscription, or the non-durable one of a reader, which ends when its last
-    consumer leaves."""
+    """A durable subscription, or a reader's non-durable one, which ends when its last consumer leaves."""
 
     topic: Topic
     dispatcher: Dispatcher | None
@@ -63,7 +62,7 @@ class Subscription(BaseSubscription):
         properties: dict[str, str],
         start: Position | None = None,
     ) -> None:
-        """:param start: the first position to deliver, as the client requested it; None if it is not known"""
+        """:param start: the first position to deliver, as requested by the client; None if unknown"""
         super().__init__(name, properties, topic.clock.wall_ms())
         self.topic = topic
         self.cursor = cursor
@@ -71,7 +70,7 @@ class Subscription(BaseSubscription):
         self.filters = fitting_filters(None, topic.dispatch_settings.filters)
         self.last_mark_delete_ms = 0
         self.last_active_ms = self.loaded_ms
-        """When a consumer last joined, left or consumed something; initially the time of the load."""
+        """The time when a consumer last joined, left or consumed messages; initially the time of the load."""
         self.expired = Rate()
         """Entries that expired before they were consumed."""
         self.last_expire_ms = 0
@@ -79,17 +78,18 @@ class Subscription(BaseSubscription):
         """Whether a search for expired entries is in progress."""
         self.seeking = False
         self.awaiting_return: Cancellable | None = None
-        """Timer of a reader's subscription that waits for its consumer to return from a seek."""
+        """The timer of a reader's subscription whose consumer is expected to return after a seek."""
         self.read_errors = 0
         self.last_read_error = ""
         self.throttle = topic.dispatch_rates.throttle(self, None)
         self.awaits_acks = False
         self.carried: CarriedSubscription | None = None
-        """None: the subscription is not replicated to other clusters."""
+        """The state of replicating the subscription; None: the subscription is not replicated to other
+        clusters."""
         self.pending: PendingAcks | None = None
-        """Acknowledgements of open transactions; None: there are none, or they were not loaded yet."""
+        """Acknowledgements of open transactions; None: there are none, or they are not loaded yet."""
         self.knows_pending = False
-        """Whether the pending acknowledgements are loaded, if there are any."""
+        """Whether the pending acknowledgements are loaded; also true if there are none."""
 
     @property
     def durable(self) -> bool:
@@ -101,13 +101,12 @@ class Subscription(BaseSubscription):
 
     @property
     def replicated(self) -> bool:
-        """Whether its acknowledgements are replicated to other clusters; without other clusters,
-        only a mark."""
+        """Whether the subscription is marked as replicated. The mark has no effect without other clusters."""
         storage = self.cursor.storage
         return storage is not None and storage.properties.get(REPLICATED) == 1
 
     def replicate(self, wanted: bool) -> None:
-        """Sets or removes the mark, which is written with the cursor."""
+        """Sets or removes the mark of a replicated subscription, which is written with the cursor."""
         storage = self.cursor.storage
         if storage is None or wanted == self.replicated:
             return
@@ -136,7 +135,7 @@ class Subscription(BaseSubscription):
         self.topic.managed_ledger.cursors.set_active(self.cursor, True)
 
     def remove(self, consumer: AnyConsumer) -> None:
-        """The consumer's unacknowledged messages go to others, or wait for the next consumer."""
+        """Removes a consumer. Its unacknowledged messages go to other consumers, or wait for the next one."""
         self._left(consumer)
         self.last_active_ms = self.topic.clock.wall_ms()
         if self.dispatcher is None:
@@ -163,7 +162,7 @@ class Subscription(BaseSubscription):
                 raise
 
     def go_on(self) -> None:
-        """Continues a dispatcher that was interrupted in an earlier turn of the loop."""
+        """Continues dispatching that was interrupted in an earlier turn of the loop."""
         if self.throttle is None or self.throttle.in_turn:
             self.read_more()
         else:
@@ -188,20 +187,23 @@ class Subscription(BaseSubscription):
             self.read_more()
 
     def filtered_out(self, before: Position) -> None:
-        """Acknowledges entries that consumers do not get, because filters reject them or brokers wrote them
-        for each other; the mark-delete position was ``before``."""
+        """Acknowledges the entries that consumers do not get: filters reject them, or they are markers.
+
+        :param before: the mark-delete position before the dispatcher consumed them
+        """
         self._after_ack(before)
 
     def meets_marker(self, run: EntryRun, index: int) -> None:
-        """The dispatcher has read a marker, which no consumer gets."""
+        """Handles a marker that the dispatcher has read; no consumer gets it."""
         if self.carried is not None:
             self.carried.met(run.entry(index))
 
     def pass_markers(self, first: Position, last: Position) -> None:
-        """Consumes markers if everything before them is consumed, so that they leave no backlog that no
+        """Consumes markers if everything before them is consumed, so that they are not a backlog that no
         consumer would ever read.
 
         :param first: the first of several adjacent markers
+        :param last: the last of them
         """
         if self.closing or self.name == COMPACTION or not first <= self.cursor.first_unconsumed() <= last:
             return
@@ -282,11 +284,11 @@ class Subscription(BaseSubscription):
     def acknowledge_cumulative(
         self, consumer: AnyConsumer, position: Position, batch: BatchAck | None
     ) -> None:
-        """Acknowledges everything up to ``position``; with ``batch``, everything before it and the bits
-        cleared in it.
+        """Acknowledges everything up to ``position``; with ``batch``, everything before ``position`` and the
+        messages of the batch whose bits are cleared.
 
-        On a shared subscription this has no effect and raises no error: earlier messages went to other
-        consumers.
+        On a Shared or Key_Shared subscription this has no effect and raises no error, because earlier
+        messages may have gone to other consumers.
         """
         if self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
             log.warning(
@@ -309,12 +311,12 @@ class Subscription(BaseSubscription):
     async def acknowledge_in(
         self, txn: TxnId, consumer: AnyConsumer, acked: Sequence[Acked], *, cumulative: bool
     ) -> None:
-        """Makes acknowledgements part of a transaction; durable when this returns.
+        """Adds acknowledgements to a transaction; durable when this returns.
 
-        :raises TransactionConflict: another transaction has acknowledged the same, or it is acknowledged
-            already
+        :raises TransactionConflict: one of the messages is acknowledged, or another transaction acknowledges
+            it
         :raises NotAllowed: transactions are disabled, or the subscription is not durable
-        :raises BrokerError: they cannot be stored now
+        :raises BrokerError: the acknowledgements cannot be stored now
         """
         pending = await self.topic.pending_acks(self, create=True)
         if pending is None:
@@ -337,7 +339,7 @@ class Subscription(BaseSubscription):
             self._acked(consumer, 0)
 
     def _known(self, acked: Sequence[Acked]) -> Sequence[Acked]:
-        """Returns what of some acknowledgements may count: not those of entries that are not stored yet."""
+        """Returns the acknowledgements without those of entries that are not stored yet."""
         ledgers, consumed = self.topic.managed_ledger.ledgers, self.cursor.is_consumed
         return [each for each in acked if ledgers.exists(each.position) or consumed(*each.position)]
 
@@ -348,10 +350,10 @@ class Subscription(BaseSubscription):
         self._acked(consumer, messages)
 
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Acknowledges what a transaction has acknowledged, or delivers it again; durable when this returns.
+        """Ends a transaction in this subscription, durably: a commit acknowledges its messages, an abort
+        redelivers them.
 
-        :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
-            none
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
         :raises BrokerError: the end cannot be stored now
         """
         pending = await self.topic.pending_acks(self, create=False)
@@ -363,9 +365,9 @@ class Subscription(BaseSubscription):
         self._after_ack(before)
 
     def _give_back(self, positions: Sequence[Position], cumulative: bool = False) -> None:
-        """Delivers again what a transaction had acknowledged.
+        """Redelivers the messages that an aborted transaction had acknowledged.
 
-        :param cumulative: whether that includes everything up to a position
+        :param cumulative: whether the transaction also had a cumulative acknowledgement
         """
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SingleConsumerDispatcher):
@@ -394,8 +396,8 @@ class Subscription(BaseSubscription):
                 self.check_end_of_topic()
 
     def skip_to(self, position: Position) -> int:
-        """Consumes everything up to ``position``, whichever consumer holds it; returns the number
-        of entries."""
+        """Consumes everything up to ``position``, also entries that consumers hold; returns the number of
+        entries."""
         if self.name == COMPACTION:
             # Everything before this cursor counts as compacted: a skip would lose keys.
             return 0
@@ -420,7 +422,8 @@ class Subscription(BaseSubscription):
     # Redelivery
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers what the consumer did not acknowledge: everything (None), or these positions."""
+        """Redelivers messages that the consumer did not acknowledge: all (None), or the ones at
+        ``positions``."""
         if self.dispatcher is None:
             return
         if positions is None:
@@ -433,7 +436,7 @@ class Subscription(BaseSubscription):
         self.closing = self.seeking
 
     async def save(self) -> None:
-        """Writes the state that makes the next load quick; the topic is closing."""
+        """Stores the state that makes the next load fast; called when the topic closes."""
         if isinstance(self.dispatcher, ManyConsumersDispatcher):
             await self.dispatcher.save_delays()
 
@@ -455,7 +458,7 @@ class Subscription(BaseSubscription):
         return self.cursor.backlog()
 
     def why_not(self) -> Reason:
-        """Returns why nothing is sent to its consumers now."""
+        """Returns the reason why nothing is sent to the consumers now."""
         found = super().why_not()
         return OPEN_TRANSACTION if found is AT_END and self.cursor.is_held_back else found
 
@@ -487,9 +490,9 @@ class Subscription(BaseSubscription):
 
 
 def begin_seek(subscription: Subscription) -> None:
-    """From here to :func:`end_seek`, consumers cannot join, and a reader's cursor is not dropped.
+    """Begins a seek: until :func:`end_seek`, consumers cannot join, and a reader's cursor is not dropped.
 
-    :raises ServiceNotReady: another seek is in progress, or the subscription is being ended
+    :raises ServiceNotReady: another seek is in progress, or the subscription is being closed
     """
     if subscription.closing:
         raise ServiceNotReady(
@@ -513,9 +516,9 @@ async def seek_to(
 ) -> None:
     """Disconnects the consumers, which reconnect and get ``position`` next; durable when this returns.
 
-    :param remaining: a bit for each message of the batch there that is to be delivered; 0: all messages
-    :param batch_size: 0 if it is not known
-    :raises ServiceNotReady: another seek is in progress, or the subscription is being ended
+    :param remaining: a bit for each message of the batch at ``position`` that is to be delivered; 0: all
+    :param batch_size: the number of messages in that batch; 0 if unknown
+    :raises ServiceNotReady: another seek is in progress, or the subscription is being closed
     """
     begin_seek(subscription)
     try:

@@ -1,1 +1,1 @@
-"""Topics: where producers, subscriptions and a managed ledger meet."""
+"""Topics, each with producers, subscriptions and, if persistent, a managed ledger."""

@@ -1,4 +1,4 @@
-"""Topics of either kind: the schemas of their clients, and their move to another cluster (PIP-188)."""
+"""Topics of either kind: the schemas of their clients, and their migration to another cluster (PIP-188)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 AnyTopic = Topic | NonPersistentTopic
 AnyBaseTopic = BaseTopic[Subscription] | BaseTopic[NonPersistentSubscription]
-"""A topic as it registers itself as busy, not yet known to be one of :data:`AnyTopic`."""
+"""A topic of either kind, as the base class types it; not yet known to be one of :data:`AnyTopic`."""
 T = TypeVar("T", bound=AnyTopic)
 _MOST_NAMED = 5
 MIGRATED = "migrated"
-"""Property of the managed ledger of a migrated topic, as Apache Pulsar writes it."""
+"""The property of the managed ledger of a migrated topic, as Apache Pulsar writes it."""
 
 
 def persistent(topic: AnyTopic) -> Topic:
@@ -48,10 +48,10 @@ def persistent(topic: AnyTopic) -> Topic:
 
 
 def still_open(topics: Sequence[T]) -> Sequence[T]:
-    """Returns the topics, which were loaded one after another, if none has been closed meanwhile.
+    """Returns the topics, which were loaded one after another, if all are still open.
 
     :raises ServiceNotReady: a topic was unloaded while another was loaded, and no longer has its
-        subscriptions here
+        subscriptions in this broker
     """
     for topic in topics:
         topic.check_open()
@@ -59,7 +59,7 @@ def still_open(topics: Sequence[T]) -> Sequence[T]:
 
 
 async def for_producer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> bytes:
-    """Returns the version that a producer publishes with; a new schema is added.
+    """Returns the version of the schema with which a producer publishes; a new schema is added.
 
     :param schema: None if the producer declares none
     :raises IncompatibleSchema: the topic's policies do not allow the schema
@@ -89,7 +89,7 @@ async def _version_of(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaD
 
 
 async def for_consumer(registry: SchemaRegistry, topic: AnyTopic, schema: SchemaData | None) -> None:
-    """Checks a consumer's schema; on an unused topic it becomes the topic's schema.
+    """Checks a consumer's schema. On an unused topic, it becomes the topic's schema.
 
     :raises IncompatibleSchema: the consumer cannot read the topic
     :raises InvalidSchemaData: the schema is invalid
@@ -117,13 +117,13 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
     """Terminates a topic in this cluster and redirects its clients to another one; producers get their
     receipts first.
 
-    A topic that has moved accepts no messages any more. Its producers are redirected when every replicator
-    has sent everything that was published, so that what they publish in the other cluster comes after it, and
-    when no transaction is open: the other cluster does not know the transactions of this one, and hides their
+    A migrated topic accepts no more messages. Its producers are redirected when every replicator has sent
+    everything that was published, so that their next messages follow in the other cluster, and when no
+    transaction is open, because the other cluster does not know the transactions of this one, and hides their
     messages. Its consumers are redirected when they have acknowledged everything.
 
     :raises LedgerError, ManagedLedgerError, MetadataError: the topic cannot be terminated, and stays in use
-        here
+        in this cluster
     """
     topic.moved = there
     await topic.producers.close_in_order()
@@ -141,10 +141,10 @@ async def move(topic: AnyTopic, there: Assigned) -> None:
 
 
 def check_not_moved(topic: AnyTopic) -> None:
-    """Checks a topic before a producer is admitted.
+    """Checks that a topic has not migrated, before a producer is admitted.
 
     :raises TopicMigrated: clients are redirected to another cluster
-    :raises ServiceNotReady: they will be, when its replicators have sent what was published here, and its
+    :raises ServiceNotReady: clients will be redirected once the replicators have sent all messages, and the
         open transactions have ended
     """
     there = topic.moved
@@ -158,7 +158,8 @@ def check_not_moved(topic: AnyTopic) -> None:
 
 
 def moved_text(topic: AnyTopic, there: Assigned) -> str:
-    """Returns where the topic is, and what producers wait for if they are not redirected yet."""
+    """Returns the URL to which the topic has moved, and what producers wait for if they are not redirected
+    yet."""
     text = f"The topic has moved to {there.url or there.url_tls}"
     backlog = _unreplicated(topic)
     if backlog:

@@ -1,4 +1,4 @@
-"""What a topic's policies mean for it: dispatching and its rates, retention, limits of producers."""
+"""The effects of a topic's policies: dispatching and its rates, retention, limits of producers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def dispatch_settings(topic: str, settings: TopicSettings, policies: EffectivePolicies) -> DispatchSettings:
-    """How a topic's messages are dispatched, from the broker's settings and the topic's policies.
+    """Returns how a topic's messages are dispatched, from the broker's settings and the topic's policies.
 
     :param topic: the full name, for the log
     """
@@ -65,9 +65,9 @@ def _filters(topic: str, settings: TopicSettings, names: Sequence[str]) -> Seque
 
 
 class TopicDispatchRates:
-    """The dispatch rate limiters of one topic, and those that apply to each of its subscriptions.
+    """The dispatch rate limiters of one topic and of its subscriptions.
 
-    A limiter is made when a rate is first limited, and stays.
+    A limiter is created when a rate is first limited, and then kept.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TopicDispatchRates:
         cursors: Cursors,
         shared: SharedLimits | None,
     ) -> None:
-        """:param rate_in: what is published to the topic
+        """:param rate_in: the rate at which messages are published to the topic
 
         :param cursors: the cursors of the topic
         :param shared: limits that are shared with other topics; None: there are none
@@ -150,7 +150,7 @@ class TopicDispatchRates:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: something waits that will never be woken
+        :raises BrokenInvariant: a subscription waits and nothing will wake it
         """
         for limiter in (self._topic, *self._own.values()):
             if limiter is not None:

@@ -1,4 +1,4 @@
-"""What both kinds of topics have in common: producers, subscriptions, policies, rates."""
+"""The common part of both kinds of topics: producers, subscriptions, policies, rates."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ S = TypeVar("S", bound=BaseSubscription)
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Settings that are the same for all topics; what differs between topics is a policy."""
+    """Settings that are the same for all topics; settings that can differ between topics are policies."""
 
     dispatch: DispatchSettings
     batch_index_acks: bool = False
@@ -63,12 +63,13 @@ class TopicSettings:
     connection; further entries are dropped."""
     deduplication: DeduplicationSettings = field(default_factory=DeduplicationSettings)
     max_same_address_producers: int = 0
-    """Per topic, like ``max_same_address_consumers``; 0 for no limit."""
+    """The maximum number of producers per topic from one host, like ``max_same_address_consumers``; 0 for no
+    limit."""
     max_same_address_consumers: int = 0
     max_subscriptions: int = 0
-    """Durable subscriptions per topic, if no policy sets the limit; 0 for no limit."""
+    """The maximum number of durable subscriptions per topic, if no policy sets the limit; 0 for no limit."""
     broker_entry_metadata: BrokerEntryMetadataSettings = field(default_factory=BrokerEntryMetadataSettings)
-    """What the broker writes in front of entries of persistent topics."""
+    """The metadata that the broker writes in front of entries of persistent topics."""
     override_filters: bool = False
     """Whether the filters of namespaces and topics apply instead of the broker's own."""
     find_filters: FindFilters = no_filters
@@ -82,26 +83,26 @@ class TopicSettings:
 
 
 class AnyReplicating(Protocol):
-    """A topic's replicator to one other cluster, whether the topic stores its messages or not."""
+    """A replicator of a topic to one other cluster, for a persistent or a non-persistent topic."""
 
     remote: str
     """The name of the cluster, or the full name of the shadow topic."""
     sent: Rate
-    """Messages and bytes that were sent, repeated ones included."""
+    """Messages and bytes that were sent, including repeated ones."""
 
     @property
     def where(self) -> str:
-        """The destination in texts: a cluster or a shadow topic."""
+        """The destination in texts for users: a cluster or a shadow topic."""
         ...
 
     @property
     def hindrance(self) -> str:
-        """Why nothing is sent, as a sentence; empty: sending is possible."""
+        """The reason why nothing is sent, as a sentence; empty if sending is possible."""
         ...
 
     @property
     def connected_ms(self) -> int:
-        """The time of the connection in milliseconds since 1970; 0: it is not connected."""
+        """The time of the connection in milliseconds since 1970; 0: not connected."""
         ...
 
     @property
@@ -112,7 +113,8 @@ class AnyReplicating(Protocol):
         ...
 
     def delay_seconds(self) -> float:
-        """Returns how long the oldest entry without a receipt has been in flight; 0 if none is."""
+        """Returns how many seconds the oldest entry without a receipt has been in flight; 0 if there is
+        none."""
         ...
 
     def rest(self) -> None:
@@ -125,7 +127,7 @@ class AnyReplicating(Protocol):
 
 
 class BaseTopic(ABC, Generic[S]):
-    """A topic. The broker owns it as long as it is open; all methods run in the loop."""
+    """A topic. The broker owns the topic as long as it is open; all methods run in the event loop."""
 
     subscriptions: Subscriptions[S]
 
@@ -166,16 +168,16 @@ class BaseTopic(ABC, Generic[S]):
         self.admission: Admission | None = None
         self.closing = False
         self.departure: Departure | None = None
-        """Tells clients where the topic goes; None: they look it up."""
+        """Tells clients which broker will serve the topic next; None: clients look it up."""
         self.moved: Assigned | None = None
-        """The cluster that clients are redirected to; None: they stay here."""
+        """The cluster to which clients are redirected; None: clients stay in this cluster."""
         self.fenced = False
         self.failure: BaseException | None = None
-        """The mistake in the program that ended the topic; None: there was none."""
+        """The internal error that closed the topic; None: there was none."""
         self.on_failure: Callable[[BaseTopic[S]], object] | None = None
-        """Called in a later turn of the loop after the topic has failed: closes it."""
+        """Closes the topic; called in a later turn of the loop after the topic has failed."""
         self.refusals: Refusals | None = None
-        """Refusals of producers and messages; None: there were none."""
+        """Refusals of producers and messages; None if there were none."""
         self.rate_in = Rate()
         self.rate_out = Rate()
         self.created_ms = io.clock.wall_ms()
@@ -218,12 +220,12 @@ class BaseTopic(ABC, Generic[S]):
 
     @property
     def has_transactions(self) -> bool:
-        """Whether messages of transactions are published to the topic, or were."""
+        """Whether messages of transactions are, or were, published to the topic."""
         return False
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Applies policies of publishing; called before the first producer, and after they have changed."""
+        """Applies policies of publishing; called before the first producer and after changes."""
 
     @property
     @abstractmethod
@@ -255,7 +257,7 @@ class BaseTopic(ABC, Generic[S]):
     # Producers
 
     def hindered(self, kind: Hindrance, text: str) -> None:
-        """Records that a producer or a message was refused."""
+        """Records that a producer or a message was refused, with the reason."""
         if self.refusals is None:
             self.refusals = Refusals()
         self.refusals.note(kind, text, self.clock.wall_ms())
@@ -269,16 +271,17 @@ class BaseTopic(ABC, Generic[S]):
             raise ServiceNotReady("Topic is temporarily unavailable")
 
     def takes_announcements_of(self, producer: Producer) -> bool:
-        """Whether a producer only announces what another topic has stored, also after the termination."""
+        """Whether a producer only announces entries that another topic has stored; accepted also after the
+        termination."""
         return False
 
     @property
     def schema_path(self) -> str:
-        """The path of its schemas."""
+        """Returns the metadata path of the topic's schemas."""
         return self.name.schema_path
 
     def last_sequence_id(self, name: str) -> int:
-        """Returns the highest durable sequence id of a producer; -1 if it is not known."""
+        """Returns the highest durable sequence id of a producer; -1 if unknown."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(name)
 
     @abstractmethod
@@ -293,7 +296,7 @@ class BaseTopic(ABC, Generic[S]):
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Accepts entries ``buffer[starts[i]:ends[i]]``; the producer gets the outcome later.
+        """Accepts the entries ``buffer[starts[i]:ends[i]]``; the producer gets the outcome later.
 
         :raises TopicTerminated: the topic is terminated
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
@@ -314,13 +317,13 @@ class BaseTopic(ABC, Generic[S]):
     # Ending
 
     def disown(self) -> None:
-        """Called when another broker may own the topic: from here on nothing of it is stored."""
+        """Stops all writes, because another broker may own the topic."""
         self.fenced = True
 
     def fail(self, error: BaseException) -> None:
-        """Ends the topic after a mistake in the program, which may have left its state wrong.
+        """Closes the topic after an internal error, which may have left its state wrong.
 
-        From here on nothing of it is written. In a later turn of the loop its clients are disconnected and it
+        Nothing more of it is written. In a later turn of the loop its clients are disconnected and the topic
         is closed; after a pause, the next request loads it again. Later calls have no effect.
         """
         if self.failure is not None:
@@ -341,7 +344,7 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     async def delete(self) -> None:
-        """Disconnects all clients and deletes the topic with everything it stored."""
+        """Disconnects all clients, and deletes the topic with all its data."""
 
     def _disconnect(self) -> None:
         self.producers.disconnect()

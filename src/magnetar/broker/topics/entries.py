@@ -1,4 +1,4 @@
-"""What the broker occasionally reads in entries: publish times, batch sizes, and markers of brokers."""
+"""Reading single entries for the broker itself: publish times, batch sizes, and markers."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def batch_size_or_zero(entry: bytes) -> int:
 async def last_message(
     ledger: ManagedLedger, transactions: TransactionBuffer | None = None
 ) -> tuple[Position, int]:
-    """Returns the position of the last message, and the number of messages in its batch: 0 if it is not a
+    """Returns the position of the last message and the number of messages in its batch; 0 if it is not in a
     batch.
 
-    Markers of brokers do not count, nor do messages of transactions that are open or aborted. If no message
-    is stored, or all are trimmed, the entry id is -1.
+    Markers, and messages of open or aborted transactions, are skipped. If no message is stored, or all are
+    trimmed, the entry id is -1.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -67,8 +67,8 @@ async def last_message(
 
 
 async def published_at(ledger: ManagedLedger, position: Position) -> int:
-    """Returns the publish time of an entry, in milliseconds since 1970: the broker's time if there is one,
-    else the producer's.
+    """Returns the publish time of an entry, in milliseconds since 1970: the broker's time if the entry has
+    it, otherwise the producer's.
 
     :raises LedgerError: the entry cannot be read
     """
@@ -85,10 +85,11 @@ async def published_at(ledger: ManagedLedger, position: Position) -> int:
 
 
 async def last_before(ledger: ManagedLedger, below: Position, last: Position, time_ms: int) -> Position:
-    """Finds the last entry in (below, last] with a publish time before ``time_ms``, by binary search;
-    ``below`` if there is none.
+    """Returns the last position in (below, last] with a publish time before ``time_ms``; ``below`` if there
+    is none.
 
-    Publish times are set by producers. If they do not ascend, the result may be any position that fits.
+    Producers set publish times. If the times do not ascend, the binary search may return any position where
+    the time is before and the next one is not.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -104,7 +105,7 @@ async def last_before(ledger: ManagedLedger, below: Position, last: Position, ti
 
 
 async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
-    """Finds the first position with a publish time at or after ``time_ms``, like :func:`last_before`; the
+    """Returns the first position with a publish time at or after ``time_ms``, like :func:`last_before`; the
     position behind the last entry if there is none."""
     start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
     return ledger.ledgers.after(await last_before(ledger, start, ledger.last_confirmed, time_ms))
@@ -112,33 +113,33 @@ async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """An entry that brokers write for each other, and that consumers never get."""
+    """A marker: an entry that brokers write for each other, and that consumers never get."""
 
     kind: int
-    """``marker_type`` of its metadata."""
+    """The field ``marker_type`` of the entry's metadata."""
     payload: bytes
     origin: str | None
-    """The cluster that it came from; None: this broker wrote it."""
+    """The cluster that the marker came from; None: this broker wrote it."""
 
 
 class TopicMarkers:
     """The markers of one topic.
 
-    A marker is handled when it is durable: subscriptions that have consumed everything before it consume it
-    at once, and the replication of subscriptions (in a higher layer) is notified.
+    When a marker is durable, subscriptions that have consumed everything before it consume it, and the
+    replication of subscriptions (in a higher layer) is notified.
     """
 
     def __init__(self, ledgers: LedgerList) -> None:
         self._ledgers = ledgers
         self._first = self._last = _NOWHERE
-        """The adjacent markers at the end of the topic, with nothing between them."""
+        """The adjacent markers at the end of the topic, with no other entries between or behind them."""
         self.on_their_way: dict[Publish, Marker] = {}
-        """Handed to the ledger, and not durable yet."""
+        """Markers that were passed to the ledger and are not durable yet."""
         self.reader: ReplicatedSubscriptions | None = None
-        """None: the topic is in one cluster only."""
+        """The receiver of markers; None: the topic is in one cluster only."""
 
     def durable(self, appends: Sequence[Append], subscriptions: Iterable[Subscription]) -> None:
-        """Handles the markers among the entries that have become durable."""
+        """Handles the markers among the entries that became durable."""
         for append in appends:
             marker = self.on_their_way.pop(append.context, None)
             if marker is None:
@@ -153,7 +154,7 @@ class TopicMarkers:
                 self.reader.stored(marker, position)
 
     def pass_over(self, subscription: Subscription) -> None:
-        """Consumes the markers at the end of the topic, if a subscription has consumed everything before
+        """Consumes the markers at the end of the topic for a subscription that has consumed everything before
         them."""
         subscription.pass_markers(self._first, self._last)
 

@@ -1,4 +1,4 @@
-"""A non-persistent topic: messages go to the connected consumers at once, and are not stored."""
+"""A non-persistent topic: messages are sent to the connected consumers at once, and not stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
-    """A topic without anything on disk: at an unload, or when the broker ends, its subscriptions are lost."""
+    """A topic without stored data: its subscriptions are lost when it is unloaded or the broker stops."""
 
     subscriptions: NonPersistentSubscriptions
 
@@ -47,7 +47,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         super().__init__(name, io, wheel, settings, budget, policies, mark_busy, shared)
         self.subscriptions = NonPersistentSubscriptions(self)
         self.drops = Rate()
-        """Messages dropped because too many of their connection were in flight."""
+        """Messages dropped because too many messages of their connection were in flight."""
         self.replicators: dict[str, PassingReplicator] = {}
         """The replicators, by the name of the other cluster."""
         self.entries_added = 0
@@ -69,13 +69,13 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         return self._epoch
 
     async def store_epoch(self, epoch: int) -> None:
-        """Keeps the epoch in memory, as long as the topic lives."""
+        """Keeps the epoch in memory while the topic is loaded."""
         self._epoch = epoch
 
     # Producers
 
     def producer_came(self, producer: Producer) -> None:
-        """Makes sure that replicators are connected; they get what the producer publishes."""
+        """Connects the replicators, which get the messages that the producer publishes."""
         if producer.remote_cluster is None:
             for replicator in self.replicators.values():
                 replicator.wake()
@@ -88,11 +88,11 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Sends entries ``buffer[starts[i]:ends[i]]`` on; the producer gets the outcome in the next turn of
-        the loop.
+        """Sends the entries ``buffer[starts[i]:ends[i]]`` to the consumers; the producer gets the outcome in
+        the next turn of the loop.
 
-        Entries beyond ``maxConcurrentNonPersistentMessagePerConnection`` are dropped. Their bytes are
-        subtracted from the producer's figures here, because the caller counts all entries.
+        Entries beyond ``maxConcurrentNonPersistentMessagePerConnection`` are dropped. This method subtracts
+        their bytes from the producer's statistics, because the caller counts all entries.
 
         :raises ServiceNotReady: the topic is closing
         """
@@ -139,7 +139,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
         return dropped_bytes
 
     def _settle(self) -> None:
-        """Reports to producers what became of their publishes of the last turn."""
+        """Reports the outcome of the last turn's publishes to their producers."""
         unsettled, self._unsettled = self._unsettled, []
         for publish, taken, size in unsettled:
             connection = publish.producer.connection
@@ -173,7 +173,7 @@ class NonPersistentTopic(BaseTopic[NonPersistentSubscription]):
     # Ending
 
     async def close(self) -> None:
-        """Disconnects all clients; receipts for everything published have been sent."""
+        """Disconnects all clients, after receipts for all published messages have been sent."""
         if not self.closing:
             await self.delete()
 

@@ -1,4 +1,4 @@
-"""A persistent topic: producers on one side, subscriptions on the other, a managed ledger between them."""
+"""A persistent topic, with producers, subscriptions, and a managed ledger."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ log = logging.getLogger(__name__)
 
 _TERMINATED = "Topic was already terminated"
 TRANSACTIONS_DISABLED = "Transaction buffer disable!"
-"""The text is that of Apache Pulsar 4.0."""
+"""The error text of Apache Pulsar 4.0."""
 
 
 class Followers:
-    """Callbacks that are called whenever a topic has stored entries, as long as the topic is loaded."""
+    """Callbacks that are called when a topic has stored entries, while the topic is loaded."""
 
     __slots__ = ("known",)
 
@@ -93,7 +93,7 @@ class Followers:
 
 
 class Topic(BaseTopic[Subscription]):
-    """A topic that stores what is published before it acknowledges it."""
+    """A topic that stores messages before their producers get receipts."""
 
     subscriptions: PersistentSubscriptions
 
@@ -131,7 +131,7 @@ class Topic(BaseTopic[Subscription]):
         self._managed_ledgers = managed_ledgers
         self._record_latency = record_latency
         self.unacked_limit: UnackedLimit | None = None
-        """The broker's limit of unacknowledged messages over all shared subscriptions."""
+        """The broker's limit of unacknowledged messages, over all Shared and Key_Shared subscriptions."""
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
         self.entry_sizes = Distribution(ENTRY_SIZE_BOUNDS)
         self.writes = Rate()
@@ -145,14 +145,15 @@ class Topic(BaseTopic[Subscription]):
         self.markers = TopicMarkers(managed_ledger.ledgers)
         self._entry_metadata: BrokerEntryMetadataWriter | None = None
         self.transactions: TransactionBuffer | None = None
-        """None: the topic has never had transactions."""
+        """The transaction buffer; None: the topic has never had transactions."""
         self.make_transactions: Callable[[], TransactionBuffer] | None = None
-        """None: transactions are disabled, or the topic is a system topic; likewise :attr:`open_pending`."""
+        """Creates the transaction buffer; None, like :attr:`open_pending`, if the topic cannot have
+        transactions."""
         self.open_pending: OpenPending | None = None
-        """Opens the pending acknowledgements of a subscription, or, if the last argument is false, those that
-        exist."""
+        """Opens the pending acknowledgements of a subscription; if the argument is false, only existing
+        ones."""
         self._log_tenures: dict[str, Tenure] = {}
-        """Of the logs of pending acknowledgements, by the name of the subscription."""
+        """The tenures of logs of pending acknowledgements, by the name of the subscription."""
         self.followers = Followers()
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
@@ -171,7 +172,7 @@ class Topic(BaseTopic[Subscription]):
         use_persistence(self.managed_ledger, policies)
 
     def consuming(self) -> Iterator[Subscription | Replicator]:
-        """Iterates over everything that has its own backlog: subscriptions and replicators."""
+        """Iterates over the subscriptions and replicators, each of which has a backlog."""
         yield from self.subscriptions.values()
         yield from self.all_replicators()
 
@@ -181,12 +182,12 @@ class Topic(BaseTopic[Subscription]):
         yield from self.shadow_replicators.values()
 
     def consuming_as(self, name: str) -> Subscription | Replicator | None:
-        """Returns the subscription of that name, or the replicator whose cursor has it."""
+        """Returns the subscription of that name, or the replicator whose cursor has that name."""
         found = self.subscriptions.get(name)
         return found or next((each for each in self.all_replicators() if each.name == name), None)
 
     async def prepare(self) -> None:
-        """Applies policies of publishing; called before the first producer, and after they have changed.
+        """Applies policies of publishing; called before the first producer and after changes.
 
         :raises LedgerError: the last published entries cannot be read
         """
@@ -222,11 +223,10 @@ class Topic(BaseTopic[Subscription]):
         self.deduplication = known
 
     async def write_summaries(self) -> None:
-        """Makes a snapshot of deduplication durable, so that the next loading reads none of the entries
-        stored so far.
+        """Stores a snapshot of deduplication durably, so that the next load need not read earlier entries.
 
-        :raises LedgerError: the ledger of its cursor failed
-        :raises ManagedLedgerError: its cursor cannot be written
+        :raises LedgerError: the ledger of the deduplication cursor failed
+        :raises ManagedLedgerError: the deduplication cursor cannot be written
         """
         known = self.deduplication
         if known is not None:
@@ -240,7 +240,7 @@ class Topic(BaseTopic[Subscription]):
         return self.transactions is not None
 
     async def use_transactions(self) -> TransactionBuffer:
-        """Returns the transaction buffer, once messages of transactions may be published.
+        """Returns the transaction buffer, ready for messages of transactions.
 
         :raises NotAllowed: transactions are disabled, or the topic has shadow topics
         :raises BrokerError: the state of transactions cannot be stored now
@@ -257,7 +257,10 @@ class Topic(BaseTopic[Subscription]):
         return found
 
     def _transaction_buffer(self) -> TransactionBuffer:
-        """:raises NotAllowed: transactions are disabled"""
+        """Returns the transaction buffer, created if necessary.
+
+        :raises NotAllowed: transactions are disabled
+        """
         if self.transactions is None:
             if self.make_transactions is None:
                 raise NotAllowed(TRANSACTIONS_DISABLED)
@@ -266,10 +269,9 @@ class Topic(BaseTopic[Subscription]):
         return self.transactions
 
     async def end_transaction(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Makes a transaction's messages visible, or has them left out for ever.
+        """Ends a transaction in this topic: a commit shows its messages, an abort hides them for ever.
 
-        :param low_water: the highest number of the coordinator up to which all transactions have ended; -1:
-            none
+        :param low_water: the number up to which all transactions of the coordinator have ended; -1: none
         :raises NotAllowed: transactions are disabled
         :raises BrokerError: the end cannot be stored now
         """
@@ -280,8 +282,8 @@ class Topic(BaseTopic[Subscription]):
     async def pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
         """Returns the pending acknowledgements of a subscription, loaded if necessary.
 
-        :return: None: there are none and ``create`` is false, or the subscription has no transactions
-        :raises ServiceNotReady: they cannot be loaded now, or the topic is closing
+        :return: None: there are none and ``create`` is false, or the subscription cannot have transactions
+        :raises ServiceNotReady: the pending acknowledgements cannot be loaded now, or the topic is closing
         """
         known = subscription.knows_pending and not create
         if self.make_transactions is None or known or subscription.pending is not None:
@@ -307,7 +309,8 @@ class Topic(BaseTopic[Subscription]):
         return [self.managed_ledger.stored_record.tenure, *self._log_tenures.values()]
 
     def lost_pending_acks(self, error: BaseException) -> None:
-        """The log of a subscription's pending acknowledgements accepts no more records."""
+        """Handles the loss of a subscription's log of pending acknowledgements to another broker or an
+        error."""
         if isinstance(error, ManagedLedgerFenced):
             self.on_fenced()
         else:
@@ -326,7 +329,7 @@ class Topic(BaseTopic[Subscription]):
             await pending.log.delete()
 
     def _note_transactions(self, transactions: TransactionBuffer, appends: Sequence[Append]) -> None:
-        """Notes what became durable, before anything of it is dispatched."""
+        """Passes entries that became durable to the transaction buffer, before any of them is dispatched."""
         plain = False
         for append in appends:
             publish = append.context
@@ -341,7 +344,7 @@ class Topic(BaseTopic[Subscription]):
             transactions.advanced()
 
     def read_more(self) -> None:
-        """Sends what has become visible."""
+        """Sends entries that became visible to consumers."""
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.read_more()
@@ -376,7 +379,8 @@ class Topic(BaseTopic[Subscription]):
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Stores entries ``buffer[starts[i]:ends[i]]``; the producer gets the outcome when they are durable.
+        """Stores the entries ``buffer[starts[i]:ends[i]]``; their producer gets receipts when they are
+        durable.
 
         :raises TopicTerminated: the topic is terminated
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
@@ -485,7 +489,7 @@ class Topic(BaseTopic[Subscription]):
         self.producers.wake()
 
     def on_fenced(self) -> None:
-        """Another broker owns the managed ledger: the next request for the topic loads it again."""
+        """Closes the topic, because another broker owns its ledgers; the next request loads it again."""
         self.fenced = True
         self.producers.wake()
         self.producers.disconnect()
@@ -535,7 +539,7 @@ class Topic(BaseTopic[Subscription]):
         return [each.log.managed_ledger for each in pending if each is not None]
 
     async def terminate(self) -> Position:
-        """Terminates the topic; returns the last position."""
+        """Terminates the topic; returns the position of its last entry."""
         self.check_open()
         if self.transactions is not None:
             await self.transactions.drained()
@@ -547,9 +551,9 @@ class Topic(BaseTopic[Subscription]):
         return last
 
     async def close(self) -> None:
-        """Disconnects all clients and closes the managed ledger: acknowledgements are durable then.
+        """Disconnects all clients and closes the managed ledger; then all acknowledgements are durable.
 
-        Pending entries get their receipts first: otherwise their producers would send them again.
+        Producers first get the receipts of pending entries; otherwise they would send the entries again.
         """
         if self.closing:
             return
@@ -571,7 +575,7 @@ class Topic(BaseTopic[Subscription]):
         self._let_go()
 
     async def delete(self) -> None:
-        """Disconnects all clients and deletes the topic with everything it stored."""
+        """Disconnects all clients, and deletes the topic with all its data."""
         self.closing = True
         await self.compaction.stop()
         await self.subscriptions.made()

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class ShadowTopic(Topic):
-    """Stores nothing: it learns positions from its source, and dispatches the entries that the source has
-    stored.
+    """A topic that stores nothing: it learns positions from its source, and dispatches the entries that the
+    source has stored.
 
     Entries that arrive in one turn of the loop are handled together, in their order. An entry in an unknown
-    ledger waits, together with everything behind it, until the record of the source has been read again.
+    ledger waits, with all entries behind it, until the record of the source has been read again.
     """
 
     managed_ledger: ShadowLedger
@@ -43,12 +43,12 @@ class ShadowTopic(Topic):
         return self.source.schema_path
 
     async def check_source(self, snapshots: SnapshotStore) -> None:
-        """Checks that no transaction has published to the source: which of its messages were aborted is known
-        there, and not here.
+        """Checks that no transaction has published to the source, because only the source knows which of its
+        messages were aborted.
 
-        :raises NotAllowed: one has
-        :raises BrokerError: that cannot be found out now
-        :raises LedgerError: likewise
+        :raises NotAllowed: a transaction has published to the source
+        :raises BrokerError: the snapshots of transactions cannot be read now
+        :raises LedgerError: the snapshots of transactions cannot be read now
         """
         if await snapshots.load(self.source) is not None:
             raise NotAllowed(
@@ -57,7 +57,7 @@ class ShadowTopic(Topic):
             )
 
     def follow_source(self) -> None:
-        """Starts to dispatch what the source receives; called once, when the topic is opened."""
+        """Starts to dispatch the entries that the source receives; called once, when the topic is opened."""
         self._held = deque()
         self._taking = False
         self.managed_ledger.changed = self._source_changed
@@ -76,7 +76,7 @@ class ShadowTopic(Topic):
     def publish(
         self, publish: Publish, buffer: bytes, starts: array[int], ends: array[int], size: int
     ) -> None:
-        """Registers the position of an entry; its producer gets the receipt when the entry can be read here.
+        """Registers the position of an entry; the producer gets the receipt when the entry can be read here.
 
         :raises NotAllowed: the entry has no position
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
@@ -107,7 +107,7 @@ class ShadowTopic(Topic):
             self.on_durable(taken)
 
     def _source_changed(self) -> None:
-        """The source has other ledgers, or was terminated."""
+        """Reads the changed record of the source, which has other ledgers or was terminated."""
         self._take_or_refuse()
         for subscription in list(self.subscriptions.values()):
             if subscription.dispatcher is not None:
@@ -140,5 +140,5 @@ def _nothing() -> None:
 
 
 def topic_class(managed_ledger: ManagedLedger) -> type[Topic]:
-    """Returns the class for a topic on that managed ledger."""
+    """Returns the class of the topic on a managed ledger: a shadow topic or an ordinary one."""
     return ShadowTopic if isinstance(managed_ledger, ShadowLedger) else Topic

@@ -39,7 +39,10 @@ SEEK_RETURN_SECONDS = 60.0
 
 
 def _present(topic: Callable[[], T | None]) -> T:
-    """:raises ServiceNotReady: the topic was closed, and nothing refers to it any more"""
+    """Returns the topic that a weak reference refers to.
+
+    :raises ServiceNotReady: the topic was closed, and nothing refers to it any more
+    """
     found = topic()
     if found is None:
         raise ServiceNotReady("Topic is temporarily unavailable")
@@ -47,10 +50,10 @@ def _present(topic: Callable[[], T | None]) -> T:
 
 
 class Subscriptions(dict[str, S], ABC):
-    """The subscriptions by name."""
+    """The subscriptions of a topic, by name."""
 
     def __init__(self, topic: BaseTopic[S]) -> None:
-        """:param topic: owns this object, which therefore keeps a weak reference only"""
+        """:param topic: the owner of this object, which keeps only a weak reference to it"""
         super().__init__()
         self._topic: Callable[[], BaseTopic[S] | None] = weakref.ref(topic)
         self.making: dict[str, Task[S]] = {}
@@ -70,11 +73,12 @@ class Subscriptions(dict[str, S], ABC):
 
         :param start: first position to deliver on a new subscription
         :param principal: the requester
-        :raises SubscriptionNotFound: it is missing and ``create`` is false
-        :raises magnetar.errors.InvalidName: it is missing, and the name is not valid
-        :raises ProducerBusy: it is missing, and the name is reserved
-        :raises NotAllowed: one is durable and the other is not, or a limit is reached
-        :raises ServiceNotReady: it is missing, and the topic is closing or lost
+        :raises SubscriptionNotFound: the subscription is missing and ``create`` is false
+        :raises magnetar.errors.InvalidName: the subscription is missing, and its name is not valid
+        :raises ProducerBusy: the subscription is missing, and its name is reserved
+        :raises NotAllowed: the existing subscription is durable and the requested one is not, or the other
+            way round; or a limit is reached
+        :raises ServiceNotReady: the subscription is missing, and the topic is closing or lost
         """
         known = self.get(name)
         if known is None:
@@ -97,7 +101,10 @@ class Subscriptions(dict[str, S], ABC):
         return known
 
     def _check_room_for(self, name: str, topic: BaseTopic[S]) -> None:
-        """:raises NotAllowed: the limit of durable subscriptions is reached"""
+        """Checks that a subscription may be added.
+
+        :raises NotAllowed: the limit of durable subscriptions is reached
+        """
         cap = topic.policies.max_subscriptions
         if not cap and not topic.name.reserved:
             cap = topic.settings.max_subscriptions
@@ -118,7 +125,7 @@ class Subscriptions(dict[str, S], ABC):
 
     @abstractmethod
     async def unsubscribe(self, name: str) -> None:
-        """Deletes a subscription with its cursor, if it has one; its consumers must have been disconnected.
+        """Deletes a subscription and its cursor, if any; its consumers must have been disconnected.
 
         :raises SubscriptionNotFound: the subscription does not exist
         """
@@ -180,7 +187,7 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
         self._managed_ledgers = managed_ledgers
 
     async def load(self, io: Io) -> None:
-        """Makes a subscription for each recovered cursor; called before the first client is admitted."""
+        """Creates a subscription for each recovered cursor; called before the first client is admitted."""
         topic = _present(self._topic)
         prefix = topic.settings.replicator_prefix
 
@@ -232,7 +239,7 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
         return subscription
 
     async def made(self) -> None:
-        """Waits until no subscription is being created: a cursor created meanwhile would outlive its
+        """Waits until no subscription is being created, because a cursor created later would outlive its
         topic."""
         for making in list(self.making.values()):
             await finished(_present(self._topic).loop, making)
@@ -276,7 +283,7 @@ class PersistentSubscriptions(Subscriptions[Subscription]):
         topic.last_active = topic.clock.monotonic()
 
     def keep_for_return(self, subscription: Subscription) -> None:
-        """Keeps cursor and position for a reader that left through a seek, for a limited time."""
+        """Keeps cursor and position of a reader that disconnected because of a seek, for a limited time."""
         if not subscription.durable and not subscription.consumers:
             subscription.awaiting_return = subscription.topic.wheel.schedule(
                 SEEK_RETURN_SECONDS, self.forget, subscription

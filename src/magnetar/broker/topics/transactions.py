@@ -1,4 +1,4 @@
-"""What transactions need of a topic: their buffer publishes markers there, and its subscriptions have pending
+"""Transactions of a topic: the transaction buffer publishes markers to it, and its subscriptions have pending
 acknowledgements."""
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ async def prepare_transactions(
     settings: TransactionSettings,
     batches: BatchFigures,
 ) -> None:
-    """Lets a topic have transactions, and hides the messages of open ones, before anything is dispatched.
+    """Prepares a topic for transactions, and hides the messages of open ones, before any entry is dispatched.
 
-    :param batches: of the logs of pending acknowledgements
+    :param batches: the statistics of batches in the logs of pending acknowledgements
     :raises BrokerError: the state of transactions cannot be read now
-    :raises LedgerError: likewise, or entries behind it cannot be read
+    :raises LedgerError: the state of transactions, or an entry behind it, cannot be read
     """
     own: Topic = weakref.proxy(topic)
     store = partial(snapshots.store, topic.name)

@@ -1,4 +1,4 @@
-"""Producers and readers inside the broker, which publish to a topic and follow it without a client."""
+"""Producers and readers inside the broker, which use a topic without a client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORED_ALREADY: Position = (-1, -1)
 
 
 class NoConnection:
-    """Stands for the connection of a producer that has no client."""
+    """Replaces the connection of a producer that has no client."""
 
     address = "local"
     client_version = "broker"
@@ -43,7 +43,7 @@ class NoConnection:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Raises the error in the caller, which then ends; there is nothing to close.
+        """Raises the error in the caller, because there is no connection to close.
 
         :raises BaseException: the error
         """
@@ -53,7 +53,7 @@ class NoConnection:
         """Does nothing: no client waits for receipts."""
 
     def close_producer(self, producer: Producer, assigned: Assigned | None = None) -> None:
-        """Does nothing: the next publish raises that the topic is closing."""
+        """Does nothing: the next publish raises an error because the topic is closing."""
 
     def on_durable(
         self,
@@ -76,7 +76,7 @@ class NoConnection:
         raise AssertionError("a persistent topic must store every message, not pass it on")
 
     def producer_of(self, topic: Topic, name: str) -> Producer:
-        """Returns a producer of that name for the broker's own messages; the topic does not list it."""
+        """Returns a producer for the broker's own messages, which the topic does not list."""
         return Producer(
             topic,
             self,
@@ -114,7 +114,7 @@ class TopicWriter(NoConnection):
         )
 
     async def submit(self, publish: Publish, entry: bytes) -> Position:
-        """Publishes one entry of :attr:`producer`, like :meth:`append`."""
+        """Publishes one entry for :attr:`producer`; see :meth:`append`."""
         self._topic.publish(publish, entry, array("q", (0,)), array("q", (len(entry),)), len(entry))
         done: Future[Position] = self._topic.loop.create_future()
         self._waiting.append(done)
@@ -143,9 +143,10 @@ class TopicWriter(NoConnection):
 
 
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:
-    """Passes everything behind a position to ``take``, in order; returns the last position that was read.
+    """Passes all entries behind a position to ``take``, in order; returns the last position that was read.
 
-    Trimmed entries come from the compacted ledger; for a reader without a position, all that it covers do.
+    If entries were trimmed, the compacted ledger replaces them; for a reader without a position, it replaces
+    all entries that it covers.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -179,9 +180,7 @@ async def _read_compacted(
 
 
 class RequestProducer(NoConnection):
-    """A producer that exists for the time of one request: it publishes once, and collects the outcome of each
-    entry.
-    """
+    """A producer for one request: it publishes once, and collects the outcome of each entry."""
 
     client_version = "http"
 
@@ -214,7 +213,7 @@ class RequestProducer(NoConnection):
         )
         self._outcomes: list[Outcome | None] = []
         self._under_way: dict[Publish, int] = {}
-        """Publishes whose outcome is open, with the index of their first entry."""
+        """Publishes without a known outcome, each with the index of its first entry."""
         self._told: Future[None] | None = None
         """A future that is completed when all outcomes are known."""
 

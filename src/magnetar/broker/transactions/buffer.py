@@ -321,8 +321,8 @@ class TransactionBuffer:
     # Ends of transactions
 
     async def end(self, txn: TxnId, *, commit: bool, low_water: int) -> None:
-        """Ends a transaction in this topic, durably: a commit makes its messages visible, an abort hides them
-        for ever.
+        """Ends a transaction in this topic, durably: a commit shows its messages, an abort hides them for
+        ever.
 
         If the transaction has no messages in the topic, or has ended, the call succeeds and stores nothing.
 

@@ -1,1 +1,1 @@
-"""Credentials of clients, for the binary protocol and HTTP. Names are those of the official Python client."""
+"""Credentials of clients, for the binary protocol and HTTP, with the names of the official Python client."""

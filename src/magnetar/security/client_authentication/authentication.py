@@ -33,12 +33,13 @@ class Authentication:
 
     @property
     def blocks(self) -> bool:
-        """Whether :meth:`data` and :meth:`headers` may block, for files, HTTP or callables."""
+        """Whether :meth:`data` and :meth:`headers` may block, because they read files, use HTTP or call
+        callables."""
         return False
 
     @property
     def certificate(self) -> tuple[str, str] | None:
-        """Paths of the client certificate and its key for TLS."""
+        """The paths of the client's TLS certificate and its key; None if there is none."""
         return None
 
     def data(self) -> bytes:
@@ -65,7 +66,10 @@ class BearerAuthentication(Authentication):
     method = "token"
 
     def token(self) -> str:
-        """Returns the present token. :raises NoCredentials: the file or callable has no token"""
+        """Returns the current token.
+
+        :raises NoCredentials: the file or callable has no token
+        """
         raise NotImplementedError
 
     def data(self) -> bytes:
@@ -108,13 +112,13 @@ class AuthenticationToken(BearerAuthentication):
 
 
 class TokenFile:
-    """A file with a token; it is read each time, because it may be renewed at any time."""
+    """A file with a token; it is read for each use, because it may be renewed at any time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def __call__(self) -> str:
-        """Returns the token that the file holds now.
+        """Returns the token in the file.
 
         :raises NoCredentials: the file cannot be read, or has no token
         """
@@ -133,7 +137,7 @@ class AuthenticationBasic(Authentication):
         :raises NoCredentials: the name is empty or contains a colon
         """
         if not username or ":" in username:
-            raise NoCredentials("the user name must not be empty or have a colon")
+            raise NoCredentials("the user name must not be empty or contain a colon")
         self.method = method
         self._data = f"{username}:{password}".encode()
 

@@ -25,14 +25,14 @@ __all__ = ["AuthenticationOauth2"]
 TIMEOUT_SECONDS = 30.0
 _MAX_ANSWER_BYTES = 1 << 20
 _OF_LIFE = 0.9
-"""A token is used for this part of its lifetime."""
+"""The part of its lifetime during which a token is used."""
 _LONGEST_SECONDS = 1e9
 _DISCOVERY = "/.well-known/openid-configuration"
 _GRANT = "client_credentials"
 
 
 class AuthenticationOauth2(BearerAuthentication):
-    """Authentication by a token of an OAuth 2.0 issuer (client credentials), fetched again before it
+    """Authentication by a token of an OAuth 2.0 issuer (client credentials), which is fetched again before it
     expires."""
 
     def __init__(self, auth_params_string: str | Mapping[str, str]) -> None:
@@ -65,7 +65,8 @@ class AuthenticationOauth2(BearerAuthentication):
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, object]:
-        """Leaves out the lock, and the token, which may be expired later."""
+        """Returns the state without the lock, and without the token, which may have expired when the state is
+        used."""
         left_out = ("_endpoint", "_token", "_until", "_lock")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
@@ -118,7 +119,8 @@ class AuthenticationOauth2(BearerAuthentication):
         return str(pair[0]), str(pair[1])
 
     def _asked(self, method: str, url: str, form: str) -> dict[str, object]:
-        """Returns the answer of an issuer. Does not follow redirects: the secret is only for the issuer."""
+        """Returns the answer of an issuer. Redirects are not followed, because only the issuer may get the
+        secret."""
         parts = urlsplit(url)
         headers = {"Accept": "application/json"}
         if form:
@@ -160,7 +162,7 @@ def _mapping(params: str | Mapping[str, str]) -> dict[str, str]:
         except ValueError:
             raise NoCredentials("the parameters of OAuth 2.0 are not JSON") from None
         if not isinstance(found, dict):
-            raise NoCredentials("the parameters of OAuth 2.0 are not a JSON object")
+            raise NoCredentials("the parameters of OAuth 2.0 must be a JSON object")
         params = found
     return {name.replace("_", "").lower(): str(value) for name, value in params.items() if value is not None}
 
@@ -173,7 +175,10 @@ def _seconds(told: object) -> float:
 
 
 def _content(source: str) -> str:
-    """Reads a path, a ``file:`` or a ``data:`` URL. :raises NoCredentials: it cannot be read"""
+    """Returns the content of a path, a ``file:`` or a ``data:`` URL.
+
+    :raises NoCredentials: the content cannot be read
+    """
     if not source.startswith("data:"):
         return read_text(path_of(source))
     head, _, rest = source.partition(",")

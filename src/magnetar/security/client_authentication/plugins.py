@@ -1,4 +1,4 @@
-"""Creates credentials from ``authPlugin`` and ``authParams`` of Pulsar's command lines and files."""
+"""Creates credentials from ``authPlugin`` and ``authParams``, as in Pulsar's command lines and files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_HERE = {
 
 
 def authentication_of(plugin: str, params: str) -> Authentication | None:
-    """Returns the credentials; None: no authentication.
+    """Returns the credentials; None for no authentication.
 
     :param plugin: the name of a class of Pulsar, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
     :raises NoCredentials: the plug-in is unknown, or its parameters are malformed; the text has no secrets
@@ -36,7 +36,7 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
     name = plugin.strip()
     if name in ("", f"{_PULSAR}AuthenticationDisabled", "none"):
         if params.strip() and not name:
-            raise NoCredentials("authParams is given without authPlugin")
+            raise NoCredentials("authParams is given without authPlugin: set authPlugin, too")
         return None
     if name in _NOT_HERE:
         raise NoCredentials(
@@ -49,7 +49,7 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
 
 
 def _token(params: str) -> Authentication:
-    """Accepts ``token:…``, ``file:…``, JSON with ``token``, or the token itself."""
+    """Returns the credentials in ``token:…``, ``file:…``, JSON with ``token``, or the token itself."""
     if params.startswith("token:"):
         return AuthenticationToken(params.removeprefix("token:"))
     if params.startswith("file:"):
@@ -60,7 +60,7 @@ def _token(params: str) -> Authentication:
 
 
 def _basic(params: str) -> Authentication:
-    """Accepts JSON with ``userId`` and ``password``, or ``userId:…,password:…``."""
+    """Returns the credentials in JSON with ``userId`` and ``password``, or ``userId:…,password:…``."""
     found = _either(params)
     user = found.get("userId") or found.get("username")
     if user is None:
@@ -69,7 +69,7 @@ def _basic(params: str) -> Authentication:
 
 
 def _tls(params: str) -> Authentication:
-    """Accepts ``tlsCertFile:…,tlsKeyFile:…``, or JSON with both."""
+    """Returns the credentials in ``tlsCertFile:…,tlsKeyFile:…``, or JSON with both."""
     found = _either(params)
     return AuthenticationTLS(
         path_of(_needed(found, "tlsCertFile")),

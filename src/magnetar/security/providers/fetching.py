@@ -1,4 +1,4 @@
-"""Fetches small documents by HTTP, with limits of time and size; blocks, so it runs on workers."""
+"""Fetches small documents by HTTPS, with limits of time and size; blocks, so it runs on workers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _READ_BYTES = 16 << 10
 
 
 class FetchFailed(Exception):
-    """A document could not be fetched; the text says why."""
+    """A document could not be fetched; the text gives the reason."""
 
 
 class Fetcher:
-    """Does not follow redirects or use a proxy, so that a document comes from its address."""
+    """Fetches documents without redirects and proxies, so that a document comes from its address."""
 
     def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
-        """:param trust: PEM file with trusted issuers; empty: those of the system
+        """:param trust: a PEM file with trusted issuers; empty: the system's trusted issuers
 
         :param read_seconds: the time limit for the whole answer
         :raises TlsRefused: the file cannot be used
@@ -32,7 +32,7 @@ class Fetcher:
     def get(self, url: str) -> bytes:
         """Returns the body of the answer to an HTTPS request.
 
-        :raises FetchFailed: another status than 200, too large, too slow, or no answer
+        :raises FetchFailed: the status is not 200, the answer is too large or too slow, or there is none
         """
         try:
             return self._get(url)
@@ -42,7 +42,7 @@ class Fetcher:
     def _get(self, url: str) -> bytes:
         parts = urlsplit(url)
         if not parts.hostname:
-            raise FetchFailed(f"{url}: no host")
+            raise FetchFailed(f"{url}: the URL has no host")
         seconds = self._connect_seconds
         connection = (
             http.client.HTTPSConnection(parts.hostname, parts.port, timeout=seconds, context=self._context)
@@ -57,7 +57,7 @@ class Fetcher:
             connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
             response = connection.getresponse()
             if response.status != http.client.OK:
-                raise FetchFailed(f"{url}: status {response.status}")
+                raise FetchFailed(f"{url}: the status must be 200, not {response.status}")
             return _read(response, connection, until, url)
         finally:
             connection.close()

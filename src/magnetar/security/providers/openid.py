@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _DISCOVERY = "/.well-known/openid-configuration"
 _MAX_KEYS = 100
 _RETRY_SECONDS = 5.0
-"""Between two attempts at an issuer that does not answer."""
+"""The seconds between two requests to an issuer that does not answer."""
 
 Fetch = Callable[[str], bytes]
 
@@ -52,20 +52,20 @@ class _Issuer:
     keys: Mapping[str, TokenKey] = field(default_factory=dict)
     """Keys by id."""
     fetched: float | None = None
-    """Time of the last successful fetch of keys, of the monotonic clock; None: never."""
+    """The time of the last successful fetch of keys, in seconds of the monotonic clock; None: never."""
     asked: float | None = None
-    """Time of the last attempt, whatever its outcome."""
+    """The time of the last attempt to fetch keys, successful or not."""
     waiting: list[Future[None]] = field(default_factory=list)
     fetching: bool = False
 
 
 class OpenIdProvider:
-    """See :class:`magnetar.security.authentication.Provider`."""
+    """Implements :class:`magnetar.security.authentication.Provider` for tokens of OpenID Connect."""
 
     method = "token"
 
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions, fetch: Fetch | None = None) -> None:
-        """:param fetch: returns the document of an address; None: by HTTP
+        """:param fetch: returns the document at a URL; None: fetches it by HTTPS
 
         :raises ProviderRefused: settings are missing or contradict each other
         """
@@ -123,7 +123,7 @@ class OpenIdProvider:
         return authenticated_by(claims, self._rules)
 
     def _named_by(self, token: bytes) -> tuple[_Issuer, str]:
-        """Returns the issuer and the key id that a token claims, which serve only to find its key.
+        """Returns the issuer and the key id that a token claims, before its signature is checked.
 
         :raises AuthenticationFailure: the issuer is not allowed
         """
@@ -140,7 +140,10 @@ class OpenIdProvider:
         return issuer, key_id
 
     async def _key(self, issuer: _Issuer, key_id: str) -> TokenKey:
-        """:raises AuthenticationFailure: the issuer has no such key, or does not answer"""
+        """Returns the key with which a token is checked.
+
+        :raises AuthenticationFailure: the issuer has no such key, or does not answer
+        """
         now = self._io.clock.monotonic()
         age = None if issuer.fetched is None else now - issuer.fetched
         if age is None or age > self._expiry:
@@ -157,7 +160,8 @@ class OpenIdProvider:
         return key
 
     def _counts(self, issuer: _Issuer) -> bool:
-        """Whether the keys are recent enough. Expired ones stay, to detect withdrawn keys after a fetch."""
+        """Whether the keys are recent enough to be used. Expired keys are kept, to detect withdrawn keys
+        after a fetch."""
         return issuer.fetched is not None and self._io.clock.monotonic() - issuer.fetched <= self._expiry
 
     @staticmethod
@@ -165,7 +169,7 @@ class OpenIdProvider:
         return issuer.fetching or issuer.asked is None or now - issuer.asked >= seconds
 
     async def _fetched(self, issuer: _Issuer) -> None:
-        """Waits until an attempt has ended, successful or not."""
+        """Fetches keys, or waits until an attempt in progress has ended, successful or not."""
         done = self._io.loop.create_future()
         issuer.waiting.append(done)
         self._begin(issuer)
@@ -201,7 +205,10 @@ class OpenIdProvider:
                     one.set_result(None)
 
     def _read(self, url: str) -> Mapping[str, TokenKey]:
-        """Fetches keys, on the worker. :raises FetchFailed: no answer, or a malformed document"""
+        """Fetches keys, on the worker.
+
+        :raises FetchFailed: no answer, or a malformed document
+        """
         document = _object(self._fetch(url.rstrip("/") + _DISCOVERY), "the discovery document")
         if document.get("issuer") != url:
             raise FetchFailed(
@@ -209,9 +216,9 @@ class OpenIdProvider:
             )
         keys_at = document.get("jwks_uri")
         if not isinstance(keys_at, str) or not keys_at.startswith(("https://", "http://")):
-            raise FetchFailed("the discovery document has no address of keys")
+            raise FetchFailed("the discovery document has no jwks_uri")
         if self._secure and not keys_at.startswith("https://"):
-            raise FetchFailed("the address of the keys is not an https address")
+            raise FetchFailed("jwks_uri in the discovery document must be an https address")
         return keys_in(self._fetch(keys_at))
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -222,7 +229,7 @@ class OpenIdProvider:
 
 
 def keys_in(document: bytes) -> Mapping[str, TokenKey]:
-    """Returns the keys of a JWKS document by id, without those that are not for signatures.
+    """Returns the keys of a JWKS document by id, without keys that are not for signatures.
 
     :raises FetchFailed: the document is malformed
     """

@@ -1,8 +1,8 @@
 """Method ``basic``: a name and a password, compared with a file of Apache's ``htpasswd``.
 
-Pulsar's ``AuthenticationProviderBasic`` accepts the formats apr1 and those of ``crypt(3)``; this provider
-also accepts bcrypt and SHA-1 (``-s`` of htpasswd). A comparison deliberately costs up to a second of a
-processor, so it runs on a worker, with few at a time for one address.
+Pulsar's ``AuthenticationProviderBasic`` accepts apr1 and the formats of ``crypt(3)``; this provider also
+accepts bcrypt and SHA-1 (``-s`` of htpasswd). A comparison deliberately takes up to a second of CPU time, so
+it runs on a worker, and each client address has few at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WAITING_PER_ADDRESS = 4
 _WAITING = 256
 _MAX_PASSWORD_BYTES = 4096
 _MAX_COST = 15
-"""Cost of bcrypt; the number of rounds is 2 to the power of it."""
+"""The maximum cost of bcrypt; the number of rounds is 2 to the power of the cost."""
 _MAX_ROUNDS = 1_000_000
 _BCRYPT_BYTES = 72
 _FORMS = (apr_md5_crypt, md5_crypt, sha256_crypt, sha512_crypt, bcrypt, ldap_sha1, des_crypt)
@@ -41,7 +41,7 @@ _WRONG = "Unknown name or wrong password"
 
 
 def parse_htpasswd(text: bytes) -> dict[str, str]:
-    """Returns hashed passwords by name; ignores comments and empty lines.
+    """Returns the password hashes by name; ignores comments and empty lines.
 
     :raises UnusableKey: a line is malformed, a name occurs twice, or a format is unknown or too slow
     """
@@ -75,9 +75,9 @@ def _check_form(number: int, stored: str) -> None:
             return
         parsed = form.from_string(stored)
     except ValueError as error:
-        raise UnusableKey(f"line {number}: the password is damaged") from error
+        raise UnusableKey(f"line {number}: the password hash is malformed") from error
     if not parsed.checksum:
-        raise UnusableKey(f"line {number}: the password is damaged")
+        raise UnusableKey(f"line {number}: the password hash is malformed")
     most = _MAX_COST if form is bcrypt else _MAX_ROUNDS
     if getattr(parsed, "rounds", 0) > most:
         raise UnusableKey(
@@ -86,7 +86,7 @@ def _check_form(number: int, stored: str) -> None:
 
 
 def _form_of(stored: str) -> Any:
-    """Returns passlib's handler for the format of ``stored``; None: unknown."""
+    """Returns passlib's handler for the format of ``stored``; None if the format is unknown."""
     return next((form for form in _FORMS if form.identify(stored)), None)
 
 
@@ -106,12 +106,15 @@ def matches(password: bytes, stored: str) -> bool:
 
 
 class PasswordProvider:
-    """See :class:`magnetar.security.authentication.Provider`."""
+    """Implements :class:`magnetar.security.authentication.Provider` for passwords."""
 
     method = "basic"
 
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions) -> None:
-        """:raises ProviderRefused: the file cannot be used"""
+        """Reads the password file.
+
+        :raises ProviderRefused: the file cannot be used
+        """
         self._io = io
         self._tasks = TaskScope(io.loop, "passwords", owner_goes_on)
         self._worker = worker
@@ -125,11 +128,11 @@ class PasswordProvider:
             options.refuse("basicAuthConf", f"cannot be used: {error}")
         self._secret = io.randomness.token(32)
         self._proven: OrderedDict[bytes, float] = OrderedDict()
-        """Expiry of accepted credentials, by a keyed hash of them; the oldest first."""
+        """The expiry of accepted credentials, by a keyed hash of them; the oldest first."""
         self._waiting: dict[str, int] = {}
-        """Number of comparisons in progress, by address of the client."""
+        """The number of comparisons in progress, by the client's address."""
         self._begun: dict[bytes, list[Future[bool]]] = {}
-        """Waiters for comparisons with the present file, by a keyed hash of the credentials."""
+        """Waiters for comparisons with the current file, by a keyed hash of the credentials."""
         self._listeners: list[Callable[[], None]] = []
         files = [self._source.path] if self._source.path is not None else []
         self._watched = WatchedFiles(io, worker, files, _WATCH_SECONDS, self._changed)
@@ -138,7 +141,7 @@ class PasswordProvider:
         self._tasks.start(self._reload(), "reading the changed file")
 
     async def _reload(self) -> None:
-        """Reads the changed file; while it cannot be used, all passwords are refused."""
+        """Reads the changed file. If it cannot be used, all passwords are refused."""
         try:
             self._users = parse_htpasswd(await run_job(self._io.loop, self._worker, self._source.read))
         except UnusableKey as error:
@@ -180,7 +183,10 @@ class PasswordProvider:
         return Authenticated(role)
 
     def _check_room(self, host: str) -> None:
-        """:raises TooManyRequests: too many comparisons wait for that address, or in all"""
+        """Checks that another comparison may begin.
+
+        :raises TooManyRequests: too many comparisons are in progress for that address, or in all
+        """
         of_address = self._waiting.get(host, 0)
         if of_address >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:
             raise TooManyRequests("Too many passwords are being compared; try again later")
@@ -211,9 +217,9 @@ class PasswordProvider:
         return asking
 
     def _instead(self, users: Mapping[str, str], role: str) -> str:
-        """Returns a hash for an unknown name, so that it takes as long as a wrong password.
+        """Returns a hash for an unknown name, so that the refusal takes as long as for a wrong password.
 
-        It is always the same for a name, like that of a known name.
+        A name always gets the same hash, like a known name.
         """
         if not users:
             return ""
@@ -244,7 +250,8 @@ class PasswordProvider:
 
 
 class CertificateProvider:
-    """See :class:`magnetar.security.authentication.Provider`; Pulsar's ``AuthenticationProviderTls``."""
+    """Implements :class:`magnetar.security.authentication.Provider` for TLS certificates; Pulsar's
+    ``AuthenticationProviderTls``."""
 
     method = "tls"
 
@@ -257,14 +264,15 @@ class CertificateProvider:
         return Authenticated(name)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Does nothing: a certificate is valid as long as its connection lasts."""
+        """Does nothing, because a certificate is valid as long as its connection lasts."""
 
     async def close(self) -> None:
         """Does nothing."""
 
 
 def common_name(certificate: PeerCertificate) -> str:
-    """Returns the CN of the certificate's subject, the most specific one of several; empty: it has none."""
+    """Returns the CN of the certificate's subject, the most specific one of several; empty if there is
+    none."""
     subject = certificate.get("subject")
     found = ""
     for part in subject if isinstance(subject, tuple) else ():

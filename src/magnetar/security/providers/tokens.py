@@ -1,6 +1,6 @@
 """Method ``token``: a JWT that is signed with a configured key.
 
-Settings and their meaning are those of Pulsar's ``AuthenticationProviderToken``; claims those of RFC 7519.
+Settings have the same meaning as in Pulsar's ``AuthenticationProviderToken``; claims are those of RFC 7519.
 The key determines the accepted algorithms, never the token (RFC 8725, 3.1).
 """
 
@@ -39,7 +39,7 @@ _NEVER = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A key for checking signatures."""
+    """A key for checking signatures, with its algorithms."""
 
     algorithms: tuple[str, ...]
     """The accepted algorithms."""
@@ -162,7 +162,7 @@ def authenticated_by(claims: Mapping[str, Any], rules: TokenRules) -> Authentica
 
 
 def token_rules(options: SecurityOptions) -> TokenRules:
-    """Returns how tokens are checked.
+    """Returns the rules by which tokens are checked.
 
     :raises ProviderRefused: settings contradict each other or are malformed
     """
@@ -180,12 +180,15 @@ def token_rules(options: SecurityOptions) -> TokenRules:
 
 
 class TokenProvider:
-    """See :class:`magnetar.security.authentication.Provider`."""
+    """Implements :class:`magnetar.security.authentication.Provider` for tokens."""
 
     method = "token"
 
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions) -> None:
-        """:raises ProviderRefused: no key is configured, or it cannot be used"""
+        """Reads the key.
+
+        :raises ProviderRefused: no key is configured, or the key cannot be used
+        """
         options = options.prefixed(options.text("tokenSettingPrefix"))
         self._io = io
         self._tasks = TaskScope(io.loop, "keys of tokens", owner_goes_on)
@@ -205,7 +208,7 @@ class TokenProvider:
         self._tasks.start(self._reload(), "reading the changed file")
 
     async def _reload(self) -> None:
-        """Reads the changed key file; while it cannot be used, all tokens are refused."""
+        """Reads the changed key file. If it cannot be used, all tokens are refused."""
         try:
             self._key = self._load(await run_job(self._io.loop, self._worker, self._source.read))
         except UnusableKey as error:
@@ -229,7 +232,8 @@ class TokenProvider:
 
 
 def _loader(options: SecurityOptions) -> tuple[str, Callable[[bytes], TokenKey]]:
-    """Returns the setting of the key, and its parser; a secret key takes precedence over a public one."""
+    """Returns the name of the key's setting, and its parser; a secret key takes precedence over a public
+    one."""
     if options.text("tokenSecretKey"):
         return "tokenSecretKey", secret_key
     if not options.text("tokenPublicKey"):

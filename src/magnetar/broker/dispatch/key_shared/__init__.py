@@ -31,13 +31,13 @@ class KeySharedMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeySharedPolicy:
-    """What a consumer asks for when it joins a Key_Shared subscription."""
+    """The Key_Shared policy with which a consumer joins."""
 
     mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
     ranges: Sequence[Range] = ()
-    """The slots that a STICKY consumer asks for."""
+    """The slots that a STICKY consumer requests."""
     allow_out_of_order: bool = False
-    """Messages of a key may overtake each other when consumers join or leave."""
+    """Whether messages of a key may overtake each other when consumers join or leave."""
 
 
 class KeyedMember(Protocol):

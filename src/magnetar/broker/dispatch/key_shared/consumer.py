@@ -1,4 +1,4 @@
-"""Consumers of a Key_Shared subscription: the slots that each has, and what it holds of them."""
+"""Consumers of a Key_Shared subscription: the slots of each, and the entries that it holds in them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 
 SLOT_SHIFT = 32
-"""The position of the slot in a number that combines a slot with a count of messages: the lower bits are
-the count."""
+"""The position of the slot in a number that combines a slot with a count of messages in the lower bits."""
 _MESSAGES = (1 << SLOT_SHIFT) - 1
 
 
 class KeyedConsumer(Consumer[S_co]):
-    """``pending`` has ``slot << 32 | messages`` for each entry."""
+    """A consumer of a Key_Shared subscription; ``pending`` has ``slot << 32 | messages`` for each entry."""
 
     __slots__ = ("draining", "policy", "slots_drained")
 
@@ -48,18 +47,19 @@ class KeyedConsumer(Consumer[S_co]):
         name: str,
         **more: Unpack[ConsumerFacts],
     ) -> None:
-        """:param more: arguments of :class:`Consumer`"""
+        """:param more: further arguments of :class:`Consumer`"""
         super().__init__(subscription, connection, consumer_id, name, **more)
         self.policy = policy
         self.draining = DrainingSlots()
-        """The draining slots of its subscription, once it has joined."""
+        """The draining slots of the subscription, once the consumer has joined."""
         self.slots_drained = 0
-        """Slots that were reassigned and of which it has acknowledged or returned everything."""
+        """The number of reassigned slots whose entries the consumer has all acknowledged or returned."""
 
     def hold_packed(
         self, ledger_id: int, entry_ids: Sequence[int], packed: Sequence[int], messages: int
     ) -> None:
-        """Holds entries, ``slot << 32 | messages`` each, with ``messages`` in total."""
+        """Records that the consumer holds entries, given as ``slot << 32 | messages``, with ``messages`` in
+        total."""
         held = self.pending.get(ledger_id)
         if held is None:
             held = self.pending[ledger_id] = {}
@@ -92,20 +92,22 @@ class KeyedConsumer(Consumer[S_co]):
         return super().messages_held(ledger_id, entry_id) & _MESSAGES
 
     def slots(self) -> Counter[int]:
-        """Returns the number of entries it holds of each slot."""
+        """Returns the number of entries that the consumer holds in each slot."""
         found: Counter[int] = Counter()
         for held in self.pending.values():
             found.update(map(rshift, held.values(), repeat(SLOT_SHIFT)))
         return found
 
     def held(self) -> Iterator[tuple[Position, int, int]]:
-        """Yields every position it holds, with slot and number of messages."""
+        """Yields the position of each entry that the consumer holds, with its slot and its number of
+        messages."""
         for ledger_id, entries in self.pending.items():
             for entry_id, packed in entries.items():
                 yield (ledger_id, entry_id), packed >> SLOT_SHIFT, packed & _MESSAGES
 
     def send_share(self, run: EntryRun, share: KeyedShare, count: int) -> int:
-        """Sends and holds the first ``count`` entries of a share; returns their number of messages."""
+        """Sends the first ``count`` entries of a share, which the consumer then holds; returns their number
+        of messages."""
         everything = count == len(share)
         sizes = share.sizes if everything else share.sizes[:count]
         messages = sum(sizes)
@@ -132,8 +134,7 @@ def keyed(consumer: AnyConsumer) -> AnyKeyed:
 class KeyDivision:
     """The assignment of slots to the consumers of a Key_Shared subscription, for the hot codec.
 
-    The first consumer determines how slots are divided; all others must ask for the same.
-
+    The policy of the first consumer determines how slots are divided; the others must have the same policy.
     ``ends``, ``holders`` and ``bounds`` are arguments of :func:`magnetar.protocol.hot_codec.group_by_holder`;
     the number of a consumer is its index in the last call of :meth:`divide`.
     """
@@ -148,16 +149,16 @@ class KeyDivision:
 
     @property
     def modulo(self) -> int:
-        """The number of slots that keys are hashed to."""
+        """Returns the number of slots to which keys are hashed."""
         return self._ranges.modulo
 
     def join(self, consumer: AnyKeyed, others: Sequence[AnyKeyed], points: int) -> None:
-        """Adds a consumer to the division, with the slots that it asks for or gets.
+        """Adds a consumer to the division, and assigns it slots.
 
-        :param points: points of each consumer on the ring, 0 to halve ranges instead; the first
-            consumer decides
+        :param points: points of each consumer on the ring, 0 to halve ranges instead; only used for the first
+            consumer
         :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of ``others``
-        :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
+        :raises ConsumerAssignFailure: its ranges belong to another consumer, or no slots are left for it
         """
         if others:
             self._check(consumer.policy)
@@ -198,7 +199,7 @@ class KeyDivision:
         return ranges_of(consumer, self.segments, first=int(self.modulo == RING_SLOTS))
 
     def holder(self, slot: int) -> int:
-        """Returns the number of the consumer that has a slot; -1 if none has it."""
+        """Returns the number of the consumer that has a slot; -1 if no consumer has it."""
         return holder_of(slot, self.ends, self.holders)
 
 
@@ -218,7 +219,7 @@ class KeyedShare:
 
     @classmethod
     def of_group(cls, routing: KeyRouting, start: int, stop: int) -> KeyedShare:
-        """Returns the places [start, stop) of the grouped entries."""
+        """Returns the entries [start, stop) of the grouped entries."""
         return cls(
             routing.order[start:stop],
             routing.entry_ids[start:stop],
@@ -230,7 +231,8 @@ class KeyedShare:
     def of_positions(
         cls, taken: Sequence[tuple[Position, int]], first_entry_id: int, sizes_of_run: array[int]
     ) -> KeyedShare:
-        """Returns positions with their slots, in a run that begins with ``first_entry_id``."""
+        """Returns the entries at the given positions, with their slots, in a run that begins with
+        ``first_entry_id``."""
         ids = array("q", [position[1] for position, _slot in taken])
         chosen = array("q", [entry_id - first_entry_id for entry_id in ids])
         sizes = array("i", [sizes_of_run[index] for index in chosen])
@@ -244,7 +246,7 @@ class KeyedShare:
         return self.packed[place] >> SLOT_SHIFT
 
     def only(self, places: Sequence[int]) -> KeyedShare:
-        """Returns a run of only the entries with these indexes."""
+        """Returns the share with only the entries at these indexes of its arrays."""
         return KeyedShare(
             array("q", [self.chosen[place] for place in places]),
             array("q", [self.ids[place] for place in places]),
@@ -263,10 +265,10 @@ class _Draining:
 
 
 class DrainingSlots:
-    """Slots that were reassigned while their former holder still has unacknowledged messages of them.
+    """Slots that were reassigned while their former holder still has unacknowledged messages in them.
 
-    The new holder receives nothing of a slot before the former one has acknowledged or returned all its
-    messages of it: so no key is ever with two consumers at the same time.
+    The new holder receives no message of a slot until the former one has acknowledged or returned all its
+    messages in it, so that two consumers never have messages of the same key.
 
     ``count`` slots are draining; ``cleared`` were drained so far.
     """
@@ -285,9 +287,10 @@ class DrainingSlots:
         held: Iterable[tuple[KeyedMember, dict[int, int]]],
         owner: Callable[[int], KeyedMember | None],
     ) -> None:
-        """Determines the draining slots again after slots were reassigned.
+        """Determines the draining slots after slots were reassigned.
 
         :param held: the number of entries per slot that each consumer holds
+        :param owner: returns the consumer that has a slot now
         """
         former = self._slots
         self._slots = {}
@@ -309,7 +312,7 @@ class DrainingSlots:
         self._slots[slot].attempts += 1
 
     def released(self, holder: KeyedMember, slot: int) -> bool:
-        """Called when a consumer holds one entry of a slot less; returns whether the slot has drained."""
+        """Counts down the entries that a consumer holds in a slot; returns whether the slot has drained."""
         draining = self._slots.get(slot)
         if draining is None or draining.holder is not holder:
             return False
@@ -324,7 +327,7 @@ class DrainingSlots:
 
     def of(self, holder: KeyedMember) -> list[tuple[int, int, int]]:
         """Returns the slots that a consumer drains, ascending, each with the number of entries that it holds
-        and of those that were not sent."""
+        and the number of entries that were not sent."""
         return sorted(
             (slot, draining.entries, draining.attempts)
             for slot, draining in self._slots.items()
@@ -332,7 +335,7 @@ class DrainingSlots:
         )
 
     def entries(self) -> int:
-        """Returns the number of entries that are held of draining slots."""
+        """Returns the number of entries that consumers hold in draining slots."""
         return sum(draining.entries for draining in self._slots.values())
 
     def clear(self) -> None:

@@ -2,7 +2,7 @@
 
 Keys are hashed to slots, and each consumer has some of the slots. An entry that cannot be sent now waits, and
 so do later entries of its slot: for permits of the slot's consumer, for the slot to drain (it was reassigned
-and its former holder still has unacknowledged messages of it), or for a consumer that takes the slot.
+and its former holder still has unacknowledged messages in it), or for a consumer that gets the slot.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
-    """The first consumer determines how slots are divided; all others must ask for the same."""
+    """The dispatcher. The policy of the first consumer determines how slots are divided; others must have the
+    same policy."""
 
     replay: KeyedReplay
     _delivers_ahead = False
@@ -76,7 +77,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of the other
             consumers
 
-        :raises ConsumerAssignFailure: its ranges are taken, or no slots are left for it
+        :raises ConsumerAssignFailure: its ranges belong to another consumer, or no slots are left for it
         """
         consumer = keyed(consumer)
         self.division.join(consumer, self.consumers, self._settings.key_shared_points)
@@ -164,7 +165,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
                 return
 
     def _has_work(self) -> bool:
-        """Whether a consumer can be sent anything, waiting or new."""
+        """Whether a consumer can be sent an entry, waiting or new."""
         return self._left is not None or any(consumer.ready for consumer in self.consumers)
 
     def _go_on_with_drained(self) -> None:
@@ -236,7 +237,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
             self.replay.add(position, slot, consumer, blocked=False)
 
     def _send_new(self) -> bool:
-        """Sends or sets aside the next entries; False if none are in the cache, or no consumer takes any."""
+        """Sends the next entries or lets them wait; returns False if none are in the cache, or no consumer
+        accepts any."""
         left = self._left
         if self._must_wait_for_acks():
             return False
@@ -327,7 +329,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
                 self.replay.add(position, share.slot(place), consumer, blocked=False)
 
     def _takes(self, consumer: AnyKeyed) -> bool:
-        """Whether new entries may be sent to a consumer: none wait for it that have to be sent first."""
+        """Whether new entries may be sent to a consumer, because no waiting entries must be sent to it
+        first."""
         return consumer.ready and not self.blocked and not self.replay.waits_for(consumer)
 
     def _unconsumed(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
@@ -337,7 +340,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
         )
 
     def _without_draining(self, run: EntryRun, share: KeyedShare) -> KeyedShare:
-        """Removes entries of draining slots, which wait, and returns the others."""
+        """Removes the entries of draining slots from a share, lets them wait, and returns the others."""
         keep = []
         for place, entry_id in enumerate(share.ids):
             slot = share.slot(place)
@@ -351,7 +354,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     def _deliver(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, *, plain: bool) -> int:
         """Sends entries of a run within the consumer's permits; returns how many of the share were sent.
 
-        :param plain: no entry was delivered before, is acknowledged, or is a partly acknowledged batch
+        :param plain: no entry was delivered before, or is acknowledged in whole or in part
         """
         allowed = self._allowance(consumer)
         count = consumer.entries_within_permits(share.sizes, len(share), allowed)

@@ -1,8 +1,8 @@
 """Division of the slots of a Key_Shared subscription among its consumers.
 
 A slot is the hash of a key (Pulsar's *sticky key hash*), 1 to 65535. Each division yields *segments*: the
-last slot of each, in ascending order, and its holder. Consumers can be any objects; they are compared by
-identity.
+last slot of each, in ascending order, and its holder. Consumers may be objects of any class; they are
+compared by identity.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Segments = list[tuple[int, KeyedMember | None]]
 
 
 class KeyRanges(Protocol):
-    """A way of dividing the slots."""
+    """A rule by which slots are divided."""
 
     modulo: int
-    """How hashes become slots (``magnetar.protocol.hot_keys``)."""
+    """The number of slots to which hashes are reduced (``magnetar.protocol.hot_keys``)."""
 
     def add(self, member: KeyedMember) -> None:
-        """Adds a consumer, and gives it slots.
+        """Adds a consumer, and assigns it slots.
 
-        :raises ConsumerAssignFailure: no slots are left for it, or its ranges are taken
+        :raises ConsumerAssignFailure: no slots are left for it, or its ranges belong to another consumer
         """
         ...
 
@@ -53,7 +53,7 @@ def key_ranges(mode: KeySharedMode, points: int) -> KeyRanges:
 
 class HashRing:
     """Consistent hashing. A point is derived from the consumer's name, a number that distinguishes consumers
-    of the same name, and its own number: a consumer that reconnects gets the same slots."""
+    of the same name, and the point's index, so that a consumer that reconnects gets the same slots."""
 
     modulo = RING_SLOTS
 
@@ -84,7 +84,7 @@ class HashRing:
         del self._numbers[member]
 
     def segments(self) -> Segments:
-        """If several consumers share a point, the first one to join has it."""
+        """Returns the segments. If several consumers share a point, the first one to join has it."""
         found: Segments = [(slot, self._ring[slot][0]) for slot in sorted(self._ring)]
         if found:
             found.append((_END, found[0][1]))
@@ -92,7 +92,8 @@ class HashRing:
 
 
 class HalvedRanges:
-    """Each new consumer gets half of the largest range; one that leaves passes its range to a neighbour."""
+    """Each new consumer gets half of the largest range; a consumer that leaves passes its range to a
+    neighbour."""
 
     modulo = RANGE_SLOTS
 
@@ -106,7 +107,7 @@ class HalvedRanges:
         low, end = max(pairwise([0, *sorted(self._ends)]), key=lambda pair: (pair[1] - pair[0], -pair[1]))
         if end - low < 2:
             raise ConsumerAssignFailure(
-                f"No hash range is left for another consumer: there are already {len(self._ends)}"
+                f"No hash range is left for another consumer: {len(self._ends)} consumers have all slots"
             )
         self._ends[end - ((end - low) >> 1)] = member
 
@@ -121,7 +122,7 @@ class HalvedRanges:
 
 
 class StickyRanges:
-    """Each consumer has the ranges it asked for."""
+    """Each consumer has the ranges that it requested."""
 
     modulo = RANGE_SLOTS
 
@@ -166,7 +167,7 @@ class StickyRanges:
 
 
 def ranges_of(member: KeyedMember, segments: Segments, first: int = 0) -> list[Range]:
-    """Returns the slots a consumer holds, as statistics show them.
+    """Returns the slots of a consumer as ranges, for statistics.
 
     :param first: the lowest slot
     """

@@ -20,7 +20,8 @@ class KeyedReplay:
     def __init__(self) -> None:
         self._slots: dict[Position, int] = {}
         self._heaps: dict[KeyedMember, list[tuple[Position, int]]] = {}
-        """With slots: a position that was taken out may come back with another slot, which counts."""
+        """Each position with its slot. A position that was removed may be added again with another slot,
+        which then counts."""
         self._blocked: dict[int, list[Position]] = {}
 
     def __len__(self) -> int:
@@ -36,7 +37,7 @@ class KeyedReplay:
         """Adds a position that waits to be delivered.
 
         :param owner: the consumer that has the slot; None: no consumer
-        :param blocked: the slot is draining
+        :param blocked: whether the slot is draining
         """
         if position in self._slots:
             return
@@ -51,7 +52,7 @@ class KeyedReplay:
         self._slots.pop(position, None)
 
     def front(self, owner: KeyedMember) -> Position | None:
-        """Returns the lowest position that only waits for permits of a consumer."""
+        """Returns the lowest position that waits for nothing but permits of a consumer."""
         heap = self._heaps.get(owner)
         if heap is None:
             return None
@@ -73,7 +74,8 @@ class KeyedReplay:
         return owner in self._heaps and self.front(owner) is not None
 
     def take(self, owner: KeyedMember, last: Position, limit: int) -> list[tuple[Position, int]]:
-        """Removes and returns up to ``limit`` positions not above ``last`` of a consumer, with slots."""
+        """Removes and returns up to ``limit`` positions of a consumer that are not above ``last``, with their
+        slots."""
         found: list[tuple[Position, int]] = []
         while len(found) < limit and (position := self.front(owner)) is not None and position <= last:
             heapq.heappop(self._heaps[owner])
@@ -98,7 +100,7 @@ class KeyedReplay:
         return found
 
     def unblock(self, slot: int, owner: KeyedMember | None) -> None:
-        """Called when a slot has drained: its positions wait for its owner from now on."""
+        """Reports that a slot has drained: its positions now wait for its owner."""
         for position in self._blocked.pop(slot, ()):
             if self._slots.get(position) == slot and owner is not None:
                 heapq.heappush(self._heaps.setdefault(owner, []), (position, slot))
@@ -117,7 +119,7 @@ class KeyedReplay:
                 self._heaps.setdefault(owner, []).append((position, slot))
 
     def drop_through(self, last: Position) -> None:
-        """Removes everything at or below a position."""
+        """Removes all positions at or below ``last``."""
         for position in [each for each in self._slots if each <= last]:
             del self._slots[position]
 
