@@ -224,7 +224,7 @@ class InvalidTransactionStatus(BrokerError):
 
 
 class TransactionConflict(BrokerError):
-    """Another transaction has already acknowledged the message that this one wants to acknowledge."""
+    """Another transaction has already acknowledged the message."""
 
 
 class TransactionNotFound(BrokerError):

@@ -15,11 +15,11 @@ from magnetar.managed_ledger.hot_ranges import EntryRanges
 from magnetar.managed_ledger.position import Position
 
 _RANGE_FRAME = 8
-"""Bytes of a range besides its four numbers: two tags and sizes of positions, four tags of numbers."""
+"""The bytes of an encoded range besides its four numbers: tags and sizes of positions, tags of numbers."""
 
 
 def varint_size(value: int) -> int:
-    """Returns the bytes of a number in a protobuf record."""
+    """Returns the number of bytes of a varint in a protobuf record."""
     return max(1, (value.bit_length() + 6) // 7) if value >= 0 else 10
 
 
@@ -28,7 +28,7 @@ WHOLE = -1
 
 
 class AcknowledgedState:
-    """The positions that one cursor has consumed. Whether entries exist is checked by its owner."""
+    """The positions that one cursor has consumed. The owner checks whether the entries exist."""
 
     __slots__ = ("batches", "mark_delete", "ranges")
 
@@ -90,7 +90,7 @@ class AcknowledgedState:
         return ranges is not None and ranges.contains(entry_id)
 
     def move_mark_delete(self, position: Position) -> None:
-        """Sets the mark-delete position, forward or back, and drops what is at or below it."""
+        """Sets the mark-delete position, forward or back, and drops everything at or below it."""
         self.mark_delete = position
         ledger_id, entry_id = position
         for other in [i for i in self.ranges if i <= ledger_id]:
@@ -109,14 +109,15 @@ class AcknowledgedState:
         self.batches.clear()
 
     def forget_ledgers_before(self, ledger_id: int) -> None:
-        """Drops what is consumed above the mark-delete position in older ledgers, which were deleted."""
+        """Drops consumed entries of ledgers older than ``ledger_id``, which were deleted."""
         for other in [i for i in self.ranges if i < ledger_id]:
             del self.ranges[other]
         for found in [p for p in self.batches if p[0] < ledger_id]:
             del self.batches[found]
 
     def forget_behind(self, position: Position) -> None:
-        """Drops what is consumed after a position, where the entries are lost or in another ledger."""
+        """Drops consumed entries after a position, because these entries are lost or moved to another
+        ledger."""
         ledger_id, entry_id = position
         for other in [i for i in self.ranges if i >= ledger_id]:
             ranges = self.ranges[other]
@@ -129,11 +130,11 @@ class AcknowledgedState:
             del self.batches[found]
 
     def block_count(self) -> int:
-        """Returns the number of blocks, a measure of how costly it is to look at all ranges."""
+        """Returns the number of blocks, a measure of the cost of iterating over all ranges."""
         return sum(ranges.block_count() for ranges in self.ranges.values())
 
     def add_words(self, ledger_id: int, words: array[int]) -> None:
-        """Marks entries whose bits are set as consumed; none of the ledger may be marked yet."""
+        """Marks entries whose bits are set as consumed; the ledger must have no consumed entries yet."""
         if ledger_id < self.mark_delete[0] or ledger_id in self.ranges:
             return
         ranges = EntryRanges()
@@ -183,7 +184,8 @@ class AcknowledgedState:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: something at or below the mark-delete position is kept, or kept twice
+        :raises BrokenInvariant: an entry at or below the mark-delete position is kept, or an entry is kept
+            twice
         """
         for ledger_id, ranges in self.ranges.items():
             must(not ranges.is_empty(), "ledger", ledger_id, "has ranges without entries")

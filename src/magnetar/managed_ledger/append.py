@@ -16,9 +16,9 @@ from magnetar.managed_ledger.position import Position
 class Append:
     """Entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count).
 
-    Kept until they are durable, because after a failure of the ledger they are written again. ``context`` is
-    the caller's; after a split both parts have it, and ``first`` says which of the caller's slots a part
-    covers.
+    Kept until they are durable, because they are written again if the ledger fails. ``context`` belongs to
+    the caller; after a split both parts have it, and ``first`` is the index of a part's first entry among the
+    caller's.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Append:
 
 
 class AppendQueue:
-    """Appends that are not durable yet, in order: those passed to a ledger, then those that wait for one."""
+    """Appends that are not durable yet, in order: first those passed to a ledger, then waiting ones."""
 
     __slots__ = ("waiting", "written")
 
@@ -98,7 +98,8 @@ class AppendQueue:
         yield from self.waiting
 
     def durable_through(self, last_entry_id: int) -> list[Append]:
-        """Removes and returns appends up to an entry of the ledger; one that reaches further is split."""
+        """Removes and returns the appends up to ``last_entry_id``; an append that reaches further is
+        split."""
         written = self.written
         done: list[Append] = []
         while written:
@@ -113,7 +114,7 @@ class AppendQueue:
         return done
 
     def write_again(self) -> None:
-        """Puts what was passed to a ledger back in front of the waiting appends."""
+        """Moves the appends that were passed to a ledger back to the front of the waiting ones."""
         self.waiting.extendleft(reversed(self.written))
         self.written.clear()
 
@@ -134,21 +135,23 @@ class AppendListener(Protocol):
     """The owner of a managed ledger; called in the event loop."""
 
     def on_durable(self, appends: Sequence[Append]) -> None:
-        """Called once per commit with the appends that are durable, in the order of their positions."""
+        """Reports appends that have become durable, once per commit, in the order of their positions."""
         ...
 
     def on_failed(self, appends: Sequence[Append], error: Exception) -> None:
-        """Called with appends that will not be stored."""
+        """Reports appends that will not be stored."""
         ...
 
     def on_fenced(self) -> None:
-        """Called when another broker owns the managed ledger, which accepts no more appends."""
+        """Reports that another broker owns the managed ledger, which accepts no more appends."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Called after a mistake in the program: the state of the managed ledger or of a cursor may be wrong.
-        The listener stops all writes at once (:meth:`ManagedLedger.abandon`), and closes the managed ledger
-        later."""
+        """Reports an internal error: the state of the managed ledger or of a cursor may be wrong.
+
+        The listener must stop all writes at once (:meth:`ManagedLedger.abandon`), and close the managed
+        ledger later.
+        """
         ...
 
 
@@ -156,15 +159,15 @@ class RefusedAppend(NamedTuple):
     """An append that the ledger store refused, until it can be reported to the listener."""
 
     before: int
-    """The entry id in the current ledger that follows everything appended before."""
+    """The entry id in the current ledger that follows all earlier appends."""
     append: Append
     error: Exception
 
 
 class RefusedAppends:
-    """Reports refused appends in order: clients take an error only after the receipts of earlier messages.
+    """Reports refused appends in order: clients accept an error only after the receipts of earlier messages.
 
-    :param report: tells the listener of a managed ledger that an append failed
+    :param report: reports a failed append to the listener of the managed ledger
     """
 
     __slots__ = ("_report", "_waiting")
@@ -177,14 +180,15 @@ class RefusedAppends:
         return len(self._waiting)
 
     def add(self, before: int, append: Append, error: Exception) -> None:
-        """Keeps an append whose refusal is reported after all earlier entries.
+        """Adds a refused append, which is reported after all earlier entries.
 
         :param before: the entry id that follows everything appended to the current ledger so far
         """
         self._waiting.append(RefusedAppend(before, append, error))
 
     def next_before(self) -> float:
-        """The id below which all entries must be durable before the first report; infinite if none waits."""
+        """Returns the id below which all entries must be durable before the next report; infinity if none
+        waits."""
         return self._waiting[0].before if self._waiting else inf
 
     def report_next(self) -> None:

@@ -16,46 +16,46 @@ from magnetar.managed_ledger.settings import ManagedLedgerSettings
 log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
-"""Seconds; pauses double from failure to failure up to this, which Pulsar waits at once."""
+"""The longest pause in seconds; pauses double from failure to failure. Pulsar always waits this long."""
 _FRUITLESS = 3
-"""After this many ledgers in a row that failed with nothing durable, the entries count as the cause."""
+"""After this many ledgers in a row that failed without a durable entry, the waiting entries fail."""
 _TRIES = 5
-"""Ledgers created in one attempt to get an id above the last one."""
+"""The number of ledgers created in one attempt to get an id above the last one."""
 
 
 class _Nobody:
-    """The listener of a writer after its managed ledger was closed."""
+    """The listener of a writer whose managed ledger was closed."""
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
-        """The result is no longer of interest."""
+        """Does nothing, because nobody waits for the result."""
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """The appends were reported as failed before."""
+        """Does nothing, because the appends were reported as failed before."""
 
 
 _NOBODY = _Nobody()
 
 
 class CurrentLedger:
-    """Holds one ledger after another; none before the first append."""
+    """The current ledger; None before the first append."""
 
     __slots__ = ("_clock", "_fail", "_name", "_store", "entries", "made_ms", "size", "summary", "writer")
 
     def __init__(self, clock: Clock, store: LedgerStore, name: str, fail: Fail) -> None:
         """:param name: the name of the managed ledger
 
-        :param fail: ends its owner after a mistake in the program
+        :param fail: closes the managed ledger after an internal error
         """
         self._fail = fail
         self._clock = clock
         self._store = store
         self._name = name
         self.writer: LedgerWriter | None = None
-        """None also after it has failed or was closed."""
+        """The writer of the current ledger; None also after it has failed or was closed."""
         self.summary: LedgerSummary | None = None
-        """The entry in the managed ledger's list: what is durable."""
+        """The current ledger in the managed ledger's list, with its durable entries."""
         self.entries = 0
-        """Entries appended, durable or not; updated by the caller, once per run."""
+        """The number of entries appended, durable or not; the caller updates it once per run."""
         self.size = 0
         """Bytes of these entries."""
         self.made_ms = 0
@@ -66,11 +66,12 @@ class CurrentLedger:
         self.entries = self.size = 0
 
     def room(self, settings: ManagedLedgerSettings) -> int:
-        """Returns how many more entries the ledger takes."""
+        """Returns how many more entries the ledger accepts."""
         return settings.room(self.entries, self.size, self._clock.wall_ms() - self.made_ms)
 
     def confirm(self, summary: LedgerSummary, done: Sequence[Append], last_entry_id: int) -> tuple[int, int]:
-        """Counts durable appends, which end with an entry of the ledger; returns their entries and bytes."""
+        """Counts durable appends, which end at ``last_entry_id``; returns their number of entries and
+        bytes."""
         before = summary.entries
         size = 0
         for append in done:
@@ -87,7 +88,7 @@ class CurrentLedger:
         return summary.entries - before, size
 
     async def close(self) -> None:
-        """Closes the ledger at its last acknowledged entry; without a ledger there is nothing to do.
+        """Closes the ledger at its last acknowledged entry; does nothing without a ledger.
 
         :raises LedgerError: the ledger can neither be closed nor recovered
         """
@@ -143,10 +144,10 @@ class CurrentLedger:
 
 
 class LedgerCreation:
-    """Creates the ledgers that one managed ledger lists, with ascending ids and a back-off after failures.
+    """Creates the ledgers that one managed ledger lists, with ascending ids, and with pauses after failures.
 
     :param name: the name of the managed ledger
-    :param last_id: the greatest id it ever listed, as far as known; -1: none
+    :param last_id: the greatest id that the managed ledger is known to have listed; -1: none
     :param delete: deletes a ledger that no record names
     """
 
@@ -168,7 +169,7 @@ class LedgerCreation:
         self._fruitless = 0
 
     def listed(self, ledger_id: int) -> None:
-        """Notes a listed ledger: new ones must have greater ids."""
+        """Records that a ledger is listed, so that new ones must have greater ids."""
         self.last_id = max(self.last_id, ledger_id)
         if self._fruitless < _FRUITLESS:
             self._pause = self._not_before = 0.0
@@ -176,10 +177,10 @@ class LedgerCreation:
     def count_failure(self, durable: int) -> bool:
         """Counts a failed ledger; returns whether it was one of several in a row that stored nothing.
 
-        In that case the next one is delayed, as after :meth:`failed`. Bookies refuse an entry above their
-        frame limit in every ledger, and without pauses such a topic would create ledgers without end.
+        In that case the next ledger is delayed, as after :meth:`failed`. Bookies refuse an entry above their
+        frame limit in every ledger; without pauses, such a topic would create ledgers without end.
 
-        :param durable: the number of durable entries of that ledger
+        :param durable: the number of durable entries of the failed ledger
         """
         self._fruitless = 0 if durable else self._fruitless + 1
         if self._fruitless < _FRUITLESS:
@@ -188,17 +189,17 @@ class LedgerCreation:
         return True
 
     def failed(self) -> None:
-        """Notes that no ledger could be created, which delays the next attempt."""
+        """Records that no ledger could be created, which delays the next attempt."""
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._not_before = self._loop.time() + self._pause
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the next attempt; 0: now, at most :data:`_LONGEST_PAUSE`."""
+        """Returns the seconds until the next attempt, at most :data:`_LONGEST_PAUSE`; 0: now."""
         return max(0.0, self._not_before - self._loop.time())
 
     async def make(self, quorums: Quorums) -> LedgerWriter:
-        """Creates a ledger with an id above the last one, as positions are ordered by ledger id.
+        """Creates a ledger with an id above the last one, because positions are ordered by ledger id.
 
         :raises LedgerOutOfOrder: the store repeatedly returns ids that do not ascend
         :raises LedgerError: the store cannot create a ledger
@@ -220,9 +221,8 @@ class LedgerCreation:
 
 
 def custom_metadata(managed_ledger: str, cursor: str | None = None) -> dict[str, bytes]:
-    """Returns the custom metadata of a ledger: the names of its managed ledger and, if it is a cursor's,
-    the cursor.
-    """
+    """Returns the custom metadata of a ledger: the name of its managed ledger and, for a cursor's ledger, of
+    the cursor."""
     custom = {
         "component": b"managed-ledger",
         "application": b"pulsar",

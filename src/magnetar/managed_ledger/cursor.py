@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class Cursor:
-    """Reads forward from ``read_position``; entries at or below ``state.mark_delete`` or in its ranges are
-    consumed.
+    """A cursor. It reads forward from ``read_position``; entries at or below ``state.mark_delete``, or in the
+    ranges of ``state``, are consumed.
 
-    :param storage: None for a non-durable cursor, which exists only in memory and keeps no ledger
+    :param storage: None for a non-durable cursor, which exists only in memory and prevents no trimming
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Cursor:
         self.read_position: Position = owner.ledgers.after(state.mark_delete)
         self._rewinds = 0
         self.read_again_from: Position | None = None
-        """The first position before the read position that is read again soon; None: no such position."""
+        """The first position before the read position that will be read again soon; None if there is none."""
         self.active = False
         self.reads_hidden = False
         """Whether the cursor also reads the entries that open transactions hide."""
@@ -70,7 +70,7 @@ class Cursor:
     # Reading
 
     def has_more(self) -> bool:
-        """Whether there is an entry to read now."""
+        """Whether an entry can be read now."""
         return self._normalised() <= self._end()
 
     @property
@@ -99,9 +99,10 @@ class Cursor:
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries; None when there are none, or the read position was moved meanwhile.
+        """Returns the next entries; None if there are none, or if the read position was moved during the
+        read.
 
-        :raises LedgerError: they cannot be read
+        :raises LedgerError: the entries cannot be read
         """
         position = self._normalised()
         last = self._end()
@@ -123,10 +124,11 @@ class Cursor:
         return run
 
     def skip_lost(self, position: Position, error: Exception) -> bool:
-        """Skips a position whose entry is lost, if the settings permit that; returns whether it was skipped.
-        The entry counts as consumed then and, if its ledger is gone, so does the rest of the ledger.
+        """Skips a position whose entry is lost, if the settings permit it; returns whether it was skipped.
 
-        :param error: the error of reading it
+        The entry then counts as consumed and, if its ledger is lost, the rest of the ledger as well.
+
+        :param error: the error of reading the entry
         """
         lost = self._owner.lost_data
         if not lost.skip or not isinstance(error, GONE):
@@ -164,16 +166,16 @@ class Cursor:
         self._owner.cursors.read_position_moved(self)
 
     def wanted_from(self) -> Position:
-        """Returns the first position that is read soon."""
+        """Returns the first position that will be read soon."""
         again = self.read_again_from
         return self.read_position if again is None or again > self.read_position else again
 
     def next_position(self) -> Position:
-        """Returns the next position to read; skips ledgers that were deleted."""
+        """Returns the next position to read, after skipping deleted ledgers."""
         return self._normalised()
 
     def leap_to(self, position: Position) -> None:
-        """Moves the read position forward, over entries that are not to be read now."""
+        """Moves the read position forward, over entries that must not be read now."""
         before = self.read_position
         if position != before:
             self.read_position = self._owner.ledgers.first_at_or_after(position)
@@ -204,7 +206,7 @@ class Cursor:
         return parts
 
     def rewind(self) -> None:
-        """Goes back to the first entry that is not consumed; a read in progress returns None."""
+        """Moves the read position back to the first unconsumed entry; a read in progress returns None."""
         self._rewinds += 1
         self.read_position = self._owner.ledgers.after(self.state.mark_delete)
 
@@ -214,7 +216,7 @@ class Cursor:
         return self.state.contains(ledger_id, entry_id)
 
     def delete(self, ledger_id: int, entry_id: int) -> bool:
-        """Consumes one entry; returns False if it was consumed already or does not exist."""
+        """Consumes one entry; returns False if the entry was consumed already or does not exist."""
         if not self._owner.ledgers.exists((ledger_id, entry_id)):
             return False
         if not self.state.add_range(ledger_id, entry_id, entry_id + 1):
@@ -225,7 +227,7 @@ class Cursor:
         return True
 
     def delete_run(self, ledger_ids: array[int], entry_ids: array[int], count: int) -> int:
-        """Consumes the first ``count`` positions of two arrays; returns how many are new."""
+        """Consumes the first ``count`` positions of two arrays; returns how many were not consumed before."""
         ledgers, state = self._owner.ledgers, self.state
         added = 0
         index = 0
@@ -279,10 +281,10 @@ class Cursor:
             self._moved()
 
     def mark_delete_to(self, position: Position) -> int:
-        """Consumes everything up to ``position``; returns how many entries are new.
+        """Consumes all entries up to ``position``; returns how many were not consumed before.
 
-        A position after the last entry means the last entry; one at or below the mark-delete position changes
-        nothing.
+        A position after the last entry means the last entry. A position at or below the mark-delete position
+        changes nothing.
         """
         stored = self._owner.ledgers.before((position[0], min(position[1], 2**62) + 1))
         position = min(stored, self._owner.last_confirmed)
@@ -299,7 +301,8 @@ class Cursor:
         return consumed
 
     def _entries_between(self, start: Position, end: Position) -> int:
-        """Counts entries in (start, end] that are not consumed; usually without a look at the ledgers."""
+        """Returns the number of unconsumed entries in (start, end], usually without looking at the
+        ledgers."""
         if start[0] == end[0] and not self.state.ranges:
             return end[1] - start[1]
         ledgers = self._owner.ledgers
@@ -311,8 +314,8 @@ class Cursor:
     ) -> tuple[int, bool]:
         """Consumes the messages of a batch whose bit in ``remaining`` is clear.
 
-        :param batch_size: 0 if it is not known
-        :return: how many messages this call has cleared, and whether the whole entry is consumed now
+        :param batch_size: the number of messages; 0 if unknown
+        :return: how many messages this call has consumed, and whether the whole entry is consumed now
         """
         position = (ledger_id, entry_id)
         if not self._owner.ledgers.exists(position) or self.is_consumed(ledger_id, entry_id):
@@ -333,11 +336,11 @@ class Cursor:
         return cleared, False
 
     def remaining_bits(self, ledger_id: int, entry_id: int) -> int | None:
-        """Returns the messages of a batch still to be delivered; None: all of them."""
+        """Returns the bits of a batch's messages that are still to be delivered; None: all of them."""
         return self.state.batches.get((ledger_id, entry_id))
 
     def reset(self, position: Position) -> None:
-        """Goes back to ``position`` (inclusive), as if nothing from there on had been consumed."""
+        """Moves the cursor back to ``position``: entries from there on count as not consumed."""
         self._rewinds += 1
         ledgers, last = self._owner.ledgers, self._owner.last_confirmed
         # Without ledgers there is nothing to go back to: the cursor belongs to a shadow without a source.
@@ -371,7 +374,8 @@ class Cursor:
         violated(self._owner.fail, name, expected, found)
 
     def skip_trimmed(self) -> None:
-        """Moves forward to the first existing ledger; acknowledgements in deleted ledgers are dropped."""
+        """Moves the cursor forward to the first existing ledger; acknowledgements in deleted ledgers are
+        dropped."""
         ledgers = self._owner.ledgers
         first = (ledgers.first_id(), -1) if len(ledgers) else self._owner.last_confirmed
         if self.state.mark_delete < first:
@@ -381,7 +385,7 @@ class Cursor:
 
     def return_to_end(self) -> None:
         """Moves the mark-delete position back to the last entry, if :meth:`skip_trimmed` has moved it behind
-        ledgers that are listed again after all."""
+        ledgers that were listed again."""
         last = self._owner.last_confirmed
         if self.state.mark_delete > last:
             self.state.move_mark_delete(last)
@@ -389,7 +393,7 @@ class Cursor:
 
     def left_a_ledger(self) -> bool:
         """Whether the mark-delete position has entered another ledger since the last call, or is at the end
-        of one that is not the last."""
+        of a ledger that is not the last."""
         ledger_id, entry_id = self.state.mark_delete
         if ledger_id != self._seen_ledger:
             self._seen_ledger = ledger_id
@@ -403,12 +407,12 @@ class Cursor:
             self.storage.changed()
 
     async def flush(self) -> None:
-        """Waits until the present state is durable."""
+        """Waits until the current state is durable."""
         if self.storage is not None:
             await self.storage.flush()
 
     async def close(self) -> None:
-        """Writes the final state. A failure is only logged, so that other cursors are closed too."""
+        """Writes the final state. A failure is only logged, so that other cursors are closed, too."""
         if self.storage is None:
             return
         try:
@@ -421,14 +425,14 @@ class Cursor:
     # Statistics
 
     def backlog(self) -> int:
-        """Returns the number of entries that are not consumed."""
+        """Returns the number of unconsumed entries."""
         count = self._owner.ledgers.entries_after(self.state.mark_delete)
         if self.state.ranges:
             count -= self.state.individually_deleted()
         return max(count, 0)
 
     def backlog_bytes(self) -> int:
-        """Returns the bytes after the mark-delete position, estimated inside a ledger."""
+        """Returns the number of bytes after the mark-delete position; inside a ledger, an estimate."""
         return self._owner.ledgers.size_after(self.state.mark_delete)
 
     def entries_behind(self) -> int:
@@ -436,11 +440,11 @@ class Cursor:
         return self._owner.ledgers.entries_after((self.read_position[0], self.read_position[1] - 1))
 
     def entries_read_ahead(self) -> int:
-        """Returns the number of entries between the first one not consumed and the read position."""
+        """Returns the number of entries between the first unconsumed one and the read position."""
         return self._owner.ledgers.entries_after(self.state.mark_delete) - self.entries_behind()
 
     def nth_unconsumed(self, count: int) -> Position:
-        """Returns the ``count``-th entry (1, 2, …) that is not consumed, or the last entry."""
+        """Returns the position of the ``count``-th unconsumed entry (1, 2, …), or of the last entry."""
         start, ledgers = self.state.mark_delete, self._owner.ledgers
         low, high = count, ledgers.entries_after(start)
         while low < high:
@@ -458,7 +462,7 @@ class Cursor:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: its positions do not fit the ledgers
+        :raises BrokenInvariant: the cursor's positions do not fit the ledgers
         """
         self.state.check()
         marked, ledgers = self.state.mark_delete, self._owner.ledgers

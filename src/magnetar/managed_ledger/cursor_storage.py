@@ -45,15 +45,16 @@ _NO_LEDGER = -1
 _MOVES = "magnetar.moves"
 _RETRY_SECONDS = 1.0
 _COST_TO_PAUSE = 50
-"""A cursor spends at most 1/n of its time encoding its state, unless pauses reach the limit below."""
+"""A cursor spends at most 1/n of its time encoding its state, until the pauses reach the limit below."""
 _LONGEST_PAUSE = 1.0
-"""The longest time between two writes in seconds, whatever they cost: a crash loses its acknowledgements."""
+"""The longest time between two writes in seconds, whatever they cost; a crash loses acknowledgements since
+then."""
 
 
 class CursorStorage:
     """Writes and recovers the state of one cursor.
 
-    :param custom: custom metadata of the ledgers created here
+    :param custom: custom metadata of the cursor's ledgers
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class CursorStorage:
         self._metadata = metadata
         self._settings = settings
         self.path = path
-        """Path of its record."""
+        """The path of the cursor's metadata record."""
         self._record = OwnedRecord(io.loop, metadata, path, tenure=above.tenure if above else None)
         self._above = above
         self._custom = custom
@@ -85,28 +86,28 @@ class CursorStorage:
         own: CursorStorage = weakref.proxy(self)
         # The proxy is valid whenever this is called: a caller holds the object, or it has ended.
         self.side = SideLedgers(io, store, settings, custom, deletions, lambda named: own._put(None, named))
-        """The cursor's other ledgers, and the properties that name them."""
+        """The cursor's other ledgers, and the properties with their ids."""
         self._rest = b""
         """Unknown fields of the record, which are kept."""
         self._ledger: CursorLedger | None = None
         self._ledger_id = _NO_LEDGER
         self._perhaps_named: set[int] = set()
-        """Ledgers that the record may name, because a write of it was not answered."""
+        """Ledgers that the record may name, because the outcome of a write is unknown."""
         self._timer: Cancellable | None = None
         self._last_write = -1e9
         self._tasks = TaskScope(io.loop, path, lambda _work, error: own._failed(error))
         self.on_failure: Fail | None = None
-        """Ends the managed ledger after a mistake in the program; None: only this storage ends."""
+        """Closes the managed ledger after an internal error; None: only this storage is closed."""
         self._switch: Task[None] | None = None
         self._changed_meanwhile = False
-        """A write was due while the ledger was being replaced."""
+        """Whether a write became due while the ledger was being replaced."""
         self._told = False
-        """The log has a warning that the state cannot be written now."""
+        """Whether a warning was logged that the state cannot be written now."""
         self._went_back = False
-        """The cursor was moved back, perhaps while its state was being encoded."""
+        """Whether the cursor was moved back, possibly while its state was being encoded."""
         self._closed = False
         self._deletion: Future[None] | None = None
-        """A future while the cursor is being deleted on its own."""
+        """A future while the cursor is being deleted without its managed ledger."""
         self._abandoned = False
         self._interval = self._pause = 0.0
         self.use_rate(None)
@@ -119,8 +120,8 @@ class CursorStorage:
     def use_rate(self, rate: float | None) -> None:
         """Sets how often the state is written.
 
-        :param rate: the most writes per second; 0 or below: after every change. None: the interval of the
-            ledger store if it has one, otherwise the rate in the settings
+        :param rate: the maximum number of writes per second; 0 or below: after every change. None: the
+            interval of the ledger store if it has one, otherwise the rate in the settings
         """
         own = self._store.cursor_write_interval
         if rate is None and own is not None:
@@ -132,7 +133,7 @@ class CursorStorage:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether a write of the state includes everything that was acknowledged."""
+        """Whether a write of the state includes all acknowledgements."""
         settings, state = self._settings, self._state
         if len(state.batches) > settings.max_batch_indexes_to_persist:
             return False
@@ -165,11 +166,11 @@ class CursorStorage:
         cursor_properties: dict[str, str],
         other: CursorStorage,
     ) -> None:
-        """Creates the cursor's record from what another storage has recovered, and closes.
+        """Creates the cursor's record from the state that another storage has recovered, and closes.
 
         :param state: the state, with positions of this managed ledger
         :param properties: the properties of the state
-        :param cursor_properties: set by the user
+        :param cursor_properties: the properties that users have set
         :raises BadVersion: a cursor of that name exists
         :raises LedgerError: the state cannot be written
         """
@@ -179,7 +180,7 @@ class CursorStorage:
         await self.close()
 
     async def recover(self, sizes: LedgerSizes) -> AcknowledgedState:
-        """Returns the state as last written.
+        """Returns the last written state.
 
         :param sizes: the sizes of the managed ledger's ledgers
         :raises ManagedLedgerError: the record is missing or damaged
@@ -265,7 +266,8 @@ class CursorStorage:
             self._switched()
 
     def _not_written(self, error: EntryTooLarge) -> None:
-        """The stored state stays valid until the present one is small enough again."""
+        """Logs that the state is too large; the stored state stays valid until the current one is small
+        enough."""
         log.error(
             "cannot write the cursor: its state is too large", extra={"path": self.path, "error": str(error)}
         )
@@ -277,12 +279,12 @@ class CursorStorage:
             self.changed()
 
     def _is_large(self) -> bool:
-        """Whether the state is written as bits, without leaving out anything, if that is permitted."""
+        """Whether the state is too large for ranges, and the settings permit writing it as bits."""
         most = 0 if self._settings.holes_as_bits else self._settings.max_unacked_ranges_to_persist
         return self._keeps_all_holes and is_large(self._state, most)
 
     async def _encode_all(self) -> list[bytes]:
-        """Returns the state as entries that belong together."""
+        """Returns the state as one or more entries that belong together."""
         while self._is_large():
             self._went_back = False
             entries, cost = await encode_large(
@@ -310,7 +312,7 @@ class CursorStorage:
         return self._ledger.entries if self._ledger is not None else 0
 
     def _encode(self) -> bytes:
-        """Returns the state as one entry; a costly one is written less often, but at least every second."""
+        """Returns the state as one entry. A costly state is written less often, but at least every second."""
         began = self._io.clock.monotonic()
         entry = encode_position(
             self._state,
@@ -369,18 +371,18 @@ class CursorStorage:
             await self._let_go(ledger_id)
 
     async def _let_go(self, ledger_id: int) -> None:
-        """Deletes a ledger that the record does not name, now or later."""
+        """Deletes a ledger that the record does not name and will not name."""
         if ledger_id != _NO_LEDGER:
             await self._deletions.delete(ledger_id)
 
     def _failed(self, error: BaseException) -> None:
-        """A write has failed in a way that may have left the state wrong: it is not written any more."""
+        """Stops writing, because a write failed in a way that may have left the state wrong."""
         self.abandon()
         if self.on_failure is not None:
             self.on_failure(error)
 
     def abandon(self) -> None:
-        """Stops all writes: the cursor belongs to another broker."""
+        """Stops all writes, because the cursor belongs to another broker."""
         self._closed = self._abandoned = self.side.ended = True
         self._record.abandon()
         if self._timer is not None:
@@ -392,9 +394,9 @@ class CursorStorage:
     ) -> None:
         """Writes the record.
 
-        :param ledger_id: None: the ledger that it names when the write begins
-        :param own: properties of the broker's own; None leaves them as they are
-        :param above: the record that must not have changed its owner
+        :param ledger_id: None: the ledger that the record names when the write begins
+        :param own: the broker's own properties; None: unchanged
+        :param above: a record whose owner must not have changed
         """
 
         def encode() -> bytes:
@@ -442,7 +444,7 @@ class CursorStorage:
         await ledger.append_durably(*await self._encode_all())
 
     async def write_changes(self) -> None:
-        """Writes the state now if a write of it is due; otherwise it is on its way to the disk, or there.
+        """Writes the state now if a write is due; otherwise it is being written, or durable.
 
         :raises LedgerError: the cursor's ledger failed
         :raises ManagedLedgerError: no ledger can be written, or another broker owns the cursor
@@ -455,10 +457,10 @@ class CursorStorage:
             await finished(self._io.loop, self._switch)
 
     async def close(self) -> None:
-        """Writes the state and releases everything. Idempotent.
+        """Writes the state and releases all resources. Idempotent.
 
-        Waits for a deletion in progress, which needs a managed ledger that is not closed. If the deletion
-        fails, the state is written.
+        Waits for a deletion in progress, which needs an open managed ledger. If the deletion fails, the state
+        is written.
         """
         if self._deletion is not None:
             await finished(self._io.loop, self._deletion)
@@ -482,7 +484,7 @@ class CursorStorage:
         self._ledger = None
 
     async def _write_last(self, ledger: CursorLedger | None) -> None:
-        """Writes the state as the last entry of a ledger and closes that."""
+        """Writes the state as the last entry of a ledger, and closes the ledger."""
         if ledger is not None:
             try:
                 ledger.append(*await self._encode_all())
@@ -495,7 +497,7 @@ class CursorStorage:
             await self._ledger.close()
 
     async def delete(self) -> None:
-        """Deletes the record and the ledger.
+        """Deletes the record, then the ledger.
 
         :raises ManagedLedgerFenced: another broker owns the managed ledger or the cursor
         """
@@ -520,7 +522,7 @@ class CursorStorage:
             settle(deletion)
 
     async def stop(self) -> None:
-        """Stops all writes, before a deletion."""
+        """Stops all writes before a deletion."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -530,7 +532,8 @@ class CursorStorage:
 
     @asynccontextmanager
     async def deleting(self) -> AsyncIterator[OwnedRecord]:
-        """Yields the record, stopped, to the caller, which deletes it; then deletes the ledgers it named."""
+        """Yields the record, with writes stopped, to the caller, which deletes it; then deletes the ledgers
+        that it named."""
         await self.stop()
         named = {self._ledger_id, *self.side.all}
         yield self._record
@@ -539,11 +542,11 @@ class CursorStorage:
 
     @property
     def moves(self) -> int:
-        """How often the cursor was moved while it had side ledgers about the entries to read."""
+        """Returns how often the cursor was moved since it has side ledgers about entries to read."""
         return self.properties.get(_MOVES, 0)
 
     def moved(self) -> None:
-        """Notes a move of the cursor, written with its state: side ledgers from before are invalid."""
+        """Counts a move of the cursor, written with its state: side ledgers written before are invalid."""
         self._went_back = True
         if self.side.properties:
             self.properties = {**self.properties, _MOVES: self.moves + 1}

@@ -1,4 +1,4 @@
-"""The cursors of a managed ledger, and their use of its cache."""
+"""The cursors of a managed ledger, and the entries that are cached for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOOKED_AT = 16
 
 
 class Cursors(Mapping[str, Cursor]):
-    """The cursors by name, including non-durable ones."""
+    """The cursors of a managed ledger by name, including non-durable ones."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Cursors(Mapping[str, Cursor]):
     ) -> None:
         """:param near: a cursor with at most this many entries left to read counts as near the end
 
-        :param unneeded: called when ledgers may exist that no cursor needs
+        :param unneeded: called when no cursor may need some ledgers any more
         :param fenced: called when a cursor cannot be deleted because another broker owns the managed ledger
-        :param failed: called after a mistake in the program, which may have left the state of a cursor wrong
+        :param failed: called after an internal error, which may have left the state of a cursor wrong
         """
         self._fenced = fenced
         self._failed = failed
@@ -50,7 +50,7 @@ class Cursors(Mapping[str, Cursor]):
         self._by_name: dict[str, Cursor] = {}
         self._active: dict[Cursor, None] = {}
         self._moved_unseen = 0
-        """Moves of read positions since the cache was last trimmed, weighted."""
+        """Moves of read positions since the cache was last trimmed, weighted by cost."""
         self._rate: float | None = None
         self.mark_deletes = 0
         """The number of moves of mark-delete positions."""
@@ -93,7 +93,7 @@ class Cursors(Mapping[str, Cursor]):
         self._unneeded()
 
     async def delete(self, name: str) -> None:
-        """Deletes a cursor with its state; does nothing if it does not exist.
+        """Deletes a cursor with its state; does nothing if there is no such cursor.
 
         :raises ManagedLedgerFenced: another broker owns the managed ledger
         """
@@ -109,7 +109,8 @@ class Cursors(Mapping[str, Cursor]):
         self.remove(cursor)
 
     def set_active(self, cursor: Cursor, active: bool) -> None:
-        """Marks a cursor as active: it has consumers, and what it will read soon is kept in memory."""
+        """Marks whether a cursor is active: it has consumers, and entries that it will read soon are
+        cached."""
         cursor.active = active
         if active and self._by_name.get(cursor.name) is cursor:
             self._active[cursor] = None
@@ -127,14 +128,14 @@ class Cursors(Mapping[str, Cursor]):
         return [cursor.storage for cursor in self._by_name.values() if cursor.storage is not None]
 
     def forget_all(self) -> None:
-        """Drops all cursors of a closed or deleted managed ledger, to which they refer."""
+        """Drops the references to all cursors of a closed or deleted managed ledger."""
         for cursor in self._by_name.values():
             cursor.active = False
         self._by_name.clear()
         self._active.clear()
 
     def abandon(self) -> None:
-        """Stops all writes: the cursors belong to another broker."""
+        """Stops all writes, because the cursors belong to another broker."""
         for cursor in self._by_name.values():
             if cursor.storage is not None:
                 cursor.storage.abandon()
@@ -154,7 +155,7 @@ class Cursors(Mapping[str, Cursor]):
                 self._cache.drop_before(min(c.wanted_from() for c in active))
 
     def is_near_end(self, cursor: Cursor) -> bool:
-        """Whether a cursor reads what is just being appended, or soon will."""
+        """Whether a cursor reads entries that are being appended, or soon will."""
         ledger_id, entry_id = cursor.read_position
         return self._ledgers.entries_after((ledger_id, entry_id - 1)) <= self._near
 
@@ -165,7 +166,7 @@ class Cursors(Mapping[str, Cursor]):
             self._unneeded()
 
     def appended(self, appends: Sequence[Append]) -> None:
-        """Caches the appended entries if a cursor near the end is about to read them."""
+        """Caches the appended entries if a cursor near the end will read them soon."""
         if not self._active:
             return
         near = max([cursor.read_position for cursor in self._active])

@@ -1,4 +1,5 @@
-"""Unneeded ledgers whose deletion failed: recorded in the metadata store until they are deleted."""
+"""The queue of unneeded ledgers whose deletion failed, recorded in the metadata store until they are
+deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from magnetar.metadata.interface import MetadataError, MetadataStore, NodeMissin
 log = logging.getLogger(__name__)
 
 ROOT = "/magnetar/ledgers-to-delete"
-"""The parent of one node for each ledger to delete; the node has the ledger's id as its name, and no
+"""The parent of one node for each ledger to delete; the node's name is the ledger's id, and it has no
 value."""
 
 _FIRST_PAUSE = 10.0
@@ -24,8 +25,8 @@ _LONGEST_PAUSE = 600.0
 class DeletionQueue:
     """Deletes ledgers of a store, across restarts if necessary.
 
-    Only for ledgers that no record names, now or later: their ids are never reused, so deleting one twice, or
-    by two brokers, does no harm.
+    Only for ledgers that no record names or will name. Ledger ids are never reused, so deleting a ledger
+    twice, or by two brokers, does no harm.
     """
 
     def __init__(self, loop: Loop, store: LedgerStore, metadata: MetadataStore) -> None:
@@ -33,7 +34,7 @@ class DeletionQueue:
         self._store = store
         self._metadata = metadata
         self._left: dict[int, bool] = {}
-        """By ledger id, in order of arrival: whether the metadata store has a node for it."""
+        """By ledger id, in order of arrival: whether the metadata store has a node for the ledger."""
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None
         self._tasks = TaskScope(loop, "ledgers to delete", owner_goes_on)

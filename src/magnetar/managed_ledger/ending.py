@@ -1,4 +1,4 @@
-"""The states of a managed ledger: rolls to the next ledger, and its ends: terminated, closed, or deleted."""
+"""The state of a managed ledger; rolls to the next ledger; and the end: termination, closing, or deletion."""
 
 from __future__ import annotations
 
@@ -54,11 +54,12 @@ class Rolling:
         self._tasks = TaskScope(io.loop, own.name, lambda _work, error: own.fail(error))
         self._task: Task[None] | None = None
         self._next: Cancellable | None = None
-        """Timer while appends wait for the pause after a failed roll."""
+        """The timer of the pause after a failed roll, while appends wait."""
         self.writer_fenced = False
-        """The record decides about the ownership: it is checked before a ledger is created."""
+        """Whether the writer was fenced, so that the ownership must be checked in the record before the next
+        roll."""
         self.last_failed_ms = 0
-        """Ms since 1970; 0: no roll has failed."""
+        """The time of the last failed roll, in ms since 1970; 0: none."""
 
     @property
     def expected(self) -> bool:
@@ -117,7 +118,7 @@ class Rolling:
         owner.fail_waiting(error)
 
     def listed(self, ledger_id: int) -> None:
-        """Notes that the record lists a new ledger."""
+        """Records that a new ledger is in the record."""
         self.creation.listed(ledger_id)
         self.writer_fenced = False
 
@@ -140,7 +141,8 @@ class Ending:
         self._mutex = Mutex(loop)
 
     async def terminate(self) -> Position:
-        """See :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.terminate`."""
+        """Terminates the managed ledger; see
+        :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.terminate`."""
         owner = self._owner
         async with self._mutex:
             if self._record.terminated is not None:
@@ -166,7 +168,7 @@ class Ending:
             return end
 
     def _go_on(self) -> None:
-        """Continues after the end could not be made durable."""
+        """Reopens the managed ledger for appends, because its termination could not be made durable."""
         owner = self._owner
         if owner.state is State.TERMINATING:
             owner.enter(State.NEEDS_LEDGER)
@@ -174,7 +176,8 @@ class Ending:
                 owner.start_roll()
 
     async def close(self) -> None:
-        """See :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.close`."""
+        """Closes the managed ledger; see
+        :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.close`."""
         owner = self._owner
         async with self._mutex:
             if owner.state is State.CLOSED:
@@ -189,10 +192,11 @@ class Ending:
             owner.reader.close()
 
     def _let_go(self) -> None:
-        """Drops what refers back to the managed ledger, so that reference counting frees it.
+        """Drops references to the managed ledger, so that reference counting frees it.
 
-        A managed ledger that was fenced may have appends whose outcome its last writer has not reported.
-        Their publishers wait for that, so the references are kept, and the garbage collector frees it later.
+        A fenced managed ledger may have appends whose outcome its last writer has not reported. Their
+        publishers wait for the outcome, so the references are kept, and the garbage collector frees the
+        managed ledger later.
         """
         owner = self._owner
         if owner.appends.written:
@@ -202,7 +206,7 @@ class Ending:
         owner.listener = None
 
     async def _end(self) -> None:
-        """Ends appending: when this returns, no append is in progress, and none can begin."""
+        """Ends appending. When this returns, no append is in progress, and no new one is accepted."""
         owner = self._owner
         if owner.offloader is not None:
             await owner.offloader.stop()
@@ -220,7 +224,8 @@ class Ending:
         await self._owner.trimmer.settle()
 
     async def delete(self) -> None:
-        """See :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.delete`."""
+        """Deletes the managed ledger; see
+        :meth:`magnetar.managed_ledger.managed_ledger.ManagedLedger.delete`."""
         owner = self._owner
         async with self._mutex:
             was_lost = owner.lost
@@ -237,15 +242,13 @@ class Ending:
 
 
 class State(Enum):
-    """The state of a managed ledger, which determines what may be done with it; the values are those of
-    Pulsar.
-    """
+    """The state of a managed ledger, which determines the permitted operations; the values are Pulsar's."""
 
     OPEN = "LedgerOpened"
     ROLLING = "CreatingLedger"
     NEEDS_LEDGER = "ClosedLedger"
     TERMINATING = "ClosingLedger"
-    """Appends wait: they fail when the termination is durable, and are written if that fails."""
+    """Appends wait: they fail when the termination is durable, and are written if the termination fails."""
     TERMINATED = "Terminated"
     FENCED = "Fenced"
     CLOSED = "Closed"

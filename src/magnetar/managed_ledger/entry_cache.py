@@ -1,9 +1,8 @@
 """A cache of entries between publish and delivery, and between cursors that read the same entries.
 
 A cache slot is a run of entries in one buffer: the bytes that came from the socket or from one read. The
-cache counts whole buffers, because a buffer lives as long as anything in it does. So that a small run does
-not hold a large buffer, :meth:`LedgerCache.insert` copies a run that makes up less than a quarter of its
-buffer.
+cache counts whole buffers, because a buffer lives as long as a run in it. To free large buffers early,
+:meth:`LedgerCache.insert` copies a run that makes up less than a quarter of its buffer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Slot:
 
 
 def compact_run(run: EntryRun) -> EntryRun:
-    """Returns the same entries in a buffer that holds nothing else."""
+    """Returns the same entries in a buffer that contains nothing else."""
     parts = [run.buffer[run.starts[i] : run.ends[i]] for i in range(run.count)]
     starts, ends = array("q"), array("q")
     offset = 0
@@ -146,19 +145,20 @@ class EntryCache:
                 break
 
     def _violated(self, what: str, found: int) -> NoReturn:
-        """Counts again what is cached, so that the other topics go on."""
+        """Counts the cached entries again, so that other topics continue, and reports the broken
+        invariant."""
         self.used_bytes, self.entries = self._counted()
         violated(None, f"{what} in the entry cache", "at least 0", found)
 
     def _counted(self) -> tuple[int, int]:
-        """Returns the bytes and the entries that are cached."""
+        """Returns the number of cached bytes and entries."""
         runs = [slot.run for slot in self._slots if slot.run is not None]
         return sum(size for _, size in self._buffers.values()), sum(run.count for run in runs)
 
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: its counts differ from what is cached, or a buffer is kept for nothing
+        :raises BrokenInvariant: the counts differ from the cached entries, or an unused buffer is kept
         """
         now, found = (self.used_bytes, self.entries), self._counted()
         must(now == found, "the entry cache counts (bytes, entries)", now, "and keeps", found)
@@ -175,7 +175,7 @@ class LedgerCache:
     """The cached runs of one managed ledger, per ledger in ascending order.
 
     :param name: the name of the managed ledger
-    :param fail: ends it after a mistake in the program
+    :param fail: closes the managed ledger after an internal error
     """
 
     __slots__ = ("_cache", "_fail", "_firsts", "_name", "_slots")
@@ -188,7 +188,7 @@ class LedgerCache:
         self._firsts: dict[int, list[int]] = {}
 
     def insert(self, run: EntryRun) -> None:
-        """Adds a run, unless some of its entries are cached already."""
+        """Adds a run, unless one of its entries is cached already."""
         cache = self._cache
         size = run.size()
         if size > cache.settings.max_bytes:
@@ -219,7 +219,7 @@ class LedgerCache:
         firsts.insert(index, run.first_entry_id)
 
     def find(self, ledger_id: int, entry_id: int) -> EntryRun | None:
-        """Returns the cached run that holds the entry."""
+        """Returns the cached run that contains an entry; None if the entry is not cached."""
         firsts = self._firsts.get(ledger_id)
         if not firsts:
             return None
@@ -290,7 +290,7 @@ class LedgerCache:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: a run is not where it is looked for, or entries are cached twice
+        :raises BrokenInvariant: a run cannot be found by its first entry, or an entry is cached twice
         """
         for ledger_id, slots in self._slots.items():
             next_id = 0

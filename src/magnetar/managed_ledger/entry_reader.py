@@ -1,4 +1,4 @@
-"""Reads entries of a managed ledger, from the cache or from its ledgers, some of which may be lost."""
+"""Reads entries of a managed ledger from the cache or its ledgers, some of which may be lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 GONE = (NoSuchLedger, EntryLost)
-"""Errors that mean lost data. Any other error may be temporary, as servers come back."""
+"""Errors that mean lost data. Any other error may be temporary, because servers come back."""
 
 
 def is_in_tiered_storage_only(summary: LedgerSummary) -> bool:
@@ -46,7 +46,7 @@ def slice_run(run: EntryRun, first_entry_id: int, count: int) -> EntryRun:
 
 
 def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
-    """Returns the longest beginning of a run within ``max_bytes``, at least one entry."""
+    """Returns the longest beginning of a run of at most ``max_bytes`` bytes, but at least one entry."""
     if len(run.buffer) <= max_bytes:
         return run
     starts, ends = run.starts, run.ends
@@ -59,7 +59,7 @@ def bound_run(run: EntryRun, max_bytes: int) -> EntryRun:
 
 
 class EntryReader:
-    """Reads positions of one managed ledger; keeps the readers of its ledgers open."""
+    """Reads entries of one managed ledger, and keeps the readers of its ledgers open."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class EntryReader:
         self._tiered = tiered
         self.offload_policy: OffloadPolicy | None = None
         self.prefers_local = False
-        """Whether local copies are read whatever the policy says: while a topic is loaded, which must not
+        """Whether local copies are read whatever the policy is. True while a topic is loaded, which must not
         depend on tiered storage."""
         self._ledgers = ledgers
         self._cache = cache
@@ -84,9 +84,10 @@ class EntryReader:
         self._in_tiered_storage: frozenset[int] = frozenset()
         """Ledgers whose reader reads tiered storage."""
         self.tiered_reads: TieredReads | None = None
-        """None: nothing was read from tiered storage."""
+        """Counts of reads from tiered storage; None: there were none."""
         self.confirmed: dict[int, int] = {}
-        """The last entry of a ledger that another broker writes, if it is not known from the store."""
+        """For ledgers that another broker writes, the last readable entry, if the store does not report
+        it."""
         self.entries_read = 0
         self.bytes_read = 0
         self.entries_missed = 0
@@ -112,7 +113,8 @@ class EntryReader:
         return part
 
     async def read(self, position: Position, last: Position, max_entries: int, max_bytes: int) -> EntryRun:
-        """Like :meth:`read_cached`, but reads from the ledger if necessary, ahead into the cache.
+        """Reads entries like :meth:`read_cached`, from the ledger if necessary, and reads ahead into the
+        cache.
 
         :raises NoSuchEntry: no entry is stored at ``position``
         :raises LedgerError: the ledger cannot be read
@@ -172,7 +174,7 @@ class EntryReader:
         return runs[0]
 
     def tiered_place(self, position: Position) -> Offload | None:
-        """Returns where in tiered storage an entry is read; None: it is read from the ledger store."""
+        """Returns the offload from which an entry is read; None: the entry is read from the ledger store."""
         summary = self._ledgers.get(position[0])
         offload = None if summary is None else summary.offload
         if offload is None or not offload.complete:
@@ -227,8 +229,8 @@ class EntryReader:
         return await self._tiered().open(self._name, ledger_id, place, self._storage, reads)
 
     async def open_apart(self, ledger_id: int) -> LedgerReader:
-        """Returns a reader of its own for a ledger, wherever it is; the caller closes it. Its reads may raise
-        one of :data:`GONE` if the local copy is deleted meanwhile.
+        """Returns a new reader for a ledger, in whichever store; the caller closes it. Reads may raise an
+        error of :data:`GONE` if the local copy is deleted in the meantime.
 
         :raises LedgerError: the ledger cannot be read
         """
@@ -257,17 +259,15 @@ class EntryReader:
 
 
 class LostData:
-    """Lost data of all managed ledgers of a process, and whether cursors skip it.
-
-    A ledger that was deleted by mistake is an example.
-    """
+    """Lost data of all managed ledgers of a process, for example ledgers deleted by mistake, and whether
+    cursors skip it."""
 
     def __init__(self, *, skip: bool) -> None:
         self.skip = skip
-        """Whether cursors skip lost data; otherwise they stop there and report it
-        (autoSkipNonRecoverableData)."""
+        """Whether cursors skip lost data (autoSkipNonRecoverableData). Otherwise they stop there, and the
+        error is reported."""
         self.ledgers = 0
-        """The number of lost last ledgers of managed ledgers that were left out."""
+        """The number of managed ledgers whose last ledger was lost and left out."""
         self.entries = 0
         """The number of lost entries that were skipped, counted for each cursor."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManagedLedgerError(Exception):
-    """An operation on a managed ledger or cursor failed; subclasses say how."""
+    """An operation on a managed ledger or cursor failed; subclasses give the reason."""
 
 
 class ManagedLedgerNotFound(ManagedLedgerError):
@@ -24,11 +24,12 @@ class ManagedLedgerFenced(ManagedLedgerError):
 
 
 class ManagedLedgerOvertaken(ManagedLedgerFenced):
-    """Another broker owns the managed ledger; whether the record's last write came before is unknown."""
+    """Another broker owns the managed ledger; whether the last write of the record took effect before is
+    unknown."""
 
 
 class ShadowReadOnly(ManagedLedgerError):
-    """A shadow of another managed ledger: only that one can be appended to and terminated."""
+    """The managed ledger is a shadow of another one, which alone can be appended to and terminated."""
 
 
 class CursorNotFound(ManagedLedgerError):
@@ -36,11 +37,12 @@ class CursorNotFound(ManagedLedgerError):
 
 
 class MetadataDamaged(ManagedLedgerError):
-    """A record in the metadata store cannot be parsed; names the path."""
+    """A record in the metadata store cannot be parsed; the message names its path."""
 
 
 class ManagedLedgerMoving(ManagedLedgerError):
-    """The managed ledger is being exported: it is incomplete here, or was moved; says where."""
+    """The managed ledger is being imported and incomplete, or was exported; the message names the other
+    stores."""
 
 
 class NoOwnLedgers(ManagedLedgerError):

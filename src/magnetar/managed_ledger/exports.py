@@ -1,6 +1,6 @@
-"""Exports of topics from one pair of stores to another: noted in the metadata of both meanwhile.
+"""Exports of topics from one pair of stores to another, recorded as notes in the metadata of both.
 
-Topics with such a note cannot be opened: they are incomplete here, or were moved elsewhere.
+Topics with a note cannot be opened, because they are incomplete in these stores or were moved away.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName, decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/exports"
-"""The parent of one node for each topic (with all its partitions), named by the topic's path, encoded once
-more."""
+"""The parent of one node for each topic (with all its partitions); the node's name is the topic's path,
+encoded once more."""
 
 EXPORTER = "/magnetar/exporter"
-"""Ephemeral node: an export runs on this metadata, and brokers must not serve."""
+"""An ephemeral node that exists while an export uses this metadata, so that brokers must not serve."""
 
 
 class ExportState(Enum):
     INCOMING = "incoming"
-    """The topic is incomplete: it is being copied to here."""
+    """The topic is incomplete: it is being copied to these stores."""
     LEFT = "left"
-    """The topic was moved away; what is left here no longer counts."""
+    """The topic was moved away; the remaining data is no longer valid."""
     ARRIVED = "arrived"
-    """The topic is complete and served from here; only the clean-up is not finished."""
+    """The topic is complete and can be served; only the clean-up is not finished."""
 
 
 @dataclass(frozen=True)
 class ExportNote:
     state: ExportState
     peer: str
-    """Identity of the stores that the topic comes from or goes to."""
+    """The identity of the stores from or to which the topic is exported."""
     peer_name: str
-    """The name of these stores for display."""
+    """The name of these stores for users."""
     after: int = -1
-    """Ledgers created for the topic here have ids above this one."""
+    """Ledgers that were created for the topic in these stores have ids above this one."""
 
 
 def note_path(unit: str) -> str:
@@ -59,7 +59,7 @@ def encode_note(note: ExportNote) -> bytes:
 def decode_note(node: Node) -> ExportNote:
     """Returns the record of an export.
 
-    :raises MetadataDamaged: the value is not a valid note
+    :raises MetadataDamaged: the value is not a valid record of an export
     """
     try:
         found = json.loads(node.value)
@@ -71,7 +71,7 @@ def decode_note(node: Node) -> ExportNote:
 
 
 async def notes(metadata: MetadataStore) -> dict[str, ExportNote]:
-    """Returns all notes by the paths of their topics.
+    """Returns all notes, by the paths of their topics.
 
     :raises MetadataDamaged: a note cannot be parsed
     """
@@ -101,7 +101,7 @@ class Exports:
         """Checks that a managed ledger may be opened.
 
         :param name: the name of the managed ledger
-        :raises ManagedLedgerMoving: its topic is being copied here, or was moved away
+        :raises ManagedLedgerMoving: its topic is being copied to these stores, or was moved away
         """
         blocked = self._blocked
         if blocked is None:
@@ -126,7 +126,7 @@ class Exports:
 
 
 def unit_of(name: str) -> str:
-    """Returns the path of the topic of a managed ledger, without the number of a partition."""
+    """Returns the path of the topic of a managed ledger, without the partition index."""
     try:
         return TopicName.from_path(name).base.path
     except InvalidName:

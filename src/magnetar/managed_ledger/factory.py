@@ -67,7 +67,7 @@ class ManagedLedgerFactory:
         cache_settings: EntryCacheSettings,
         open_driver: OpenDriver | None = None,
     ) -> None:
-        """:param open_driver: makes drivers of tiered storage; None: it is not accessed"""
+        """:param open_driver: opens drivers of tiered storage; None: tiered storage is not accessed"""
         self._io = io
         self._wheel = wheel
         self.store = store
@@ -78,9 +78,9 @@ class ManagedLedgerFactory:
         self._open_driver = open_driver
         self._tiered: TieredStorage | None = None
         self.storage_of: StorageOf | None = None
-        """Returns the tiered storage of a managed ledger by its policies."""
+        """Returns the tiered storage in the policies of a managed ledger."""
         self.note_offloading: Callable[[], Awaitable[None]] | None = None
-        """Makes it durable that records name ledgers in tiered storage; older releases then refuse the
+        """Makes durable that records name ledgers in tiered storage, so that older releases refuse the
         metadata. None: all brokers of the metadata know such ledgers."""
         self._exports = Exports(metadata)
         self.lost_data = LostData(skip=settings.skip_lost_data)
@@ -88,12 +88,12 @@ class ManagedLedgerFactory:
         self.opened: dict[str, ManagedLedger] = {}
 
     def use(self, cache_settings: EntryCacheSettings, *, skip_lost_data: bool) -> None:
-        """Applies other settings; ``skip_lost_data`` as in :class:`ManagedLedgerSettings`."""
+        """Applies changed settings; ``skip_lost_data`` as in :class:`ManagedLedgerSettings`."""
         self.cache.use(cache_settings)
         self.lost_data.skip = skip_lost_data
 
     def tiered(self) -> TieredStorage:
-        """Returns tiered storage, which most brokers do not use."""
+        """Returns the access to tiered storage, which is created on first use."""
         if self._tiered is None:
             from magnetar.managed_ledger.tiered_storage import TieredStorage, no_driver, no_storage
 
@@ -108,11 +108,11 @@ class ManagedLedgerFactory:
         return self._tiered
 
     def offload_deletions(self) -> Mapping[str, DeletionCounts]:
-        """Returns the deletions of offloaded ledgers by managed ledger, without those of long ago."""
+        """Returns the recent deletions of offloaded ledgers, by managed ledger."""
         return {} if self._tiered is None else self._tiered.deletions.counts()
 
     async def resume_deletions(self) -> None:
-        """Continues with the deletions that were left before the last restart.
+        """Continues with deletions that were not finished before the last restart.
 
         :raises MetadataError: the records cannot be read
         """
@@ -121,13 +121,13 @@ class ManagedLedgerFactory:
             self.tiered().deletions.start()
 
     def stop_deletions(self) -> None:
-        """Stops all attempts to delete ledgers; what is left is recorded."""
+        """Stops all attempts to delete ledgers; the remaining ledgers are recorded."""
         self.deletions.stop()
         if self._tiered is not None:
             self._tiered.deletions.stop()
 
     async def release(self) -> None:
-        """Ends the threads for tiered storage; after all managed ledgers are closed."""
+        """Ends the threads for tiered storage; called after all managed ledgers are closed."""
         if self._tiered is not None:
             await self._tiered.close()
 
@@ -135,7 +135,7 @@ class ManagedLedgerFactory:
         return await self._metadata.exists(f"{ROOT}/{name}")
 
     async def properties(self, name: str) -> Mapping[str, str] | None:
-        """Returns the properties of a managed ledger, on any broker; None: it does not exist.
+        """Returns the properties of a managed ledger, on any broker; None if it does not exist.
 
         :raises MetadataDamaged: its record cannot be parsed
         """
@@ -144,7 +144,7 @@ class ManagedLedgerFactory:
         return None if node is None else decode_managed_ledger(node.value, path).properties
 
     async def names(self, below: str) -> Sequence[str]:
-        """Returns URL-encoded names below, for example, ``tenant/namespace/persistent``, sorted."""
+        """Returns the URL-encoded names below a path such as ``tenant/namespace/persistent``, sorted."""
         return await self._metadata.children(f"{ROOT}/{below}")
 
     async def open(
@@ -160,12 +160,14 @@ class ManagedLedgerFactory:
     ) -> ManagedLedger:
         """Recovers a managed ledger, or creates it.
 
-        :param retention: None: that of the settings
-        :param quorums: None: those of the settings
-        :param trims: False: nothing stored before is trimmed until ``trimmer.begin`` is called
-        :param tenure: the ownership of this broker, which may end at any time; None: no other can be owner
-        :param properties: initial ones, if it is created; with ``PULSAR.SHADOW_SOURCE`` it is a shadow
-        :raises ManagedLedgerNotFound: it does not exist and ``create`` is false
+        :param create: whether a missing managed ledger is created
+        :param retention: None: the retention in the settings
+        :param quorums: None: the quorums in the settings
+        :param trims: False: earlier entries are not trimmed until ``trimmer.begin`` is called
+        :param tenure: the ownership of this broker, which may end at any time; None: there are no other
+            brokers
+        :param properties: the properties if it is created; with ``PULSAR.SHADOW_SOURCE`` it is a shadow
+        :raises ManagedLedgerNotFound: the managed ledger does not exist and ``create`` is false
         :raises ManagedLedgerFenced: another broker opened it at the same time
         :raises ManagedLedgerMoving: it is being exported
         :raises MetadataDamaged: its record cannot be parsed
@@ -243,8 +245,8 @@ class ManagedLedgerFactory:
     async def _recover_last(self, name: str, record: ManagedLedgerRecord) -> int | None:
         """Fences and closes the last ledger. An empty one is removed from the list, and its id returned.
 
-        The caller deletes it once the record no longer names it. A lost ledger is removed too if the settings
-        permit that.
+        The caller deletes it once the record no longer names it. A lost ledger is removed, too, if the
+        settings permit it.
         """
         if not record.ledgers or record.ledgers[-1].closed_ms:
             return None
@@ -271,7 +273,10 @@ class ManagedLedgerFactory:
         return last.ledger_id
 
     def _storage(self, ledger: ManagedLedger, name: str, piece: str) -> CursorStorage:
-        """:param piece: the cursor's name as encoded in the path"""
+        """Returns the storage of a cursor.
+
+        :param piece: the cursor's name as encoded in the path
+        """
         return CursorStorage(
             self._io,
             self._wheel,
@@ -301,8 +306,8 @@ class ManagedLedgerFactory:
     async def open_cursor(
         self, ledger: ManagedLedger, name: str, start: Position, properties: dict[str, str]
     ) -> Cursor:
-        """Returns the durable cursor of that name; creates it at ``start`` (EARLIEST, LATEST or the first
-        entry to read) if it is missing.
+        """Returns the durable cursor of that name; if it is missing, creates it at ``start`` (EARLIEST,
+        LATEST or the first entry to read).
 
         :raises ManagedLedgerFenced: another broker owns the managed ledger
         """
@@ -321,7 +326,8 @@ class ManagedLedgerFactory:
         return cursor
 
     def open_reader_cursor(self, ledger: ManagedLedger, name: str, start: Position) -> Cursor:
-        """Returns a non-durable cursor: exists while it is referenced, does not prevent trimming."""
+        """Returns a non-durable cursor, which exists while it is referenced, and does not prevent
+        trimming."""
         state = AcknowledgedState(start_position(ledger, start))
         cursor = Cursor(name, ledger, state, None, self._io.clock.wall_ms())
         ledger.cursors.add(cursor)
@@ -367,13 +373,16 @@ class ManagedLedgerFactory:
     def orphaned_ledgers(self, retention_ms: int) -> OrphanedLedgers:
         """Returns the task that finds and deletes orphaned ledgers.
 
-        :param retention_ms: how long they are kept
+        :param retention_ms: how long orphaned ledgers are kept
         """
         return OrphanedLedgers(self._io.clock, self.store, self._metadata, retention_ms)
 
 
 def _shadow_source(record: ManagedLedgerRecord, name: str) -> TopicName | None:
-    """:raises MetadataDamaged: the property for the source does not contain the name of a topic"""
+    """Returns the source of a shadow topic; None if the record is not a shadow's.
+
+    :raises MetadataDamaged: the property for the source does not contain the name of a topic
+    """
     if not record.properties:
         return None
     try:
@@ -383,12 +392,13 @@ def _shadow_source(record: ManagedLedgerRecord, name: str) -> TopicName | None:
 
 
 async def _claim(stored: OwnedRecord, value: bytes) -> None:
-    """Writes the record again: a former owner whose ledger is fenced then sees that it lost it."""
+    """Writes the record again, so that a former owner whose ledger is fenced notices that it lost the
+    record."""
     await stored.put(lambda: value)
 
 
 def start_position(ledger: ManagedLedger, start: Position) -> Position:
-    """Returns the mark-delete position of a cursor that reads ``start`` first."""
+    """Returns the mark-delete position of a cursor whose first entry to read is ``start``."""
     if start == LATEST or not len(ledger.ledgers):
         # A shadow whose source was deleted has no ledgers.
         return ledger.last_confirmed

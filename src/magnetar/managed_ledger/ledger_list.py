@@ -1,4 +1,4 @@
-"""The ledgers of a managed ledger in order: which positions exist, and the distances between them."""
+"""The ledgers of a managed ledger in order, the existing positions, and the distances between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from magnetar.managed_ledger.records import LedgerSummary
 
 
 class LedgerList:
-    """Ledgers ascending by id. ``entries`` of the open (last) one counts what is durable."""
+    """The ledgers in ascending order of ids. For the open (last) one, ``entries`` counts the durable
+    entries."""
 
     def __init__(self, summaries: Iterable[LedgerSummary] = ()) -> None:
         self._by_id: dict[int, LedgerSummary] = {s.ledger_id: s for s in summaries}
@@ -29,7 +30,7 @@ class LedgerList:
         return self._by_id.get(ledger_id)
 
     def last_stored(self) -> Position:
-        """Returns the position of the last entry; the one before the first if there is none."""
+        """Returns the position of the last entry; if there is none, the position before the first."""
         for summary in reversed(list(self)):
             if summary.entries:
                 return (summary.ledger_id, summary.entries - 1)
@@ -71,8 +72,8 @@ class LedgerList:
     def first_at_or_after(self, position: Position) -> Position:
         """Returns the first position at or after the given one that is readable now or will be appended next.
 
-        Missing ledgers are skipped; after the last entry it is the next one to be appended to the last
-        ledger.
+        Missing ledgers are skipped. After the last entry, the result is the position of the next append to
+        the last ledger.
         """
         ledger_id, entry_id = position
         known = self._by_id.get(ledger_id)
@@ -130,7 +131,8 @@ class LedgerList:
         return count
 
     def size_after(self, position: Position) -> int:
-        """Returns the bytes after the given position; its own ledger counts in proportion to its entries."""
+        """Returns the number of bytes after a position; inside its own ledger, an estimate from the
+        entries."""
         ledger_id, entry_id = position
         total = 0
         for other in self._ids[bisect_left(self._ids, ledger_id) :]:
@@ -143,7 +145,7 @@ class LedgerList:
         return total
 
     def nth_after(self, position: Position, count: int) -> Position:
-        """Returns the ``count``-th stored entry after ``position``; the last one if there are fewer."""
+        """Returns the position of the ``count``-th stored entry after ``position``, or of the last entry."""
         current = position
         left = count
         ledger_id, entry_id = position
@@ -160,7 +162,7 @@ class LedgerList:
         return current
 
     def consumed_through(self, position: Position) -> list[LedgerSummary]:
-        """Returns ledgers, oldest first, that end at or before ``position``; never the last one."""
+        """Returns the ledgers that end at or before ``position``, oldest first; never the last one."""
         found = []
         for ledger_id in self._ids[:-1]:
             summary = self._by_id[ledger_id]

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MOST_BYTES = MAX_STEPS_BYTES // 2
-"""The maximum size of the cursors in one request; the other half is for long root paths of the store."""
+"""The maximum size of the cursors' paths in one request; the other half is for long root paths of the
+store."""
 
 
 class LedgersRecord:
-    """The content of the record, and the deletion of ledgers that it no longer names."""
+    """The record's content, and the deletion of ledgers that the record no longer names."""
 
     def __init__(
         self,
@@ -52,10 +53,10 @@ class LedgersRecord:
         *,
         owns_ledgers: bool = True,
     ) -> None:
-        """:param stored: where ``record`` was read, or is to be written
+        """:param stored: the stored record from which ``record`` was read, or to which it is written
 
         :param forget: called with each ledger that is deleted
-        :param owns_ledgers: False: the ledgers belong to another managed ledger; this record does not name
+        :param owns_ledgers: False: the ledgers belong to another managed ledger: this record does not name
             them, and they are not deleted with it
         """
         self._forget = forget
@@ -64,21 +65,21 @@ class LedgersRecord:
         self._deletions = deletions
         self._tiered = tiered
         self.stored = stored
-        """Cursors are created and deleted below this record."""
+        """The record; cursors are created and deleted below it."""
         self._rest = record.rest
         self._perhaps_named: list[LedgerSummary] = []
-        """Unused new ledgers that the record may name, because a write of it was not answered."""
+        """Unused new ledgers that the record may name, because the outcome of a write is unknown."""
         self.ledgers = LedgerList(record.ledgers)
         self.terminated: Position | None = record.terminated
-        """The last position, once the termination is durable."""
+        """The last position, once the termination is durable; None before."""
         self._ending: Position | None = None
-        """The last position while the termination is being written, also by other writes of the record."""
+        """The last position while the termination is being written; other writes of the record include it."""
         self.properties: Mapping[str, str] = record.properties
 
     async def put(self) -> None:
         """Writes the record.
 
-        :raises ManagedLedgerFenced: another process has written it
+        :raises ManagedLedgerFenced: another process has written the record
         """
         await self.stored.put(lambda: encode_managed_ledger(self._now()))
         await self._delete_perhaps_named()
@@ -93,10 +94,10 @@ class LedgersRecord:
     async def terminate(self, end: Position) -> None:
         """Terminates the managed ledger at a position; durable when this returns.
 
-        After a failure the stored record may nevertheless be terminated, until it is written again.
+        After a failure, the stored record may be terminated until it is written again.
 
         :raises ManagedLedgerFenced: another process has written the record
-        :raises MetadataError: it cannot be written, or the write was not answered
+        :raises MetadataError: the record cannot be written, or the write was not answered
         """
         self._ending = end
         try:
@@ -111,12 +112,12 @@ class LedgersRecord:
             await self.let_go(summary)
 
     def merge(self, changes: Mapping[str, str | None]) -> None:
-        """Merges properties, None removes one; they are stored when the record is written."""
+        """Merges properties (None removes one), which are stored when the record is next written."""
         merged = {**self.properties, **changes}
         self.properties = {key: value for key, value in merged.items() if value is not None}
 
     async def not_listed(self, summary: LedgerSummary, error: Exception) -> None:
-        """Handles a new ledger whose listing in the record failed."""
+        """Handles a new ledger that could not be listed in the record."""
         if perhaps_written(error):
             # The record may name it: it is deleted after a confirmed write of a record that does not.
             self._perhaps_named.append(summary)
@@ -124,9 +125,11 @@ class LedgersRecord:
             await self.let_go(summary)
 
     async def note_going(self, name: str, going: Iterable[LedgerSummary]) -> None:
-        """Notes which objects in tiered storage are to be deleted; before the record is written without them.
+        """Records which objects in tiered storage are to be deleted, before the record is written without
+        them.
 
-        :param name: of the managed ledger
+        :param name: the name of the managed ledger
+        :param going: the ledgers that will be removed
         :raises MetadataError: a note cannot be written
         """
         for summary in going:
@@ -134,18 +137,19 @@ class LedgersRecord:
                 await self._tiered().deletions.note(name, summary.ledger_id, summary.offload)
 
     async def let_go(self, summary: LedgerSummary) -> None:
-        """Deletes a ledger that the record does not name, now or later."""
+        """Deletes a ledger that the record does not name and will not name."""
         self._forget(summary.ledger_id)
         await self._deletions.delete(summary.ledger_id)
         if summary.offload is not None:
             self._tiered().deletions.start()
 
     async def delete_local(self, ledger_id: int) -> None:
-        """Deletes the copy of a ledger in the ledger store, which is read from tiered storage from now on."""
+        """Deletes the copy of a ledger in the ledger store; from now on it is read from tiered storage."""
         await self._deletions.delete(ledger_id)
 
     def abandon(self) -> None:
-        """Stops all writes of the record and of cursors: they belong to another broker, or to none."""
+        """Stops all writes of the record and of cursors, because they belong to another broker, or to
+        none."""
         self.stored.tenure.end()
 
     async def delete_unlisted(self, ledger_id: int) -> None:
@@ -155,24 +159,24 @@ class LedgersRecord:
             await self.let_go(LedgerSummary(ledger_id))
 
     async def still_owned(self) -> bool:
-        """Whether the stored record is the one last written here.
+        """Whether the stored record is the one that this process last wrote.
 
         :raises MetadataUnavailable: the store does not answer
         """
         return await self.stored.still_owned(self._names_the_last)
 
     def _names_the_last(self, value: bytes) -> bool:
-        """Whether a record of the same version is this one: ids of ledgers are never reused."""
+        """Whether a record with the same version is this one: it is if it names the same last ledger, because
+        ids of ledgers are never reused."""
         last = self.ledgers.last()
         found = decode_managed_ledger(value, self.stored.path).ledgers
         return last is None or last.ledger_id in {each.ledger_id for each in found}
 
     async def delete(self, name: str, cursors: Sequence[CursorStorage]) -> bool:
-        """Deletes the record with all ledgers and cursors; returns whether it existed.
+        """Deletes the record with all ledgers and cursors; returns whether the record existed.
 
-        :param name: of the managed ledger
-
-        :raises ManagedLedgerFenced: another broker owns it with its cursors
+        :param name: the name of the managed ledger
+        :raises ManagedLedgerFenced: another broker owns the managed ledger with its cursors
         """
         if self._owns_ledgers:
             await self.note_going(name, self.ledgers)
@@ -185,9 +189,9 @@ class LedgersRecord:
 
 
 async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Sequence[CursorStorage]) -> bool:
-    """Deletes the records of all cursors, and that of the managed ledger with the last of them.
+    """Deletes the records of all cursors and, with the last of them, the record of the managed ledger.
 
-    Only their owner does so. The next owner writes the managed ledger's record before anything else: each
+    Only the owner may call this. The next owner writes the managed ledger's record before anything else; each
     request of the deletion has the condition that this has not happened. Several requests are sent if the
     cursors do not fit into one.
 
@@ -196,7 +200,7 @@ async def delete_records(metadata: MetadataStore, own: OwnedRecord, cursors: Seq
     :param own: the record of the managed ledger
     :returns: whether the record existed; if not, its cursors do not exist either
     :raises ManagedLedgerFenced: another process owns it; none of its records are deleted
-    :raises NodeNotEmpty: it has a cursor that is not known here
+    :raises NodeNotEmpty: the record has a cursor that is not in ``cursors``
     :raises MetadataUnavailable: the outcome is unknown
     """
     for cursor in cursors:

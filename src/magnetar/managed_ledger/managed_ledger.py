@@ -1,9 +1,9 @@
 """A managed ledger: an unlimited sequence of entries, stored in one ledger after another.
 
-Appends go to the last ledger; when it is full a new one follows, and appends that arrive meanwhile wait in
-order. If no ledger can be created they fail, and later ones wait until the pause before the next attempt is
-over. A managed ledger belongs to one broker: the next one to open it fences the last ledger, and the former
-owner's next change of the metadata record fails.
+Appends go to the last ledger. When that is full, a new one is created, and later appends wait in order. If no
+ledger can be created, the waiting appends fail, and later ones wait until the pause before the next attempt
+is over. A managed ledger belongs to one broker: the next one to open it fences the last ledger, and the
+former owner's next change of the metadata record fails.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ log = logging.getLogger(__name__)
 
 
 class ManagedLedger:
-    """Created by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
+    """A managed ledger, opened by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
 
     _owns_ledgers = True
-    """Whether its ledgers are in its record, and are deleted with it."""
+    """Whether the managed ledger's ledgers are in its own record, and are deleted with it."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class ManagedLedger:
             lambda error: own.fail(error),
         )
         self.leave_out_aborted: Callable[[EntryRun], EntryRun] | None = None
-        """Replaces entries of aborted transactions by markers, for readers other than dispatchers; None: no
-        transactions."""
+        """Replaces entries of aborted transactions by markers, for readers other than dispatchers; None:
+        there are no transactions."""
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
         """Returns properties to merge into the record whenever a new ledger is started."""
         self.write_summaries: Callable[[], Awaitable[None]] | None = None
-        """Makes durable what the next loading would otherwise learn from stored entries; called before local
+        """Makes durable what the next load would otherwise read from stored entries; called before local
         copies of offloaded ledgers are deleted. Raises a LedgerError or ManagedLedgerError."""
         self._current = CurrentLedger(io.clock, store, name, lambda error: own.fail(error))
         self.appends = AppendQueue()
@@ -124,27 +124,28 @@ class ManagedLedger:
         self.trimmer = Trimmer(self, self._record, io)
         self._tiered = tiered
         self.offloader: Offloader | None = None
-        """None: it has never had a policy for tiered storage."""
+        """Offloads ledgers; None: the managed ledger has never had a policy for tiered storage."""
         self._ending = Ending(self, self._record, self._current, io.loop)
         self.state = State.TERMINATED if record.terminated is not None else State.NEEDS_LEDGER
         self.last_confirmed: Position = self.ledgers.last_stored()
-        """The last durable position: what is acknowledged, counted or administered may lie up to here."""
+        """The last durable position. Acknowledgements, counts and administration cover entries up to it."""
         self.hidden_from: Position | None = None
-        """The first position that must not be read yet, as a transaction is open; None: nothing is hidden."""
+        """The first position that must not be read yet, because a transaction is open; None: nothing is
+        hidden."""
         self.entries_added = 0
         self.bytes_added = 0
         self.append_errors = 0
         self._checked_confirmed: Position = (-1, -1)
-        """``last_confirmed`` at the last check."""
+        """The value of ``last_confirmed`` at the last check."""
 
     @property
     def terminated(self) -> Position | None:
-        """The last position, if it was terminated."""
+        """The last position if the managed ledger is terminated, otherwise None."""
         return self._record.terminated
 
     @property
     def stored_record(self) -> OwnedRecord:
-        """Its record, whose owner also owns the cursors."""
+        """The metadata record, whose owner also owns the cursors."""
         return self._record.stored
 
     @property
@@ -160,9 +161,9 @@ class ManagedLedger:
         return self.ledgers.before(hidden)
 
     async def refresh_ledgers(self) -> None:
-        """Called when an entry is gone: makes sure that :attr:`ledgers` knows which ledgers were trimmed.
+        """Updates :attr:`ledgers` when an entry is gone, so that it knows which ledgers were trimmed.
 
-        Does nothing here, as only this object trims its ledgers.
+        Does nothing in this class, because only this object trims its ledgers.
         """
 
     @property
@@ -171,13 +172,14 @@ class ManagedLedger:
 
     @property
     def last_ledger_made_ms(self) -> int:
-        """Ms since 1970; 0: no ledger was created since it was opened."""
+        """The time when the last ledger was created, in ms since 1970; 0: none since the managed ledger was
+        opened."""
         return self._current.made_ms
 
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: its appends, ledgers and cursors are inconsistent
+        :raises BrokenInvariant: the appends, ledgers and cursors are inconsistent
         """
         name, last, before = self.name, self.last_confirmed, self._checked_confirmed
         must(last >= before, name, "went back from", before, "to", last)
@@ -204,10 +206,10 @@ class ManagedLedger:
     ) -> None:
         """Appends entries ``buffer[starts[i]:ends[i]]``; the listener gets their outcomes with ``context``.
 
-        :param size: bytes of the entries together
+        :param size: the size of all entries together, in bytes
 
-        :raises ManagedLedgerTerminated: it was terminated
-        :raises ManagedLedgerClosed: it is closed or owned by another broker
+        :raises ManagedLedgerTerminated: the managed ledger is terminated
+        :raises ManagedLedgerClosed: the managed ledger is closed or owned by another broker
         """
         operation = Append(buffer, starts, ends, 0, count, size, context)
         if self.state is State.OPEN and not self.appends.waiting:
@@ -263,7 +265,7 @@ class ManagedLedger:
             self.start_roll()
 
     def _refuse_entry(self, operation: Append, error: EntryTooLarge) -> None:
-        """Refuses the one entry that is too large; those before and after it are written."""
+        """Refuses the one entry that is too large; the entries before and after it are written."""
         waiting = self.appends.waiting
         before = error.index - operation.first
         if before > 0:
@@ -276,7 +278,7 @@ class ManagedLedger:
         self.drain()
 
     def _refuse(self, operation: Append, error: Exception) -> None:
-        """Fails an append; the listener learns of it after the outcomes of all earlier appends."""
+        """Fails an append; the listener gets the error after the outcomes of all earlier appends."""
         self.append_errors += 1
         self._refused.add(self._current.entries, operation, error)
         if not self.appends.written:
@@ -292,7 +294,8 @@ class ManagedLedger:
             self.listener.on_failed([append], error)
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
-        """Called by the writer of a ledger; late calls from a former one have no effect."""
+        """Handles durable entries of the current ledger; late calls of a former ledger's writer have no
+        effect."""
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
@@ -316,7 +319,7 @@ class ManagedLedger:
             self._refused.report_next()
 
     def _confirm(self, current: LedgerSummary, last_entry_id: int) -> None:
-        """Notes that everything up to an entry of the current ledger is durable."""
+        """Records that all entries up to one of the current ledger are durable."""
         done = self.appends.durable_through(last_entry_id)
         count, size = self._current.confirm(current, done, last_entry_id)
         self.entries_added += count
@@ -327,7 +330,7 @@ class ManagedLedger:
             self.listener.on_durable(done)
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """Called by a ledger's writer: everything that is not durable is written again to a new ledger."""
+        """Handles a failed ledger: all entries that are not durable are written again to a new ledger."""
         current = self._current.summary
         if current is None or current.ledger_id != ledger_id:
             return
@@ -418,12 +421,13 @@ class ManagedLedger:
         return self.state in (State.CLOSED, State.FENCED)
 
     def write_again(self) -> None:
-        """Queues everything that the current ledger has not confirmed for the next one."""
+        """Queues the entries that the current ledger has not confirmed, to write them to the next one."""
         self.appends.write_again()
         self._refused.report_all()
 
     def drain(self) -> None:
-        """Writes waiting appends while there is an open ledger. One that cannot be written fails alone."""
+        """Writes waiting appends while there is an open ledger. An append that cannot be written fails
+        alone."""
         while self.appends.waiting and self.state is State.OPEN:
             operation = self.appends.waiting.popleft()
             try:
@@ -435,7 +439,7 @@ class ManagedLedger:
             self.fail_waiting(ManagedLedgerClosed(f"{self.name} is closed"))
 
     def fail_waiting(self, error: Exception) -> None:
-        """Fails the appends that wait for a ledger."""
+        """Fails the appends that wait for a ledger with ``error``."""
         self._refused.report_all()
         failed = list(self.appends.waiting)
         self.appends.waiting.clear()
@@ -457,7 +461,7 @@ class ManagedLedger:
             self.end_ownership()
 
     def end_ownership(self) -> None:
-        """Stops all writes and tells the listener."""
+        """Stops all writes, and notifies the listener that another broker is the owner."""
         self.enter(State.FENCED)
         self.abandon()
         if self.listener is not None:
@@ -466,7 +470,7 @@ class ManagedLedger:
     def enter(self, state: State) -> None:
         """Changes the state.
 
-        :raises BrokenInvariant: the state cannot follow the present one, or lacks what it implies
+        :raises BrokenInvariant: the state cannot follow the current one, or does not fit the other fields
         """
         if state not in FOLLOWING[self.state] and state is not self.state:
             expected = ", ".join(sorted(each.name for each in FOLLOWING[self.state]))
@@ -478,12 +482,12 @@ class ManagedLedger:
             violated(self.fail, f"managed ledger {self.name} in state {state.name}", "a writer", None)
 
     def abandon(self) -> None:
-        """Stops all writes of its record and its cursors; it cannot be undone."""
+        """Stops all writes of the record and the cursors; this cannot be undone."""
         self._record.abandon()
         self.cursors.abandon()
 
     def fail(self, error: BaseException) -> None:
-        """Tells the listener of a mistake in the program, which may have left the state wrong."""
+        """Reports an internal error, which may have left the state wrong, to the listener."""
         if self.listener is not None:
             self.listener.fail(error)
 
@@ -495,9 +499,9 @@ class ManagedLedger:
             raise
 
     async def set_properties(self, changes: Mapping[str, str | None]) -> None:
-        """Merges properties into the record, None removes one; durable when this returns.
+        """Merges properties into the record; None removes a property; durable when this returns.
 
-        :raises ManagedLedgerFenced: another broker owns it
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
         """
         await self.rolling.ended()
         self._record.merge(changes)
@@ -510,13 +514,14 @@ class ManagedLedger:
             self.trimmer.schedule()
 
     def use_offload(self, policy: OffloadPolicy | None) -> None:
-        """Changes when and where ledgers are offloaded; None: they are not."""
+        """Changes when and where ledgers are offloaded; None: ledgers are not offloaded."""
         self.reader.offload_policy = policy
         if self.offloader is not None or policy is not None:
             self._offloads().use(policy)
 
     def offload_before(self, position: Position) -> None:
-        """Starts offloading all closed ledgers before the one of ``position``, regardless of thresholds.
+        """Starts offloading all closed ledgers before the ledger that contains ``position``, regardless of
+        thresholds.
 
         :raises OffloadInProgress: an earlier request is still being carried out
         :raises NoOwnLedgers: the ledgers belong to another managed ledger
@@ -538,8 +543,8 @@ class ManagedLedger:
             self.cursors.use_quorums(quorums)
 
     def check_rollover(self) -> None:
-        """Called regularly: starts a new ledger if the current one has reached its maximum age, and offloads
-        the ledgers that are due."""
+        """Starts a new ledger if the current one has reached its maximum age, and offloads ledgers that are
+        due; called regularly."""
         if self.offloader is not None:
             self.offloader.schedule()
         if self.state is State.OPEN and self._current.entries and self._current.room(self.settings) == 0:
@@ -553,24 +558,24 @@ class ManagedLedger:
     # Ending
 
     async def terminate(self) -> Position:
-        """Terminates it; returns the last position. Idempotent.
+        """Terminates the managed ledger; returns the last position. Idempotent.
 
-        After a failure the managed ledger goes on: appends that came meanwhile are written to a new ledger.
+        If this fails, the managed ledger continues: appends that came meanwhile are written to a new ledger.
 
-        :raises ManagedLedgerFenced: another broker owns it
-        :raises ManagedLedgerClosed: it is closed
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
+        :raises ManagedLedgerClosed: the managed ledger is closed
         :raises LedgerError: the last ledger can neither be closed nor recovered
         :raises MetadataError: the termination cannot be written
         """
         return await self._ending.terminate()
 
     async def close(self) -> None:
-        """Waits for appends in flight, writes all cursors, releases everything. Idempotent."""
+        """Waits for appends in flight, writes all cursors, and releases all resources. Idempotent."""
         await self._ending.close()
 
     async def delete(self) -> None:
-        """Deletes it with all cursors and ledgers. It is no error if the record does not exist.
+        """Deletes the managed ledger with all cursors and ledgers; does nothing if the record does not exist.
 
-        :raises ManagedLedgerFenced: another broker owns it
+        :raises ManagedLedgerFenced: another broker owns the managed ledger
         """
         await self._ending.delete()

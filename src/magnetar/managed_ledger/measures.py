@@ -1,4 +1,4 @@
-"""What managed ledgers and the broker measure: durations, and reads from tiered storage."""
+"""Measurements of managed ledgers and the broker: durations, and reads from tiered storage."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from collections import deque
 
 _RATE_SECONDS = 60
 TIERED_KEPT = 256
-"""Durations that a topic keeps of each kind of access to tiered storage: thousands of topics may use it."""
+"""The number of durations that a topic keeps of each kind of access to tiered storage; thousands of topics
+may use it."""
 
 
 class RecentBytes:
-    """Bytes of the last minute, and so a rate that does not need a timer."""
+    """The bytes of the last minute, from which a rate follows without a timer."""
 
     __slots__ = ("_seconds",)
 
     def __init__(self) -> None:
         self._seconds: deque[tuple[int, int]] = deque()
-        """Seconds in which there were bytes, and how many; ascending."""
+        """The seconds in which bytes were added, each with their number; ascending."""
 
     def add(self, now: float, count: int) -> None:
-        """:param now: in monotonic seconds"""
+        """Adds ``count`` bytes.
+
+        :param now: in monotonic seconds
+        """
         second = int(now)
         if self._seconds and self._seconds[-1][0] == second:
             count += self._seconds.pop()[1]
@@ -28,7 +32,7 @@ class RecentBytes:
         self._forget(second)
 
     def per_second(self, now: float) -> float:
-        """Returns the average of the last minute."""
+        """Returns the average number of bytes per second in the last minute."""
         self._forget(int(now))
         return sum(count for _second, count in self._seconds) / _RATE_SECONDS
 
@@ -38,12 +42,12 @@ class RecentBytes:
 
 
 class Timings:
-    """Durations in ms: totals since the start, and the newest few for quantiles."""
+    """Durations in ms: totals since the start, and the newest ones for quantiles."""
 
     __slots__ = ("_kept", "_newest", "_next", "count", "total_ms")
 
     def __init__(self, kept: int = 1024) -> None:
-        """:param kept: the number of newest durations that quantiles are taken of, at least 1"""
+        """:param kept: the number of newest durations from which quantiles are computed, at least 1"""
         self.count = 0
         self.total_ms = 0.0
         self._kept = kept
@@ -60,7 +64,7 @@ class Timings:
             self._next = (self._next + 1) % self._kept
 
     def quantiles(self, wanted: tuple[float, ...]) -> dict[float, float]:
-        """Returns values by quantile; empty if nothing was added."""
+        """Returns the durations in ms by quantile; empty if nothing was added."""
         ordered = sorted(self._newest)
         if not ordered:
             return {}
@@ -68,7 +72,7 @@ class Timings:
 
 
 class TieredReads:
-    """What one managed ledger has read from tiered storage."""
+    """The reads of one managed ledger from tiered storage."""
 
     __slots__ = ("bytes", "data_times", "errors", "index_times", "recent")
 
@@ -78,6 +82,6 @@ class TieredReads:
         self.errors = 0
         self.recent = RecentBytes()
         self.index_times = Timings(TIERED_KEPT)
-        """Of opening ledgers there."""
+        """Durations of opening ledgers in tiered storage."""
         self.data_times = Timings(TIERED_KEPT)
-        """Of reads that the cache could not answer."""
+        """Durations of reads that the cache could not answer."""

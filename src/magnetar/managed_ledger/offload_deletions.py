@@ -1,4 +1,4 @@
-"""Objects in tiered storage that are to be deleted: noted in the metadata store until they are.
+"""Objects in tiered storage that must be deleted, each with a note in the metadata store until it is deleted.
 
 A note is written before the record of the managed ledger stops naming the objects, so that they are found
 after a crash at any moment. They are deleted once the record does not name them.
@@ -25,21 +25,21 @@ _FIRST_PAUSE = 10.0
 _LONGEST_PAUSE = 600.0
 """The longest time between two attempts in seconds; pauses double while something is left."""
 _COUNTED_SECONDS = 3600.0
-"""Counts of a managed ledger are kept for so long after its last deletion: it may not exist any more."""
+"""How long the counts of a managed ledger are kept after its last deletion, because it may not exist any
+more."""
 Erase = Callable[[str, int, Offload], Awaitable[None]]
-"""Deletes the objects of a ledger of a managed ledger, also incomplete ones. Raises a LedgerError if that
-fails."""
+"""Deletes the objects of an offloaded ledger, also incomplete ones. Raises a LedgerError if that fails."""
 
 
 class DeletionCounts:
-    """How many deletions of offloaded ledgers of one managed ledger have succeeded and failed."""
+    """The numbers of successful and failed deletions of offloaded ledgers of one managed ledger."""
 
     __slots__ = ("changed_at", "failed", "succeeded")
 
     def __init__(self) -> None:
         self.succeeded = self.failed = 0
         self.changed_at = 0.0
-        """Monotonic seconds of the last one."""
+        """The time of the last deletion, in monotonic seconds."""
 
 
 class OffloadDeletions:
@@ -60,7 +60,7 @@ class OffloadDeletions:
         self._counts: dict[str, DeletionCounts] = {}
 
     def counts(self) -> Mapping[str, DeletionCounts]:
-        """Returns the deletions since the start, by managed ledger; without those whose last one was long
+        """Returns the deletions since the start, by managed ledger, without those whose last one was long
         ago."""
         since = self._clock.monotonic() - _COUNTED_SECONDS
         for name in [name for name, counts in self._counts.items() if counts.changed_at < since]:
@@ -74,7 +74,7 @@ class OffloadDeletions:
         counts.changed_at = self._clock.monotonic()
 
     async def note(self, managed_ledger: str, ledger_id: int, offload: Offload) -> None:
-        """Notes that the objects of a ledger are to be deleted once the record does not name them.
+        """Records that the objects of a ledger are to be deleted once the record does not name them.
 
         :raises MetadataError: the note cannot be written
         """
@@ -120,7 +120,7 @@ class OffloadDeletions:
                 self.left = await self._attempt()
             failed = self.left > 0
         except MetadataError as error:
-            log.warning("cannot read which offloaded ledgers are to be deleted", extra={"error": str(error)})
+            log.warning("cannot read the notes of offloaded ledgers to delete", extra={"error": str(error)})
         finally:
             self._running = None
             if failed and not self._stopped:
@@ -128,7 +128,7 @@ class OffloadDeletions:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if failed else _FIRST_PAUSE
 
     async def _attempt(self) -> int:
-        """Returns the number of ledgers that are left."""
+        """Deletes what can be deleted now; returns the number of ledgers that are left."""
         left = 0
         for name in await self._metadata.children(OFFLOADS_TO_DELETE):
             try:
@@ -142,7 +142,7 @@ class OffloadDeletions:
         return left
 
     async def _delete(self, name: str) -> bool:
-        """Returns False if the record still names the objects."""
+        """Deletes the objects of one note; returns False if the record still names them."""
         path = f"{OFFLOADS_TO_DELETE}/{name}"
         node = await self._metadata.get(path)
         if node is None:
@@ -167,9 +167,9 @@ class OffloadDeletions:
 
 
 def _decode(path: str, name: str, value: bytes) -> tuple[int, str, Offload]:
-    """Returns the id of the ledger, the name of its managed ledger, and its place.
+    """Returns a note: the id of the ledger, the name of its managed ledger, and the offload.
 
-    :raises MetadataDamaged: it is not a note
+    :raises MetadataDamaged: the value is not a note
     """
     ledger_id, _, uuid = name.partition("-")
     try:

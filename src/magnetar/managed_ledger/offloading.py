@@ -2,8 +2,8 @@
 
 Rules: https://pulsar.apache.org/docs/4.0.x/tiered-storage-overview/. Each step is in the record of the
 managed ledger before the next one begins: first the name of the objects, then that they are complete, then
-that the local copy is deleted. So every object that was ever begun is named by a record, or by a note of
-:mod:`magnetar.managed_ledger.offload_deletions`, and nobody has to list a bucket that others may share.
+that the local copy is deleted. So a record, or a note of :mod:`magnetar.managed_ledger.offload_deletions`,
+names every object that was ever begun, and no bucket, which others may share, has to be listed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_STORE = (
 
 
 class OffloadStatus(Enum):
-    """The state of an offload that a user has asked for; the names are Pulsar's."""
+    """The state of an offload that a user has requested; the names are Pulsar's."""
 
     NOT_RUN = "NOT_RUN"
     RUNNING = "RUNNING"
@@ -61,7 +61,7 @@ class Offloader:
     ) -> None:
         self._known = weakref.ref(managed_ledger)
         self._owner: ManagedLedger = weakref.proxy(managed_ledger)
-        """Callers and running tasks hold references."""
+        """Weak, because callers and running tasks hold references."""
         self._record = record
         self._io = io
         self._tiered = tiered
@@ -75,14 +75,14 @@ class Offloader:
         self._timer: Cancellable | None = None
         self.policy: OffloadPolicy | None = None
         self.uploading: int | None = None
-        """The ledger that is being copied now: it must not be trimmed."""
+        """The ledger that is being copied now, which must not be trimmed; None: no ledger."""
         self.status = OffloadStatus.NOT_RUN
-        """Of the last request of a user."""
+        """The state of a user's last request."""
         self.last_error = ""
         self.first_not_offloaded: Position = EARLIEST
-        """Where the last successful request of a user ended."""
+        """The position before which the last successful request of a user ended."""
         self._wanted_below = -1
-        """A user has asked to offload all ledgers with lower ids."""
+        """Ledgers with lower ids are to be offloaded, because a user has requested it; -1: none."""
         self.last_ledger_id = 0
         """The last ledger that was offloaded; 0: none."""
         self.last_success_ms = 0
@@ -90,24 +90,25 @@ class Offloader:
         self.written_bytes = 0
         """Bytes of entries that were offloaded since the topic was loaded."""
         self.recent = RecentBytes()
-        """The same, in the last minute."""
+        """Bytes of entries that were offloaded in the last minute."""
         self.read_times = Timings(TIERED_KEPT)
-        """Of reads of the ledger store, to offload what they find."""
+        """Durations of reads from the ledger store for uploads."""
         self.failures = 0
         self.store_failures = 0
-        """How many of the failures were those of tiered storage."""
+        """The number of failures that were failures of tiered storage."""
         self.last_failure = ""
-        """Why the last attempt failed; empty if it succeeded."""
+        """The reason why the last attempt failed; empty if it succeeded."""
 
     @property
     def bytes(self) -> int:
-        """Bytes in tiered storage."""
+        """The number of bytes in tiered storage."""
         return sum(
             summary.size for summary in self._owner.ledgers if summary.offload and summary.offload.complete
         )
 
     def use(self, policy: OffloadPolicy | None) -> None:
-        """Applies the policy of the topic; None: nothing is offloaded any more, and no local copy deleted."""
+        """Applies the policy of the topic; None: no ledger is offloaded, and no local copy deleted any
+        more."""
         if policy != self.policy:
             self.policy = policy
             self._skip_pause()
@@ -115,7 +116,8 @@ class Offloader:
                 self.schedule()
 
     def offload_before(self, position: Position) -> None:
-        """Starts offloading all closed ledgers before the one of ``position``, regardless of thresholds.
+        """Starts offloading all closed ledgers before the ledger that contains ``position``, regardless of
+        thresholds.
 
         :raises OffloadInProgress: an earlier request is still being carried out
         """
@@ -136,7 +138,7 @@ class Offloader:
             self._end_request()
 
     def schedule(self) -> None:
-        """Starts soon if a ledger is due; called after each change and regularly."""
+        """Starts an upload soon if a ledger is due; called after each change and regularly."""
         self._begun = True
         if self._stopped or self._owner.lost:
             return
@@ -155,7 +157,7 @@ class Offloader:
             await finished(self._io.loop, self._running)
 
     def _next(self) -> LedgerSummary | None:
-        """Returns the oldest ledger that is due to be offloaded."""
+        """Returns the oldest ledger that is due to be offloaded; None if none is due."""
         policy = self.policy
         if policy is None:
             return None
@@ -246,7 +248,7 @@ class Offloader:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _skip_pause(self) -> None:
-        """Forgets the failures so far: the next attempt need not wait for them."""
+        """Forgets earlier failures, so that the next attempt need not wait."""
         self._pause = _FIRST_PAUSE
         if self._timer is not None:
             self._timer.cancel()
@@ -257,7 +259,7 @@ class Offloader:
         self.schedule()
 
     def _end_request(self) -> None:
-        """Notes that everything that a user has asked for is offloaded."""
+        """Records that all ledgers of a user's request are offloaded."""
         if self.status is not OffloadStatus.RUNNING:
             return
         self.status = OffloadStatus.SUCCESS
@@ -270,8 +272,8 @@ class Offloader:
     async def _offload(self, summary: LedgerSummary) -> None:
         """Copies a ledger to tiered storage.
 
-        :raises TieredStorageError: it cannot be stored there
-        :raises LedgerError: it cannot be read
+        :raises TieredStorageError: the copy cannot be stored
+        :raises LedgerError: the ledger cannot be read
         :raises ManagedLedgerFenced: another broker owns the managed ledger
         :raises MetadataError: a step cannot be recorded
         """
@@ -295,7 +297,7 @@ class Offloader:
         self._owner.trimmer.schedule()
 
     async def _note(self, summary: LedgerSummary, offload: Offload) -> None:
-        """Makes a step durable. After a failure the stored record may have it nevertheless."""
+        """Makes a step durable. After a failure, the stored record may still contain the step."""
         before = summary.offload
         summary.offload = offload
         try:
@@ -305,7 +307,7 @@ class Offloader:
             raise
 
     async def _delete_local(self, due: list[LedgerSummary]) -> None:
-        """Deletes the local copies of ledgers, after a last look at the objects.
+        """Deletes the local copies of ledgers, after checking the objects again.
 
         :raises TieredStorageError: an object is missing or incomplete
         :raises LedgerError: a summary of the entries cannot be written

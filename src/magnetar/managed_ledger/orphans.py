@@ -1,6 +1,6 @@
-"""Orphaned ledgers, which no record names: left by a crash between their creation and listing.
+"""Orphaned ledgers, which no record names because of a crash between their creation and listing.
 
-A broker with an embedded store sets them aside first, and deletes them only when their retention has passed.
+A broker with an embedded store first sets them aside, and deletes them when their retention has passed.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from magnetar.naming.topic_name import TopicName, encode_path_piece
 _MANAGED_LEDGER = "pulsar/managed-ledger"
 _CURSOR = "pulsar/cursor"
 COMPACTED_TOPIC = "pulsar/compactedTopic"
-"""Key in the custom metadata of a compacted ledger: its topic."""
+"""The key in the custom metadata of a compacted ledger for the name of its topic."""
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
 _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
-"""The other purposes of ledgers, for display."""
+"""The other purposes of ledgers, for texts."""
 log = logging.getLogger(__name__)
 SET_ASIDE_ROOT = "/magnetar/orphaned-ledgers"
-"""The parent of one node for each ledger that was set aside; its name is the id, its value a JSON object."""
+"""The parent of one node for each ledger that was set aside; the node's name is the id, its value a JSON
+object."""
 _REASON = "no metadata record of a topic, subscription, schema or package refers to it"
 
 
 def owner_of(metadata: LedgerMetadata) -> str:
-    """Returns what a ledger was created for according to its metadata, for display."""
+    """Returns the object for which a ledger was created, according to its metadata, for texts."""
     told = _texts(metadata)
     if (name := told.get(_MANAGED_LEDGER)) is not None:
         return f"subscription {told[_CURSOR]} of {name}" if _CURSOR in told else f"topic {name}"
@@ -49,7 +50,7 @@ def _texts(metadata: LedgerMetadata) -> dict[str, str]:
 
 
 class NamedLedgers:
-    """The ledgers named by records of managed ledgers and cursors, also Apache Pulsar's."""
+    """The ledgers named by records of managed ledgers and cursors, including Apache Pulsar's."""
 
     def __init__(self, store: LedgerStore, metadata: MetadataStore) -> None:
         self._store = store
@@ -65,7 +66,8 @@ class NamedLedgers:
         return found
 
     async def _collect(self, path: str, named: set[int]) -> None:
-        """Walks down to the records: the first node with a value on a path is that of a managed ledger."""
+        """Walks down to the records: the first node with a value on a path is the record of a managed
+        ledger."""
         for child in await self._metadata.children(path):
             below = f"{path}/{child}"
             node = await self._metadata.get(below)
@@ -89,7 +91,7 @@ class NamedLedgers:
                 named.update(ledgers_named(found.cursor_properties))
 
     async def named_by(self, managed_ledger: str) -> set[int]:
-        """Returns the ledgers that one managed ledger and its cursors name now.
+        """Returns the ledgers that the records of one managed ledger and its cursors name now.
 
         :raises MetadataDamaged: a record cannot be parsed
         """
@@ -105,8 +107,8 @@ class NamedLedgers:
 
         The state in memory of this process may not be stored yet: after a crash the former ledger is needed.
 
-        :param written: another process may be writing the cursor: then the answer is true unless its states
-            are all in the metadata, or in a closed ledger
+        :param written: whether another process may be writing the cursor. Then the answer is true unless the
+            cursor's states are all in the metadata, or in a closed ledger
         """
         path = f"{ROOT}/{TopicName.parse(topic).path}/{encode_path_piece(COMPACTION_CURSOR)}"
         gone_at: int | None = None
@@ -136,12 +138,12 @@ class NamedLedgers:
 
 
 class OrphanSearch:
-    """Searches for orphans in a store with ledgers of other systems, while brokers serve.
+    """Searches for orphans in a store that other systems also use, while brokers serve.
 
-    Only a ledger that says what it was created for, and when, can count as an orphan.
+    Only a ledger whose metadata gives its purpose and its time of creation can count as an orphan.
 
     :param of_schemas: returns the ledgers that schemas name now
-    :param of_packages: the same for packages
+    :param of_packages: returns the ledgers that packages name now
     """
 
     def __init__(
@@ -157,10 +159,11 @@ class OrphanSearch:
         self._of_packages = of_packages
 
     async def find(self, candidates: Sequence[int], made_before_ms: int) -> list[LedgerMetadata]:
-        """Returns those of the candidates that are orphans.
+        """Returns the candidates that are orphans.
 
         :param candidates: the ledgers that existed before this call
-        :param made_before_ms: younger ledgers are left out, as they may be named at any moment
+        :param made_before_ms: ledgers created later are left out, because a record may name them at any
+            moment
         :raises MetadataDamaged: a record cannot be parsed, so that the ledgers it names are unknown
         :raises LedgerError: the metadata of a ledger cannot be read
         """
@@ -184,7 +187,8 @@ class OrphanSearch:
         return reader.metadata
 
     async def is_orphan(self, metadata: LedgerMetadata) -> bool:
-        """Whether a ledger says what it is for and no record names it; raises as :meth:`find` does."""
+        """Whether the metadata of a ledger gives its purpose and no record names it; raises as :meth:`find`
+        does."""
         ledger_id, told = metadata.ledger_id, _texts(metadata)
         if told.get("application") != "pulsar":
             return False
@@ -206,18 +210,18 @@ class SetAside(NamedTuple):
 
     ledger_id: int
     found_ms: int
-    """When it was set aside; ms since 1970."""
+    """The time when the ledger was set aside, in ms since 1970."""
     owner: str
-    """The topic, subscription or other object that it was created for, for display."""
+    """The topic, subscription or other object for which the ledger was created, for texts."""
     made_ms: int
     entries: int
     bytes: int
 
 
 class OrphanedLedgers:
-    """Finds orphaned ledgers, where the ledger store belongs to this process alone.
+    """Finds orphaned ledgers if the ledger store belongs to this process alone.
 
-    A crash between creating a ledger and naming it leaves such a ledger. But after a loss of the metadata, or
+    A crash between creating a ledger and naming it leaves an orphan. But after a loss of the metadata, or
     their restoration from an old copy, ledgers with acknowledged messages look the same. The broker cannot
     distinguish the two, so it gives the operator time to find out.
     """
@@ -229,16 +233,16 @@ class OrphanedLedgers:
         self._metadata = metadata
         self.retention_ms = retention_ms
         self.known: list[SetAside] = []
-        """The ledgers that were set aside at the last look."""
+        """The ledgers that were set aside at the last search."""
 
     async def look(self, candidates: Sequence[int], named: Collection[int] = ()) -> int:
         """Sets aside candidates that no record names, and deletes those whose retention has passed.
 
         May run while topics are served.
 
-        :param candidates: the ledgers that existed before anything was opened since the start: later ones may
-            not be listed yet
-        :param named: ledgers that belong to something else
+        :param candidates: the ledgers that existed before anything was opened since the start, because later
+            ones may not be listed yet
+        :param named: ledgers that belong to other objects
         :return: how many were deleted
         :raises MetadataDamaged: a record cannot be parsed; nothing is set aside or deleted then
         :raises MetadataError: the metadata store does not answer
@@ -269,7 +273,8 @@ class OrphanedLedgers:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the retention of the first one has passed; None: there are none."""
+        """Returns the seconds until the retention of the first ledger has passed; None if no ledger is set
+        aside."""
         if not self.known:
             return None
         due_ms = min(orphan.found_ms for orphan in self.known) + self.retention_ms
@@ -284,7 +289,8 @@ class OrphanedLedgers:
         return found
 
     async def _unnamed(self, names: NamedLedgers, ledger_id: int) -> LedgerMetadata | None:
-        """None: the ledger was deleted, needs no record, or is named by one."""
+        """Returns the metadata of an orphan; None if the ledger was deleted, needs no record, or is named by
+        one."""
         try:
             reader = await self._store.open(ledger_id, recover=False)
         except NoSuchLedger:
@@ -335,7 +341,7 @@ def _encoded(orphan: SetAside) -> bytes:
 
 
 def _decoded(ledger_id: int, value: bytes, created_ms: int) -> SetAside:
-    """Parses a note; one that is damaged counts from the time of its creation."""
+    """Returns a ledger that was set aside; the time in a damaged note is replaced by ``created_ms``."""
     try:
         fields = json.loads(value)
         numbers = [int(fields[name]) for name in ("foundMs", "madeMs", "entries", "bytes")]
@@ -346,13 +352,12 @@ def _decoded(ledger_id: int, value: bytes, created_ms: int) -> SetAside:
 
 
 async def stored_properties(store: LedgerStore, ledger_id: int, path: str) -> dict[str, int] | None:
-    """Reads the state in a cursor's ledger without owning the cursor.
-
-    Returns the properties in the newest state in a cursor's ledger; None if the ledger does not exist.
+    """Returns the properties in the newest state in a cursor's ledger, without owning the cursor; None if the
+    ledger does not exist.
 
     The ledger is not fenced. A ledger without a state has no properties.
 
-    :raises LedgerError: it cannot be read
+    :raises LedgerError: the ledger cannot be read
     """
     try:
         reader = await store.open(ledger_id, recover=False)

@@ -29,9 +29,9 @@ Written = Callable[[], None] | None
 
 
 def perhaps_written(error: BaseException) -> bool:
-    """Returns whether a put that failed with ``error`` may have taken effect nevertheless.
+    """Whether a put that failed with ``error`` may have taken effect.
 
-    If so, the stored record may refer to the ledgers of that put, which must not be deleted.
+    In that case, the stored record may refer to the ledgers of the put, which must not be deleted.
     """
     return isinstance(error, ManagedLedgerOvertaken) or may_have_happened(error)
 
@@ -39,12 +39,12 @@ def perhaps_written(error: BaseException) -> bool:
 class OwnedRecord:
     """Writes one record, one write at a time, each based on the last.
 
-    After a write that was not answered the next one first finds out whether it took effect, which decides
-    about its version.
+    After a write that was not answered, the next one first finds out whether it took effect, which determines
+    the version.
 
-    :param version: the version that was read; another process's write since then is noticed by the next put
+    :param version: the version that was read; the next put notices another process's write since then
     :param tenure: limits the time in which the record may be written; it began before the record was read.
-        None: a new one
+        None: a new tenure
     """
 
     def __init__(
@@ -65,10 +65,11 @@ class OwnedRecord:
         self._unknown: tuple[bytes, Written] | None = None
         self._abandoned = False
         self.deleted = False
-        """Deleted by this owner, and never written again: a later record here has the same versions."""
+        """Whether this owner has deleted the record, which is then never written again, because a new record
+        at the path has the same versions."""
 
     def abandon(self) -> None:
-        """Stops all writes: the record belongs to another process."""
+        """Stops all writes, because the record belongs to another process."""
         self._abandoned = True
 
     async def put(
@@ -77,32 +78,33 @@ class OwnedRecord:
         """Writes the record; durable when this returns.
 
         :param encode: returns the record at the time of the write
-        :param written: called before the next write
-        :param above: a record that must not have changed its owner; None: only this record counts
+        :param written: called after the write and before the next one
+        :param above: a record whose owner must not have changed; None: only this record is checked
 
-        :raises BadVersion: it was to be created and exists
-        :raises ManagedLedgerFenced: another process has written it
-        :raises ManagedLedgerOvertaken: the same, possibly after this write had taken effect
-        :raises MetadataUnavailable: it may have been written; the next put finds out
+        :raises BadVersion: the record was to be created and exists
+        :raises ManagedLedgerFenced: another process has written the record
+        :raises ManagedLedgerOvertaken: another process has written the record, possibly after this write
+        :raises MetadataUnavailable: the record may have been written; the next put finds out
         """
         # A separate task: if the caller is cancelled the version must still follow the store's.
         task = self._tasks.answer(self._put(encode, written, above))
         await outcome(self._loop, task)
 
     async def delete(self, above: OwnedRecord | None = None) -> None:
-        """Deletes the record, unless another process has written it.
+        """Deletes the record, unless another process has written the record.
 
-        :param above: as in :meth:`put`
+        :param above: see :meth:`put`
         :raises ManagedLedgerFenced: another process has written it
-        :raises NodeMissing: it does not exist any more
+        :raises NodeMissing: the record does not exist any more
         """
         task = self._tasks.answer(self._delete(above))
         await outcome(self._loop, task)
 
     async def change_below(self, step: Put | Delete) -> Node | None:
-        """Changes another record on the condition that this one is as it was last written here.
+        """Changes another record on the condition that this one is unchanged since its last write by this
+        process.
 
-        Writes of this one do not wait for it; it starts again after one that comes in between.
+        Writes of this record do not wait; if one comes in between, the change is tried again.
 
         :raises BadVersion: the other record does not have the version in the step
         :raises NodeMissing: the other record does not exist
@@ -126,12 +128,12 @@ class OwnedRecord:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[int]:
-        """Blocks writes meanwhile; yields the version that was last written here.
+        """Blocks writes of the record meanwhile; yields the version of the last write by this process.
 
         Works also for a record that is :attr:`deleted`.
 
-        :raises BadVersion: it was to be created and exists
-        :raises ManagedLedgerFenced: another process has written it
+        :raises BadVersion: the record was to be created and exists
+        :raises ManagedLedgerFenced: another process has written the record
         :raises MetadataUnavailable: the outcome of the last write is still unknown
         """
         async with self._mutex:
@@ -141,7 +143,7 @@ class OwnedRecord:
             yield self.version
 
     async def still_owned(self, is_same: Callable[[bytes], bool]) -> bool:
-        """Whether the stored record is the one last written here.
+        """Whether the stored record is the one that this process last wrote.
 
         :param is_same: distinguishes the record by its contents from one that was created later
         :raises MetadataUnavailable: the store does not answer
@@ -237,17 +239,17 @@ class OwnedRecord:
 class Tenure:
     """The time in which one owner may write the records of a managed ledger and of its cursors.
 
-    A conditional write compares versions, and a record that is deleted and created again counts from 0:
-    sooner or later it has the version that a former owner read of the record before it. So each write is also
-    bound to the tenure of its owner, which begins before the record is read and ends before another broker
-    can own the managed ledger:
+    A conditional write compares versions, and the versions of a record that is deleted and created again
+    start from 0. So the new record can get the version that a former owner read of the old one. Therefore
+    each write also needs the tenure of its owner, which begins before the record is read and ends before
+    another broker can own the managed ledger:
 
-    - A broker gives up a bundle when the tenures of all its topics are over and the metadata store has
+    - A broker releases a bundle when the tenures of all its topics are over and the metadata store has
       answered their writes. Only then, and in the same session, it deletes the node of the bundle.
     - When a session ends, ZooKeeper deletes its nodes of bundles and refuses later requests of that session.
     - After a deletion the owner's tenure is over, whichever broker creates the record next.
 
-    It ends once and for all.
+    A tenure that has ended never begins again.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -255,11 +257,11 @@ class Tenure:
         self.ended = False
 
     def end(self) -> None:
-        """Ends it: no write begins any more. Idempotent."""
+        """Ends the tenure: no write begins any more. Idempotent."""
         self.ended = True
 
     async def over(self) -> None:
-        """Ends it; returns when no write is in progress, so that the next owner may begin."""
+        """Ends the tenure; returns when no write is in progress, so that the next owner may begin."""
         self.end()
         await self._writes.none()
 

@@ -1,7 +1,7 @@
 """Positions of entries in a managed ledger.
 
-A position is the pair (ledger id, entry id), compared as such; (l, -1) is before the first entry of l. Plain
-tuples, because one is created for every batch of entries.
+A position is the pair (ledger id, entry id), compared as a pair; (l, -1) is before the first entry of l.
+Positions are plain tuples, because one is created for every batch of entries.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ LATEST: Position = (LATEST_ID, LATEST_ID)
 
 
 def format_position(position: Position) -> str:
-    """``ledger:entry``, as in statistics and command-line output."""
+    """Returns a position as ``ledger:entry``, as in statistics and command-line output."""
     return f"{position[0]}:{position[1]}"

@@ -3,8 +3,8 @@
 The state of a cursor with many individually deleted entries has a bit for each entry of a ledger, in Pulsar's
 format for ``managedLedgerPersistIndividualAckAsLongArray``, over several entries of the cursor's ledger. Each
 entry is a ``PositionInfo`` with the same mark-delete position, some of the ledgers, and two properties with
-the number of the part and of all parts. Parts follow each other; a state whose last part is missing was cut
-off by a crash, and the one before it counts.
+the number of the part and of all parts. Parts follow each other. If the last part is missing because of a
+crash, the previous state is valid.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ _CURSOR_FIELDS = (
     "batchedEntryDeletionIndexInfo",
     "cursorProperties",
 )
-"""The fields of the message that a :class:`CursorRecord` has attributes for."""
+"""The fields of the message that :class:`CursorRecord` has as attributes."""
 M = TypeVar("M", bound=Message)
 ROOT = "/managed-ledgers"
-"""The parent of the records of managed ledgers; the records of its cursors are below each of them."""
+"""The parent of the records of managed ledgers; the records of the cursors are below their managed
+ledger's."""
 OFFLOADS_TO_DELETE = "/magnetar/offloads-to-delete"
-"""The parent of one node for each ledger whose objects in tiered storage are to be deleted, named by the id
-and the uuid; the value is a JSON object."""
+"""The parent of one node for each ledger whose objects in tiered storage must be deleted, named by the ledger
+id and the uuid; the value is a JSON object."""
 _PART_WORDS = 8 * 1024
-"""Most words in one entry, except for a ledger that has more; each takes up to ten bytes."""
+"""The maximum number of words in one entry, except for a ledger that has more; each takes up to ten bytes."""
 _LARGE_BLOCKS = 64
-"""A state with more blocks that have gaps is written as bits, in slices."""
+"""A state with more blocks that have gaps is encoded as bits, in slices."""
 _KIND = "cursor state"
 _PART = "magnetar.part"
 _PARTS = "magnetar.parts"
@@ -74,7 +75,7 @@ def _decode(
             size = int.from_bytes(value[2:6], "big")
             if len(value) < 6 + size:
                 raise MetadataDamaged(
-                    f"{path}: the compression header promises {size} bytes and the record ends before"
+                    f"{path}: the compression header states {size} bytes, but the record is shorter"
                 )
             header = envelope.FromString(value[6 : 6 + size])
             value = decompress(int(header.compressionType), value[6 + size :], header.uncompressedSize)
@@ -92,37 +93,37 @@ def _rest(message: Message, *known: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Where a ledger is in tiered storage, or will be (``OffloadContext``)."""
+    """The copy of a ledger in tiered storage, complete or not (``OffloadContext``)."""
 
     uuid: UUID
-    """Part of the names of its objects; each attempt to offload the ledger has a new one."""
+    """A part of the names of the objects; each attempt to offload the ledger has a new uuid."""
     driver: str
     properties: Mapping[str, str]
-    """Where and how the driver finds it; also those of a broker whose settings differ from ours."""
+    """The driver's description of the store, possibly from a broker with other settings than this one."""
     complete: bool = False
-    """Whether the ledger can be read from there."""
+    """Whether the ledger can be read from tiered storage."""
     local_deleted: bool = False
     """Whether the ledger store has no copy any more (``bookkeeperDeleted``)."""
     completed_ms: int = 0
-    """When the upload was complete."""
+    """The time when the upload was complete, in ms since 1970."""
     rest: bytes = b""
     """Fields of the record that this release does not know, in wire format."""
 
 
 @dataclass(slots=True)
 class LedgerSummary:
-    """The record of a managed ledger about one of its ledgers."""
+    """One of the ledgers in the record of a managed ledger."""
 
     ledger_id: int
     entries: int = 0
     """The number of entries of a closed ledger; for the open ledger the number of durable entries."""
     size: int = 0
     closed_ms: int = 0
-    """When it was closed; 0 while it is open."""
+    """The time when the ledger was closed, in ms since 1970; 0 while it is open."""
     rest: bytes = b""
     """Unknown fields in wire format."""
     offload: Offload | None = None
-    """None: it was never offloaded."""
+    """The copy in tiered storage; None: the ledger was never offloaded."""
 
 
 @dataclass(slots=True)
@@ -163,7 +164,8 @@ def _decode_ledger(entry: pb.ManagedLedgerInfo.LedgerInfo) -> LedgerSummary:
 
 
 def _decode_offload(context: pb.OffloadContext) -> Offload | None:
-    """None: no attempt was made, or it was one of another kind (``offloadSegment``), which is kept as is."""
+    """Returns the offload in a record; None if there is none, or if it is of another kind
+    (``offloadSegment``), which is kept unchanged."""
     if not (context.HasField("uidMsb") and context.HasField("uidLsb")) or context.offloadSegment:
         return None
     # Most brokers do not offload, and the module costs a start 2 ms.
@@ -225,14 +227,15 @@ class CursorRecord:
 
 
 class LedgerSizes:
-    """The numbers of entries in the ledgers of a managed ledger, to resolve ranges over several ledgers."""
+    """The numbers of entries in the ledgers of a managed ledger, for ranges over several ledgers."""
 
     def __init__(self, ledgers: Iterable[LedgerSummary] = ()) -> None:
         self._entries = {each.ledger_id: each.entries for each in ledgers}
         self._ids = sorted(self._entries)
 
     def between(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:
-        """Yields (ledger, first entry, entry after the last) after ``lower``, up to and including ``upper``.
+        """Yields (ledger, first entry, entry after the last) for the entries after ``lower``, up to
+        ``upper``.
 
         Deleted ledgers are left out.
         """
@@ -319,8 +322,8 @@ def decode_position(
 ) -> tuple[AcknowledgedState, dict[str, int]]:
     """Returns a cursor's state and its properties.
 
-    :param sizes: the sizes of the ledgers that it may have ranges in
-    :param ranges: include what is consumed above the mark-delete position
+    :param sizes: the sizes of the ledgers in which the cursor may have ranges
+    :param ranges: include entries that are consumed above the mark-delete position
     :raises MetadataDamaged: the value is not a PositionInfo
     """
     info = _decode(pb.PositionInfo, value, path, None)
@@ -337,7 +340,7 @@ def decode_position(
 
 def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> bytes:
     """Returns a ``ManagedCursorInfo``: with the whole state if the cursor has no ledger, otherwise with the
-    mark-delete position of that time."""
+    current mark-delete position."""
     state = record.state
     info = pb.ManagedCursorInfo(
         cursorsLedgerId=record.ledger_id,
@@ -358,7 +361,7 @@ def encode_cursor(record: CursorRecord, max_ranges: int, max_batches: int) -> by
 def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) -> CursorRecord:
     """Returns the record of a cursor.
 
-    :param sizes: the sizes of the ledgers that it may have ranges in
+    :param sizes: the sizes of the ledgers in which the cursor may have ranges
 
     :raises MetadataDamaged: the value is not a ManagedCursorInfo
     """
@@ -381,10 +384,10 @@ def is_large(state: AcknowledgedState, max_ranges: int) -> bool:
 async def encode_large(
     io: Io, state: AcknowledgedState, properties: Callable[[], dict[str, int]], max_batches: int
 ) -> tuple[list[bytes], float]:
-    """Returns the entries of a state, and the seconds it took to make them.
+    """Returns the entries of a state, and the seconds that it took to encode them.
 
-    What is acknowledged meanwhile may be included or not. The mark-delete position is taken last, so that
-    entries that have moved from the individually deleted ones to below it are not missing.
+    Acknowledgements during the call may be included or not. The mark-delete position is taken last, so that
+    no entry is missing that moved from the individually deleted ones to below that position.
     """
     parts: list[list[bytes]] = [[]]
     room = _PART_WORDS
@@ -434,7 +437,7 @@ async def decode_newest(
     """Returns the newest complete state and its properties.
 
     :param last: the last entry of the ledger
-    :param sizes: the sizes of the ledgers that it may have ranges in
+    :param sizes: the sizes of the ledgers in which the cursor may have ranges
     :raises MetadataDamaged: there is no complete state, or it cannot be parsed
     """
     while last >= 0:

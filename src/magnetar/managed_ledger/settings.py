@@ -12,8 +12,8 @@ from magnetar.ledger.interface import Quorums
 class RetentionSettings:
     """How long acknowledged entries are kept. Zero for either limit keeps none; -1 disables that limit.
 
-    A ledger is deleted when its time is exceeded, or when the retained size without it still reaches the
-    limit.
+    A ledger is deleted when its time is exceeded, or when the retained size without the ledger still reaches
+    the limit.
     """
 
     time_ms: int = 0
@@ -22,77 +22,81 @@ class RetentionSettings:
 
 @dataclass(frozen=True)
 class OffloadStorage:
-    """Where ledgers are offloaded to."""
+    """A store to which ledgers are offloaded."""
 
     driver: str
-    """As in ``managedLedgerOffloadDriver``."""
+    """The driver, one of ``managedLedgerOffloadDriver``."""
     values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """The other settings, by Pulsar's names, with credentials."""
+    """The other settings of the driver, by Pulsar's names, including credentials."""
 
 
 @dataclass(frozen=True)
 class OffloadPolicy:
-    """When ledgers of a managed ledger are offloaded, and where to."""
+    """When and where ledgers of a managed ledger are offloaded."""
 
     storage: OffloadStorage
     threshold_bytes: int = -1
-    """Ledgers are offloaded as long as they and all younger ones have more bytes together; -1: never."""
+    """A ledger is offloaded if this ledger and all younger ones together have more bytes; -1: never."""
     threshold_seconds: int = -1
-    """A ledger is offloaded so long after it was closed; -1: never."""
+    """The age in seconds, since its closing, at which a ledger is offloaded; -1: never."""
     deletion_lag_ms: int = 4 * 3600 * 1000
-    """How long the copy in the ledger store is kept after the offload."""
+    """How long the copy in the ledger store is kept after the offload, in ms."""
     tiered_first: bool = True
-    """Whether a ledger is read from tiered storage while the ledger store has it too."""
+    """Whether a ledger is read from tiered storage while the ledger store also has it."""
     on_load: bool = False
-    """Whether due ledgers are offloaded when the topic is loaded; otherwise with the next ledger or the next
-    regular check."""
+    """Whether due ledgers are offloaded when the topic is loaded; otherwise with the next ledger or at the
+    next regular check."""
 
 
 @dataclass(frozen=True)
 class ManagedLedgerSettings:
     max_entries_per_ledger: int = 50_000
-    """Roll at this number of entries (managedLedgerMaxEntriesPerLedger)."""
+    """A new ledger is started at this number of entries (managedLedgerMaxEntriesPerLedger)."""
     max_bytes_per_ledger: int = 2048 * 1024 * 1024
-    """Roll at this size (managedLedgerMaxSizePerLedgerMbytes)."""
+    """A new ledger is started at this size (managedLedgerMaxSizePerLedgerMbytes)."""
     min_rollover_ms: int = 10 * 60_000
-    """Not earlier, whatever the entries and bytes (managedLedgerMinLedgerRolloverTimeMinutes)."""
+    """The minimum age of a ledger at which a new one is started
+    (managedLedgerMinLedgerRolloverTimeMinutes)."""
     max_rollover_ms: int = 240 * 60_000
-    """At the latest, if it has entries (managedLedgerMaxLedgerRolloverTimeMinutes)."""
+    """The age at which a ledger with entries is replaced by a new one
+    (managedLedgerMaxLedgerRolloverTimeMinutes)."""
     cursor_max_entries_per_ledger: int = 50_000
-    """The most entries in a cursor's ledger (managedLedgerCursorMaxEntriesPerLedger)."""
+    """The maximum number of entries in a cursor's ledger (managedLedgerCursorMaxEntriesPerLedger)."""
     cursor_rollover_ms: int = 14_400_000
     """The age at which a cursor starts a new ledger (managedLedgerCursorRolloverTimeInSeconds)."""
     max_unacked_ranges_to_persist: int = 10_000
-    """The most ranges of acknowledgements that a cursor stores (managedLedgerMaxUnackedRangesToPersist)."""
+    """The maximum number of ranges of acknowledgements that a cursor stores
+    (managedLedgerMaxUnackedRangesToPersist)."""
     holes_as_bits: bool = False
-    """Individually deleted entries are always written as bits (managedLedgerPersistIndividualAckAsLongArray);
-    otherwise only above ``max_unacked_ranges_to_persist`` and with the embedded ledger store."""
+    """Whether individually deleted entries are always written as bits
+    (managedLedgerPersistIndividualAckAsLongArray); otherwise only above ``max_unacked_ranges_to_persist`` and
+    with the embedded ledger store."""
     max_batch_indexes_to_persist: int = 10_000
-    """The most partly acknowledged batches that a cursor stores
+    """The maximum number of partly acknowledged batches that a cursor stores
     (managedLedgerMaxBatchDeletedIndexToPersist)."""
     max_unacked_ranges_in_metadata: int = 1_000
-    """The most ranges that a closed cursor stores in the metadata store
+    """The maximum number of ranges that a closed cursor stores in the metadata store
     (managedLedgerMaxUnackedRangesToPersistInMetadataStore)."""
     mark_delete_rate: float = 1.0
-    """Cursor writes per second, if the ledger store does not have its own interval
+    """Cursor writes per second, if the ledger store has no interval of its own
     (managedLedgerDefaultMarkDeleteRateLimit)."""
     cursor_flush_seconds: float = 60.0
-    """A throttled cursor is written after this time at the latest
-    (managedLedgerCursorPositionFlushSeconds)."""
+    """The maximum delay of a throttled cursor write, in seconds (managedLedgerCursorPositionFlushSeconds)."""
     quorums: Quorums = field(default_factory=Quorums)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     read_max_entries: int = 0
-    """Most entries per read from the ledger store; 0: only bytes are limited (magnetarReadMaxEntries)."""
+    """The maximum number of entries per read from the ledger store; 0: only bytes are limited
+    (magnetarReadMaxEntries)."""
     read_ahead_bytes: int = 1024 * 1024
-    """Bytes per read from the ledger store."""
+    """The maximum number of bytes per read from the ledger store."""
     skip_lost_data: bool = False
-    """Whether cursors skip lost data (autoSkipNonRecoverableData); may be changed later."""
+    """Whether cursors skip lost data (autoSkipNonRecoverableData); may be changed while the broker runs."""
     backlogged_threshold: int = 1_000
-    """No entries are kept in the cache for a cursor with more entries left to read
+    """Entries are not cached for a cursor with more entries than this left to read
     (managedLedgerCursorBackloggedThreshold)."""
 
     def room(self, entries: int, size: int, age_ms: int) -> int:
-        """Returns how many more entries a ledger with ``entries`` entries of ``size`` bytes takes."""
+        """Returns how many more entries a ledger with ``entries`` entries of ``size`` bytes accepts."""
         if age_ms < self.min_rollover_ms:
             return 2**62
         if size >= self.max_bytes_per_ledger:
@@ -107,7 +111,7 @@ class EntryCacheSettings:
     max_bytes: int = 64 * 1024 * 1024
     """The size above which entries are evicted (managedLedgerCacheSizeMB)."""
     watermark: float = 0.9
-    """Fraction kept after an eviction (managedLedgerCacheEvictionWatermark)."""
+    """The fraction of the cache that an eviction keeps (managedLedgerCacheEvictionWatermark)."""
     interval_seconds: float = 0.01
     """The time between two evictions by age (managedLedgerCacheEvictionIntervalMs)."""
     max_age_seconds: float = 1.0

@@ -1,9 +1,9 @@
 """A managed ledger that reads the ledgers of another one, its source, and stores no entries itself.
 
-Its record has only properties, and its cursors are below it as usual. The list of ledgers is read from the
-record of the source, and again after changes. The replicator of the source reports how far the last ledger
-may be read (:meth:`ShadowLedger.confirm`); when the shadow is opened the ledger store reports it. The idea is
-that of PIP-180.
+Its record has only properties, and the records of its cursors are below it. The list of ledgers is read from
+the record of the source, and again after changes. The replicator of the source reports how far the last
+ledger may be read (:meth:`ShadowLedger.confirm`); when the shadow is opened, the ledger store reports it. The
+idea comes from PIP-180.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
-"""Time until the record of the source is read again after an error."""
+"""The time until the record of the source is read again after an error."""
 
 
 class ShadowLedger(ManagedLedger):
-    """Created by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
+    """A shadow, opened by :class:`magnetar.managed_ledger.factory.ManagedLedgerFactory`."""
 
     _owns_ledgers = False
 
@@ -60,7 +60,7 @@ class ShadowLedger(ManagedLedger):
         lost_data: LostData,
         tiered: Callable[[], TieredStorage],
     ) -> None:
-        """:param source: the name of the managed ledger whose ledgers it reads
+        """:param source: the name of the managed ledger whose ledgers the shadow reads
 
         :param record: the record of the shadow itself
         """
@@ -69,12 +69,12 @@ class ShadowLedger(ManagedLedger):
             name, io, store, metadata, settings, cache, own, stored, retention, deletions, lost_data, tiered
         )
         self.source = source
-        """The name of the managed ledger whose ledgers it reads."""
+        """The name of the managed ledger whose ledgers the shadow reads."""
         self.source_path = f"{ROOT}/{source}"
         self.source_missing = False
-        """Whether the source does not exist any more."""
+        """Whether the source no longer exists."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when the list of ledgers of the source has changed, or the source was terminated."""
+        """Called when the source has other ledgers than before, or was terminated."""
         self._store = store
         self._metadata = metadata
         self._io_loop = io.loop
@@ -110,7 +110,7 @@ class ShadowLedger(ManagedLedger):
             reader.close()
 
     def source_changed(self) -> None:
-        """Called when the record of the source may have changed; reads it again."""
+        """Reads the record of the source again, because it may have changed."""
         if self._following is not None:
             self._again = True
         elif not self.lost:
@@ -136,12 +136,12 @@ class ShadowLedger(ManagedLedger):
             self.changed()
 
     async def followed(self) -> None:
-        """Waits until the record of the source is not being read."""
+        """Waits until no read of the source's record is in progress."""
         while self._following is not None:
             await finished(self._io_loop, self._following)
 
     async def refresh_ledgers(self) -> None:
-        """Reads the record of the source again: its change may not have been reported yet."""
+        """Reads the record of the source again, because its change may not have been notified yet."""
         self.source_changed()
         await self.followed()
 
@@ -154,7 +154,7 @@ class ShadowLedger(ManagedLedger):
             self._take(decode_managed_ledger(node.value, self.source_path))
 
     def _take(self, source: ManagedLedgerRecord) -> None:
-        """Applies the present record of the source."""
+        """Applies the current record of the source."""
         listed = {each.ledger_id: each for each in source.ledgers}
         gone = [each.ledger_id for each in self.ledgers if each.ledger_id not in listed]
         for ledger_id in gone:
@@ -179,14 +179,14 @@ class ShadowLedger(ManagedLedger):
             self._skip_gone()
 
     def _skip_gone(self) -> None:
-        """Moves cursors past trimmed ledgers: trimming at the source does not wait for them."""
+        """Moves cursors past trimmed ledgers, because trimming at the source does not wait for them."""
         for cursor in list(self.cursors.values()):
             cursor.skip_trimmed()
 
     def learn(self, position: Position) -> bool:
-        """Notes that everything up to a position is confirmed; returns whether the ledger is known.
+        """Records that all entries up to a position are confirmed; returns whether the ledger is known.
 
-        A position that was trimmed at the source meanwhile counts as known.
+        A position that the source has trimmed in the meantime counts as known.
         """
         ledger_id, entry_id = position
         summary = self.ledgers.get(ledger_id)
@@ -200,7 +200,8 @@ class ShadowLedger(ManagedLedger):
         return True
 
     def confirm(self, position: Position, size: int) -> bool:
-        """Takes the position of an entry that was replicated here, and dispatches up to it.
+        """Records the position of an entry that the source has stored, so that entries up to it can be
+        dispatched.
 
         :param size: bytes of the entry
         :return: False: its ledger is not known yet, and the record of the source is read again
@@ -222,31 +223,32 @@ class ShadowLedger(ManagedLedger):
     def append(
         self, buffer: bytes, starts: array[int], ends: array[int], count: int, size: int, context: object
     ) -> None:
-        """Refuses to append: a shadow is read only.
+        """Refuses to append, because a shadow is read-only.
 
         :raises ShadowReadOnly: always
         """
-        raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}")
+        raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}: append to the source instead")
 
     async def roll(self) -> None:
-        """Writes its record, which makes this broker its owner; it has no ledgers."""
+        """Writes the shadow's record, which makes this broker its owner; no ledger is created."""
         await self._record.put()
 
     def start_roll(self) -> None:
-        """Does nothing: only the source starts new ledgers."""
+        """Does nothing, because only the source starts new ledgers."""
 
     def check_rollover(self) -> None:
-        """Does nothing: only the source starts new ledgers."""
+        """Does nothing, because only the source starts new ledgers."""
 
     def start_over(self) -> None:
-        """Does nothing: only the source starts new ledgers."""
+        """Does nothing, because only the source starts new ledgers."""
 
     def use_offload(self, policy: OffloadPolicy | None) -> None:
-        """Offloads nothing: the ledgers belong to the source. What that has offloaded is read from there."""
+        """Does nothing, because the ledgers belong to the source. Ledgers that the source offloaded are read
+        from tiered storage."""
         self.reader.offload_policy = policy
 
     def offload_before(self, position: Position) -> None:
-        """Refuses to offload.
+        """Refuses to offload, because the ledgers belong to the source.
 
         :raises NoOwnLedgers: always
         """
@@ -255,28 +257,28 @@ class ShadowLedger(ManagedLedger):
         )
 
     async def terminate(self) -> Position:
-        """Refuses to terminate: a shadow is read only.
+        """Refuses to terminate, because a shadow is read-only.
 
         :raises ShadowReadOnly: always
         """
         raise ShadowReadOnly(f"{self.name} is a shadow of {self.source}: terminate its source instead")
 
     async def close(self) -> None:
-        """See :meth:`ManagedLedger.close`."""
+        """Closes the shadow; see :meth:`ManagedLedger.close`."""
         await super().close()
         await self.followed()
 
     async def delete(self) -> None:
-        """Deletes its record and its cursors; the ledgers belong to the source and stay."""
+        """Deletes the shadow's record and cursors, but not the ledgers, which belong to the source."""
         await super().delete()
         await self.followed()
 
 
 class Shadows:
-    """The open shadows of one broker, by the path of the record of the source; they follow changes of that
-    record.
+    """The open shadows of one broker, by the path of the source's record; changes of that record are passed
+    to them.
 
-    There is one listener for all, as it cannot be removed.
+    All shadows share one metadata listener, because a listener cannot be removed.
     """
 
     def __init__(self, metadata: MetadataStore) -> None:
@@ -285,7 +287,8 @@ class Shadows:
         self._listens = False
 
     def opened(self, shadow: ShadowLedger) -> None:
-        """Reports changes to the shadow from now on until :meth:`over`, and those since it was opened."""
+        """Notifies the shadow of changes of its source until :meth:`over`, including changes since it was
+        opened."""
         if not self._listens:
             self._listens = True
             self._metadata.listen(ROOT, self._changed)
@@ -294,7 +297,7 @@ class Shadows:
         shadow.source_changed()
 
     def over(self, ledger: ManagedLedger) -> None:
-        """Called when a managed ledger is closed or deleted; does nothing if it is not a shadow."""
+        """Removes a managed ledger that is closed or deleted; does nothing if it is not a shadow."""
         if isinstance(ledger, ShadowLedger):
             known = self._by_source.get(ledger.source_path, {})
             known.pop(ledger, None)

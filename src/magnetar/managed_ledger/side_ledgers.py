@@ -1,7 +1,7 @@
-"""Side ledgers of a cursor, besides the one with its states: caches that can be rebuilt.
+"""Side ledgers of a cursor, besides the ledger of its states: caches that can be rebuilt.
 
-A property of the cursor names them. Its name is reserved for the broker: users cannot set such properties,
-because the ledgers they name are deleted with the cursor.
+A property of the cursor contains their ids. Its name is reserved for the broker: users cannot set such
+properties, because the side ledgers are deleted with the cursor.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from magnetar.managed_ledger.single_entry import SingleEntries
 from magnetar.metadata.interface import MetadataError
 
 OWN_PREFIX = "magnetar."
-"""Prefix of the names of properties that are reserved for the broker."""
+"""The prefix of the names of properties that are reserved for the broker."""
 _IN_FLIGHT = 8
-"""Most entries of one ledger that are not durable yet."""
+"""The maximum number of entries of one ledger that are not durable yet."""
 COMPACTION_CURSOR = "__compaction"
-"""Its mark-delete position is the horizon: the ledger in its property replaces everything up to there."""
+"""The cursor of compaction. Its compacted ledger replaces all entries up to its mark-delete position."""
 COMPACTED_LEDGER = "CompactedTopicLedger"
-"""Property with the compacted ledger, which covers everything up to the mark-delete position."""
+"""The property with the compacted ledger, which covers all entries up to the mark-delete position."""
 _NAMING = (COMPACTED_LEDGER,)
 
 
@@ -42,7 +42,7 @@ def brokers_own(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def ledgers_named(properties: Mapping[str, str]) -> set[int]:
-    """Returns the ledgers that a cursor's properties name; properties of another format name none."""
+    """Returns the ids of ledgers in a cursor's properties; properties of another format contain none."""
     found: set[int] = set()
     for value in brokers_own(properties).values():
         try:
@@ -54,7 +54,7 @@ def ledgers_named(properties: Mapping[str, str]) -> set[int]:
 
 
 class SideLedgers:
-    """The side ledgers of one cursor and the properties that name them.
+    """The side ledgers of one cursor, and the properties with their ids.
 
     :param put: writes the cursor's record with these properties of the broker, which are set here afterwards
     """
@@ -75,18 +75,18 @@ class SideLedgers:
         self._deletions = deletions
         self._put = put
         self.properties: dict[str, str] = {}
-        """As stored in the record."""
+        """The broker's properties in the stored record."""
         self._doubtful: set[int] = set()
-        """Ledgers that the record may name, because a write of it was not answered."""
+        """Ledgers that the record may name, because the outcome of a write is unknown."""
         self.ended = False
-        """The cursor is closed or deleted: the properties are not changed any more."""
+        """Whether the cursor is closed or deleted, so that properties cannot change any more."""
 
     def use_quorums(self, quorums: Quorums) -> None:
         """Sets the quorums of ledgers created from now on."""
         self._settings = replace(self._settings, quorums=quorums)
 
     def described(self, name: str) -> Mapping[str, Any] | None:
-        """Returns the content of a property; None if it is missing or of another format."""
+        """Returns the content of a property; None if the property is missing or of another format."""
         try:
             found = json.loads(self.properties[name])
         except (KeyError, ValueError):
@@ -94,9 +94,10 @@ class SideLedgers:
         return found if isinstance(found, dict) else None
 
     async def write(self, entries: AsyncIterator[bytes]) -> int:
-        """Writes entries to a new ledger; closed and durable when this returns. No property names it yet.
+        """Writes entries to a new ledger, which is closed and durable when this returns. No property names it
+        yet.
 
-        :raises LedgerError: it cannot be written; the incomplete ledger is deleted
+        :raises LedgerError: the ledger cannot be written; the incomplete ledger is deleted
         """
         writer = await self._store.create(self._settings.quorums, self._custom)
         try:
@@ -119,9 +120,9 @@ class SideLedgers:
         await writer.close()
 
     async def read(self, ledger_id: int, first: int, last: int) -> list[bytes]:
-        """Returns entries [first, last] of one of its ledgers; ``last`` -1: all from ``first`` on.
+        """Returns entries [first, last] of a side ledger; ``last`` -1: all from ``first`` on.
 
-        :raises LedgerError: it does not exist, is damaged, or belongs to something else
+        :raises LedgerError: the ledger does not exist, is damaged, or belongs to another object
         """
         reader = await self._store.open(ledger_id, recover=False)
         try:
@@ -139,10 +140,10 @@ class SideLedgers:
             reader.close()
 
     async def name(self, name: str, described: Mapping[str, object] | None) -> None:
-        """Writes a property (None removes it), then deletes the ledgers it no longer names.
+        """Writes a property (None removes it), then deletes the ledgers that it no longer contains.
 
-        :param described: its ``ledgers`` are those that are needed from now on
-        :raises MetadataError: it was not written, or the outcome is unknown
+        :param described: the content; its ``ledgers`` are the ledgers that are needed from now on
+        :raises MetadataError: the property was not written, or the outcome is unknown
         :raises ManagedLedgerError: another broker owns the cursor
         """
         before = ledgers_named(self.properties) | self._doubtful
@@ -168,7 +169,7 @@ class SideLedgers:
 
     @property
     def all(self) -> Sequence[int]:
-        """The ledgers that the record names, or may name."""
+        """Returns the ledgers that the record names, or may name."""
         return sorted(ledgers_named(self.properties) | self._doubtful)
 
 

@@ -1,4 +1,4 @@
-"""Appends of single entries to a ledger, waiting until each is durable: cursor states, schemas."""
+"""Appends of single entries to a ledger, each waiting until the entry is durable: cursor states, schemas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class SingleEntries:
     """Appends entries to one ledger one at a time; the listener of the ledger's writer.
 
     :param failed: called once when the ledger accepts no more entries
-    :param newest_only: entries before the newest are never read, and need not take space on a full disk
+    :param newest_only: whether entries before the newest are never read, so that they need no space on a full
+        disk
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class SingleEntries:
         self._failed = failed
         self._newest_only = newest_only
         self.count = 0
-        """Entries appended, durable or not."""
+        """The number of entries appended, durable or not."""
         self._parted: deque[tuple[int, int]] = deque()
         """First and last entry of groups that belong together and may not be durable."""
         self._kept = 0
@@ -40,7 +41,7 @@ class SingleEntries:
         writer.set_listener(self)
 
     def append(self, *parts: bytes) -> int:
-        """Appends an entry, or several that belong together; returns the id of the last without waiting.
+        """Appends an entry, or several that belong together; returns the id of the last one without waiting.
 
         :raises LedgerClosed: the ledger has failed
         """
@@ -58,7 +59,8 @@ class SingleEntries:
         return last
 
     async def append_durably(self, *parts: bytes) -> int:
-        """Appends an entry, or several that belong together; returns the id of the last when it is durable.
+        """Appends an entry, or several that belong together; returns the id of the last one when it is
+        durable.
 
         :raises LedgerError: the ledger failed before
         """

@@ -1,6 +1,6 @@
 """Tiered storage for all managed ledgers of a process: uploads, readers and deletions of offloaded ledgers.
 
-Drivers block, so each has workers of its own: a store that does not answer delays only what needs it.
+Drivers block, so each has workers of its own: a store that does not answer delays only requests to itself.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 OpenDriver = Callable[[OffloadStorage, Mapping[str, str] | None], OffloadDriver]
-"""Makes a driver, for ledgers of one place if it is given; called on a worker. Raises
+"""Opens a driver; with a recorded description, for the ledgers that have it. Called on a worker. Raises
 OffloadMisconfigured."""
 StorageOf = Callable[[str], Awaitable[OffloadStorage | None]]
-"""Returns what the policies of a managed ledger say now, by its name, or those of its namespace if it was
-deleted."""
+"""Returns the tiered storage in the current policies of a managed ledger or, if it was deleted, of its
+namespace."""
 _READERS = 2
-"""Threads that read for one driver."""
+"""The number of threads that read for one driver."""
 _UPLOADS = 2
-"""Ledgers that are uploaded to one store at the same time; each takes memory for two blocks."""
+"""The number of ledgers that are uploaded to one store at the same time; each takes memory for two blocks."""
 _CHUNK_BYTES = 4 << 20
-"""Bytes that are read from the ledger store and handed to the driver at a time."""
+"""The number of bytes that are read from the ledger store and passed to the driver at a time."""
 _IDLE_SECONDS = 600.0
-"""A driver that nobody has used for so long is closed, and its threads end."""
+"""A driver that was not used for this time is closed, and its threads end."""
 _CLOSING_SECONDS = 5.0
-"""How long the stop of a broker waits for stores that do not answer."""
+"""How long a broker that stops waits for stores that do not answer."""
 
 
 class TieredStorageError(LedgerError):
-    """An offloaded ledger cannot be written, read or deleted, now or at all; says why."""
+    """An offloaded ledger cannot be written, read or deleted, now or at all; the message gives the reason."""
 
 
 class _Tier:
-    """A driver and its workers; in use ``with`` this object."""
+    """A driver and its workers; used in a ``with`` statement."""
 
     def __init__(self, io: Io, open_driver: Callable[[], OffloadDriver]) -> None:
         self._io = io
@@ -97,8 +97,7 @@ class _Tier:
         self._used_at = self._io.loop.time()
 
     def idle_at(self) -> float:
-        """Returns the time of the loop at which this tier will have been idle for long enough to end it,
-        unless it is used before."""
+        """Returns the time of the loop at which the tier will have been idle for long enough to end it."""
         return (self._io.loop.time() if self._users else self._used_at) + _IDLE_SECONDS
 
     async def driver(self) -> OffloadDriver:
@@ -112,12 +111,12 @@ class _Tier:
             return self._driver
 
     async def write(self, job: Callable[[], T]) -> T:
-        """Runs what changes the store; one job after another."""
+        """Runs a job that changes the store; one job after another."""
         return await run_job(self._io.loop, self._writer, job)
 
     def discard(self, writer: OffloadWriter) -> None:
-        """Removes an unfinished upload, after the job in progress. What cannot be removed now is removed by
-        its recorded uuid later."""
+        """Removes an unfinished upload, after the job in progress. Objects that cannot be removed now are
+        removed later, by their recorded uuid."""
         self._writer.submit(writer.abort, self._discarded)
 
     def _discarded(self, _result: None, error: BaseException | None) -> None:
@@ -138,7 +137,7 @@ class _Tier:
         return reader
 
     async def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
-        """See :meth:`OffloadDriver.listed`.
+        """Lists objects in the store; see :meth:`OffloadDriver.listed`.
 
         :raises OffloadError: the store cannot be listed
         """
@@ -150,7 +149,7 @@ class _Tier:
     ) -> Sequence[EntryRun]:
         """Returns entries of an offloaded ledger.
 
-        :param times: gets the duration if the store was asked
+        :param times: records the duration if the store was asked
         :raises OffloadError: the entries cannot be read
         """
         before = reader.requests
@@ -163,7 +162,7 @@ class _Tier:
     def close_reader(self, reader: OffloadedReader) -> None:
         """Closes a reader, after the job in progress. Idempotent.
 
-        Readers that are closed together share a job: a broker that stops may have thousands.
+        Readers that are closed together share a job, because a broker that stops may have thousands.
         """
         worker = self._readers.pop(reader, None)
         if worker is not None:
@@ -216,28 +215,28 @@ class _Tier:
 
 
 def _timed(clock: Clock, job: Callable[[], T]) -> tuple[T, float]:
-    """Returns what a job returns, and its milliseconds, without those that it has waited for its thread."""
+    """Returns the result of a job, and its duration in ms without the time that it waited for its thread."""
     began = clock.monotonic()
     found = job()
     return found, (clock.monotonic() - began) * 1000
 
 
 def _close_all(readers: deque[OffloadedReader]) -> None:
-    """Closes readers until none is left; those that fail count as closed."""
+    """Closes all readers; those that fail count as closed."""
     with ExitStack() as stack:
         while readers:
             stack.callback(readers.popleft().close)
 
 
 def _nothing() -> None:
-    """Does nothing; queued to a worker so that it ends after its other jobs."""
+    """Does nothing; queued to a worker so that the worker ends after its other jobs."""
 
 
 _FindTier = Callable[[_Tier | None], Awaitable[_Tier]]
 
 
 class TieredStorage:
-    """Offloaded ledgers of one process, in as many stores as policies and records name."""
+    """The offloaded ledgers of one process, in as many stores as policies and records name."""
 
     def __init__(
         self,
@@ -248,7 +247,8 @@ class TieredStorage:
         storage_of: StorageOf,
         note_offloading: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """:param note_offloading: called before the first ledger is offloaded, and before one is read"""
+        """:param note_offloading: called before the first ledger is offloaded, and before the first one is
+        read"""
         self._io = io
         self._store = store
         self._open_driver = open_driver
@@ -256,23 +256,23 @@ class TieredStorage:
         self._note_offloading = note_offloading
         self._tiers: dict[tuple[OffloadStorage, frozenset[tuple[str, str]] | None], _Tier] = {}
         self._ending: set[Future[None]] = set()
-        """Of tiers whose threads have not ended yet."""
+        """Completed when the threads of a tier that is being closed have ended."""
         self._timer: Cancellable | None = None
-        """Ends tiers that are not used any more; runs while there are tiers."""
+        """A timer that ends unused tiers; it runs while there are tiers."""
         self._closed = False
         self.deletions = OffloadDeletions(io, metadata, self._erase)
 
     async def note_use(self) -> None:
-        """Makes it durable that ledgers are in tiered storage.
+        """Makes durable that ledgers are in tiered storage.
 
-        :raises MetadataError: that failed
+        :raises MetadataError: the fact cannot be stored
         """
         if self._note_offloading is not None:
             await self._note_offloading()
             self._note_offloading = None
 
     async def new_place(self, storage: OffloadStorage) -> Offload:
-        """Returns a new place for a ledger, where nothing is yet.
+        """Returns a new offload for a ledger, with a new uuid, before its upload.
 
         :raises TieredStorageError: the configuration of the store is wrong
         """
@@ -290,9 +290,9 @@ class TieredStorage:
     async def upload(
         self, storage: OffloadStorage, managed_ledger: str, ledger_id: int, place: Offload, times: Timings
     ) -> None:
-        """Copies a closed ledger of the ledger store to its place; everything reads back when this returns.
+        """Uploads a closed ledger of the ledger store; all its entries can be read back when this returns.
 
-        :param times: gets the durations of reads from the ledger store
+        :param times: records the durations of reads from the ledger store
         :raises TieredStorageError: the store has failed
         :raises LedgerError: the ledger cannot be read
         """
@@ -337,12 +337,12 @@ class TieredStorage:
         storage: Callable[[], OffloadStorage | None],
         reads: TieredReads,
     ) -> TieredReader:
-        """Opens an offloaded ledger where its record says it is.
+        """Opens an offloaded ledger in the store that its record names.
 
-        :param storage: returns the present policy of the topic: it has the credentials; None: that of its
-            namespace counts
-        :param reads: counts what is read
-        :raises TieredStorageError: it cannot be read
+        :param storage: returns the current policy of the topic, for its credentials; None: the namespace's
+            policy applies
+        :param reads: counts the reads
+        :raises TieredStorageError: the ledger cannot be read
         """
 
         async def find_tier(present: _Tier | None) -> _Tier:
@@ -358,9 +358,9 @@ class TieredStorage:
     async def confirm(
         self, managed_ledger: str, summary: LedgerSummary, storage: OffloadStorage | None
     ) -> None:
-        """Checks that an offloaded ledger is where its record says, and complete.
+        """Checks that an offloaded ledger is in the store that its record names, and complete.
 
-        :raises TieredStorageError: it is not, or the store does not answer
+        :raises TieredStorageError: the ledger is missing or incomplete, or the store does not answer
         """
         if summary.offload is None:
             return
@@ -390,7 +390,10 @@ class TieredStorage:
             raise TieredStorageError(f"tiered storage cannot be listed: {error}") from error
 
     async def _erase(self, managed_ledger: str, ledger_id: int, place: Offload) -> None:
-        """:raises TieredStorageError: something may be left"""
+        """Deletes the objects of an offloaded ledger.
+
+        :raises TieredStorageError: some objects may be left
+        """
         tier = self._tier_of(place, await self._find_storage(managed_ledger))
         key = OffloadKey(managed_ledger, ledger_id, place.uuid)
         try:
@@ -402,17 +405,20 @@ class TieredStorage:
             raise TieredStorageError(str(error)) from error
 
     def _tier_of(self, place: Offload, present: OffloadStorage | None) -> _Tier:
-        """Returns the tier of the driver that the record of a ledger names, whatever the policies name now.
+        """Returns the tier of the driver that the record of a ledger names, whatever the current policies
+        are.
 
-        :param present: what the policies say: it has the credentials; None: they say nothing
+        :param present: the current policies, for their credentials; None: there are none
         :raises TieredStorageError: this object is closed
         """
         values = () if present is None else present.values
         return self._tier(OffloadStorage(place.driver, values), place.properties)
 
     def _tier(self, storage: OffloadStorage, recorded: Mapping[str, str] | None) -> _Tier:
-        """:param recorded: the place of a ledger, if it is read or deleted; what it says counts, and the
-        rest, such as credentials, comes from ``storage``
+        """Returns the tier for a store, opened if necessary.
+
+        :param recorded: the recorded description of the store of a ledger that is read or deleted; it takes
+            precedence, and other settings, such as credentials, come from ``storage``
         :raises TieredStorageError: this object is closed
         """
         if self._closed:
@@ -426,7 +432,7 @@ class TieredStorage:
         return tier
 
     def _end_idle(self) -> None:
-        """Ends tiers that are not used any more, such as those of former credentials."""
+        """Ends tiers that are not used any more, for example those with former credentials."""
         now = self._io.loop.time()
         for key, tier in list(self._tiers.items()):
             if tier.idle_at() <= now:
@@ -441,8 +447,8 @@ class TieredStorage:
         ended.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends all workers after the jobs in progress. Stores that do not answer are not waited for: what
-        they have left to do is recorded."""
+        """Ends all workers after the jobs in progress. Stores that do not answer are not waited for, because
+        their remaining work is recorded."""
         self._closed = True
         self.deletions.stop()
         if self._timer is not None:
@@ -462,8 +468,8 @@ class TieredStorage:
 
 
 class TieredReader:
-    """A ``LedgerReader`` of an offloaded ledger. It opens the ledger again with other credentials once the
-    policies have them, and after a long pause."""
+    """A ``LedgerReader`` of an offloaded ledger. After a change of credentials in the policies, and after a
+    long pause, it opens the ledger again."""
 
     def __init__(
         self,
@@ -474,7 +480,7 @@ class TieredReader:
         reader: OffloadedReader,
         reads: TieredReads,
     ) -> None:
-        """See :meth:`opened`."""
+        """Wraps an open reader; use :meth:`opened`."""
         self._key = key
         self._find_tier = find_tier
         self._tier = tier
@@ -488,8 +494,8 @@ class TieredReader:
     async def opened(cls, io: Io, key: OffloadKey, find_tier: _FindTier, reads: TieredReads) -> TieredReader:
         """Opens a ledger.
 
-        :param find_tier: returns the driver that the policies name now, given the present one
-        :param reads: counts what is read
+        :param find_tier: returns the tier for the current policies, given the tier in use
+        :param reads: counts the reads
         :raises TieredStorageError: the ledger cannot be read
         """
         tier = await find_tier(None)
@@ -509,7 +515,7 @@ class TieredReader:
         )
 
     async def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
-        """See :meth:`magnetar.ledger.interface.LedgerReader.read`.
+        """Returns entries; see :meth:`magnetar.ledger.interface.LedgerReader.read`.
 
         :raises TieredStorageError: the store has failed, or the data is damaged
         """
@@ -544,10 +550,10 @@ class TieredReader:
             tier.close_reader(reader)
 
     def in_background(self) -> None:
-        """Has no effect: tiered storage has no writers that reads could delay."""
+        """Does nothing, because tiered storage has no writers that reads could delay."""
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Has no effect: the ledger is closed."""
+        """Does nothing, because the ledger is closed."""
 
     async def last_add_confirmed(self) -> int:
         return self._reader.last_entry_id
@@ -558,7 +564,10 @@ class TieredReader:
 
 
 async def _opened(tier: _Tier, key: OffloadKey, reads: TieredReads) -> OffloadedReader:
-    """:raises TieredStorageError: the ledger cannot be opened"""
+    """Returns an open reader of a ledger.
+
+    :raises TieredStorageError: the ledger cannot be opened
+    """
     try:
         return await tier.open(key, reads.index_times)
     except OffloadError as error:
@@ -576,7 +585,7 @@ def _append(writer: OffloadWriter, runs: Sequence[EntryRun]) -> None:
 
 
 def no_driver(storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> OffloadDriver:
-    """The ``OpenDriver`` of a program that does not access tiered storage.
+    """Refuses to open a driver, in a program that does not access tiered storage.
 
     :raises OffloadMisconfigured: always
     """
@@ -584,5 +593,5 @@ def no_driver(storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> O
 
 
 async def no_storage(_managed_ledger: str) -> OffloadStorage | None:
-    """The ``StorageOf`` of a program without policies."""
+    """Returns None, in a program without policies."""
     return None

@@ -1,8 +1,8 @@
 """Trimming: which ledgers of a managed ledger are deleted, and when.
 
 Rules: https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/. A ledger is deleted when every
-durable cursor is past it and retention permits it: its time is exceeded, or the retained size without it
-still reaches the limit.
+durable cursor is past it and retention permits it: its time is exceeded, or the retained size without the
+ledger still reaches the limit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Trimmer:
     def __init__(self, managed_ledger: ManagedLedger, record: LedgersRecord, io: Io) -> None:
         self._known = weakref.ref(managed_ledger)
         self._owner: ManagedLedger = weakref.proxy(managed_ledger)
-        """Callers and running tasks hold references."""
+        """Weak, because callers and running tasks hold references."""
         self._record = record
         self._io = io
         owner = self._owner
@@ -63,17 +63,17 @@ class Trimmer:
         self._running: Task[None] | None = None
         self._again = False
         self.begun = False
-        """Whether :meth:`begin` was called: everything that loading a topic reads was read."""
+        """Whether :meth:`begin` was called, after all entries that loading the topic needs were read."""
         self._written_through = -1
-        """The stored states of cursors with properties are past the ledgers up to this one."""
+        """The stored states of cursors with properties are past the ledgers up to this id."""
 
     def begin(self) -> None:
-        """Permits trimming, once all cursors are recovered and all stored entries needed were read."""
+        """Permits trimming, after all cursors are recovered and all entries that the load needs were read."""
         self.begun = True
         self.schedule()
 
     def schedule(self) -> None:
-        """Starts trimming soon if there is anything to trim."""
+        """Starts trimming soon if a ledger can be trimmed."""
         if not self.begun or self._owner.lost:
             return
         if self._running is not None:
@@ -129,9 +129,9 @@ class Trimmer:
             self._running = None
 
     async def _write_cursors(self, going: Sequence[LedgerSummary]) -> None:
-        """Makes properties of cursors durable that replace entries of the ledgers about to be deleted.
+        """Makes those properties of cursors durable that replace entries of the ledgers about to be deleted.
 
-        Some properties summarize the entries before the cursor, as those of deduplication do; a crash with
+        Some properties, such as those of deduplication, summarize the entries before the cursor. A crash with
         neither the newer properties nor the entries would lose information. Other cursors lose nothing.
         """
         if not going or self._owner.lost:
@@ -161,7 +161,7 @@ class Trimmer:
             await self._record.let_go(summary)
 
     async def truncate(self) -> None:
-        """Deletes everything that durable cursors have consumed, regardless of retention.
+        """Deletes all entries that durable cursors have consumed, regardless of retention.
 
         :raises LedgerError: no new ledger can be created
         :raises ManagedLedgerError: a cursor cannot be written

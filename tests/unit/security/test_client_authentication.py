@@ -82,7 +82,7 @@ def test_nothing_to_prove() -> None:
         ("token", "file:///not/there", "/not/there cannot be read"),
         ("basic", f"password:{SECRET}", "userId"),
         ("basic", f"userId:{SECRET}", "password"),
-        ("basic", '{"userId":"a:b","password":"kept.to.oneself"}', "must not be empty or have a colon"),
+        ("basic", '{"userId":"a:b","password":"kept.to.oneself"}', "must not be empty or contain a colon"),
         ("tls", f"tlsCertFile:{SECRET}", "tlsKeyFile"),
         ("oauth2", SECRET, "not JSON"),
         ("oauth2", f'{{"issuerUrl":"https://i","client_secret":"{SECRET}"}}', "client_id"),

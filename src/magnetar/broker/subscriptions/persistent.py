@@ -187,9 +187,9 @@ class Subscription(BaseSubscription):
             self.read_more()
 
     def filtered_out(self, before: Position) -> None:
-        """Acknowledges the entries that consumers do not get: filters reject them, or they are markers.
+        """Completes the acknowledgement of entries that consumers do not get: filtered ones and markers.
 
-        :param before: the mark-delete position before the dispatcher consumed them
+        :param before: the mark-delete position before these entries were acknowledged
         """
         self._after_ack(before)
 
