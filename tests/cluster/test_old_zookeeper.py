@@ -102,7 +102,7 @@ def test_a_broker_refuses_ids_that_were_given_out_before(
     with counting_again(without_brokers):
         refused = started(broker)
         assert refused.returncode == 1, refused.stderr
-        assert "the metadata in ZooKeeper are older than the data of the bookies" in refused.stderr
+        assert "the metadata in ZooKeeper is older than the data of the bookies" in refused.stderr
         with without_record(without_brokers, stored):
             asyncio.run(no_ledger_is_made(without_brokers))
     broker.start()

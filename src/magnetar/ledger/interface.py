@@ -1,8 +1,8 @@
-"""The contract of ledgers: BookKeeper's, whatever stores them.
+"""The contract of ledgers, which is BookKeeper's, for any ledger store.
 
-A ledger is an append-only sequence of entries with ids 0, 1, 2, … written by one writer. Once the ledger was
-opened for recovery, no append is acknowledged any more that was not acknowledged before, and all later
-readers see the same entries (https://bookkeeper.apache.org/docs/development/protocol).
+A ledger is an append-only sequence of entries with ids 0, 1, 2, … from one writer. Once the ledger was opened
+for recovery, no further append is acknowledged, and all later readers see the same entries
+(https://bookkeeper.apache.org/docs/development/protocol).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LedgerError(Exception):
-    """An operation on a ledger failed; subclasses say how."""
+    """An operation on a ledger failed; subclasses give the reason."""
 
 
 class NoSuchLedger(LedgerError):
@@ -41,14 +41,14 @@ class EntryLost(LedgerError):
 
 
 class LedgerFenced(LedgerError):
-    """The ledger was opened for recovery elsewhere; this writer has ended."""
+    """Another process opened the ledger for recovery, which has ended this writer."""
 
 
 class EntryTooLarge(LedgerError):
     """An entry is larger than the store accepts; nothing of the append was stored."""
 
     def __init__(self, reason: str, index: int) -> None:
-        """:param index: the first entry that is too large, as an index into ``starts`` of the append"""
+        """:param index: the index in ``starts`` of the first entry that is too large"""
         super().__init__(reason)
         self.index = index
 
@@ -58,12 +58,12 @@ class LedgerClosed(LedgerError):
 
 
 class DataDamaged(LedgerError):
-    """Acknowledged bytes do not read back as written; names file, offset and ledger."""
+    """Acknowledged bytes do not read back as written; the message names file, offset and ledger."""
 
 
 class LedgerUnreadable(LedgerError):
-    """The operating system does not return stored data, now or permanently: a device or an open
-    call fails."""
+    """The operating system cannot read stored data, now or permanently, because the device or the opening of
+    a file fails."""
 
 
 class StoreClosed(LedgerError):
@@ -71,11 +71,11 @@ class StoreClosed(LedgerError):
 
 
 class StoreFull(LedgerError):
-    """Storage is full; says why. The entries were not stored."""
+    """Storage is full, and the entries were not stored; the message gives the reason."""
 
 
 class LedgerOutOfOrder(LedgerError):
-    """New ledgers have ids below those of older ones, where the order matters."""
+    """New ledgers have ids below those of older ones, although the order matters."""
 
 
 class NoSuchReadPlan(LedgerError):
@@ -83,7 +83,7 @@ class NoSuchReadPlan(LedgerError):
 
 
 class TooManyReadPlans(LedgerError):
-    """The store has as many read plans as it allows."""
+    """The maximum number of read plans is held."""
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,18 @@ class Groups:
 
     first: frozenset[str]
     further: frozenset[str] = frozenset()
-    """Groups whose bookies are used when the primary groups have too few."""
+    """Groups whose bookies are used if the primary groups have too few."""
 
 
 @dataclass(frozen=True)
 class Quorums:
-    """Copies of each entry; the embedded store keeps one copy and ignores all of it."""
+    """The number of copies of each entry; the embedded store keeps one copy and ignores quorums."""
 
     ensemble: int = 1
     write: int = 1
     ack: int = 1
     groups: Groups | None = None
-    """Only bookies of these groups store entries; None: the store's configuration applies."""
+    """The groups whose bookies store entries; None: the store's configuration applies."""
 
 
 class LedgerState(Enum):
@@ -117,7 +117,7 @@ class LedgerMetadata:
     ledger_id: int
     state: LedgerState
     last_entry_id: int
-    """-1 if there is none; for an OPEN ledger, the last entry that is known to be durable."""
+    """The last entry, or the last known durable one of an OPEN ledger; -1 if there is none."""
     length: int
     """Bytes of all entries up to ``last_entry_id``."""
     ctime_ms: int
@@ -125,19 +125,19 @@ class LedgerMetadata:
 
 
 class LedgerListener(Protocol):
-    """The owner of a writer; called in the loop, in order.
+    """The owner of a writer, called in the loop and in order.
 
-    Each call names the ledger: a call for an earlier writer may come after the owner has moved on to another
-    one.
+    Each call names the ledger, because a call for an earlier writer may come after the owner has switched to
+    another one.
     """
 
     def on_durable(self, ledger_id: int, last_entry_id: int) -> None:
-        """Called once per commit: all entries up to ``last_entry_id`` are as durable as the quorums
+        """Reports, once per commit, that all entries up to ``last_entry_id`` are as durable as the quorums
         promise."""
         ...
 
     def on_failed(self, ledger_id: int, first_entry_id: int, reason: LedgerError) -> None:
-        """Called when entries from ``first_entry_id`` on are not acknowledged and never will be; the writer
+        """Reports that entries from ``first_entry_id`` on are not acknowledged and never will be; the writer
         has ended.
 
         Whether they are stored is unknown: the owner recovers the ledger, or closes it elsewhere.
@@ -149,7 +149,7 @@ class LedgerWriter(Protocol):
     ledger_id: int
 
     def set_listener(self, listener: LedgerListener) -> None:
-        """Must be called before the first append."""
+        """Sets the listener; must be called before the first append."""
         ...
 
     def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
@@ -159,17 +159,17 @@ class LedgerWriter(Protocol):
         once this returns.
 
         :raises LedgerClosed: the writer has ended
-        :raises EntryTooLarge: an entry is larger than the store accepts; nothing was appended, the writer
-            goes on
+        :raises EntryTooLarge: an entry is larger than the store accepts; nothing was appended, and the writer
+            continues
         """
         ...
 
     async def close(self) -> tuple[int, int]:
-        """Waits for the appends in flight and closes the ledger; returns (last entry id, length).
+        """Waits for the appends in flight and closes the ledger; returns (last entry id, length in bytes).
 
-        The listener has been called for all of them when this returns.
+        When this returns, the listener has been called for all appends.
 
-        :raises LedgerFenced: the ledger was recovered meanwhile
+        :raises LedgerFenced: the ledger was recovered in the meantime
         """
         ...
 
@@ -195,22 +195,22 @@ class LedgerReader(Protocol):
         ...
 
     def in_background(self) -> None:
-        """Declares later reads as background work: they shall delay writers as little as possible.
+        """Declares later reads as background work, which should delay writers as little as possible.
 
-        A read may then return more than ``max_bytes``, as much as lies together, or less.
+        A read may then return more than ``max_bytes``, namely all adjacent entries, or less.
         """
         ...
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Notes that the writer of the ledger has confirmed all entries up to this one, which the store may
-        not know yet."""
+        """Tells the reader that the ledger's writer has confirmed all entries up to this one, which the store
+        may not know yet."""
         ...
 
     async def last_add_confirmed(self) -> int:
-        """Returns the last entry that is known to be durable now; -1 if there is none. For an open ledger the
-        store is queried.
+        """Returns the last entry that is known to be durable now; -1 if there is none. For an open ledger,
+        the store is queried.
 
-        :raises NoSuchLedger: the ledger was deleted meanwhile
+        :raises NoSuchLedger: the ledger was deleted in the meantime
         """
         ...
 
@@ -225,37 +225,37 @@ class PlannedRange(NamedTuple):
     last_entry_id: int
     segment_id: int
     segment_file: str
-    """Relative to the store's data directory, like the index."""
+    """The path of the segment file, relative to the store's data directory like the index's."""
     index_file: str
 
 
 class ReadPlan(NamedTuple):
-    """Where readers in other processes find entries. Entries outside the ranges are read through
+    """The files in which readers in other processes find entries. Entries outside the ranges are read through
     the store."""
 
     plan_id: str
     seconds: float
-    """How long the files are kept; see ``EmbeddedReadPlans.prolong``."""
+    """The time for which the files are kept; see ``EmbeddedReadPlans.prolong``."""
     ranges: Sequence[PlannedRange]
 
 
 class LedgerStore(Protocol):
     @property
     def read_plans(self) -> EmbeddedReadPlans | None:
-        """Returns the read plans of the store; None: entries can only be read through the store."""
+        """Returns the read plans of the store; None if entries can only be read through the store."""
         ...
 
     cursor_write_interval: float | None
-    """Seconds between two writes of a changed cursor if appends are nearly free (they are part of the next
-    group commit); None: the owner's own rate limit applies."""
+    """Seconds between two writes of a changed cursor if appends cost nearly nothing (they are part of the
+    next group commit); None: the owner's own rate limit applies."""
 
     async def create(
         self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
     ) -> LedgerWriter:
         """Creates a ledger with an id that was never used before; the ledger is durable when this returns.
 
-        :param high_priority: entries are stored even if there is no room for others: for cursors, which make
-            room
+        :param high_priority: whether entries are stored even if there is no room for others; for cursors,
+            whose progress frees room
         """
         ...
 
@@ -270,15 +270,15 @@ class LedgerStore(Protocol):
         ...
 
     def may_be_written(self, ledger_id: int) -> bool:
-        """Whether the ledger may have a writer; only a store that no other process uses may return False."""
+        """Whether the ledger may have a writer; only a store that is used by one process may return False."""
         ...
 
     async def delete(self, ledger_id: int) -> None:
-        """Deletes a ledger; has no effect if it does not exist. Durable when this returns."""
+        """Deletes a ledger; does nothing if it does not exist. Durable when this returns."""
         ...
 
     async def ledger_ids(self) -> Sequence[int]:
-        """Returns all existing ledgers in ascending order; for the scan that deletes orphaned ledgers."""
+        """Returns all existing ledgers in ascending order, for the search for orphaned ledgers."""
         ...
 
     async def close(self) -> None:
@@ -289,8 +289,8 @@ class LedgerStore(Protocol):
 class EntryRun:
     """Entries ``first_entry_id`` … ``first_entry_id + count - 1`` of ``ledger_id``.
 
-    Entry i is ``buffer[starts[i]:ends[i]]``. The buffer is immutable and may hold other bytes between the
-    entries; no entry is copied out of it before a socket or a group needs it.
+    Entry i is ``buffer[starts[i]:ends[i]]``. The buffer is immutable and may contain other bytes between the
+    entries; no entry is copied until a socket or a group needs it.
     """
 
     __slots__ = ("buffer", "count", "ends", "first_entry_id", "ledger_id", "starts")
@@ -320,7 +320,7 @@ class EntryRun:
         return self.buffer[self.starts[index] : self.ends[index]]
 
     def size(self) -> int:
-        """The bytes of all stored entries."""
+        """Returns the bytes of all entries together."""
         return sum(self.ends[: self.count]) - sum(self.starts[: self.count])
 
     def __repr__(self) -> str:

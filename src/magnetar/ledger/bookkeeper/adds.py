@@ -1,4 +1,4 @@
-"""Entries that a ledger's writer adds at one bookie, and how far the bookie has answered."""
+"""Entries that a ledger's writer adds at one bookie, and the answers of the bookie."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AddStream:
         self.stripe = stripe
         self.listener = listener
         self.ended = False
-        """Nothing more is added."""
+        """Whether the stream has ended, so that it adds no more entries."""
         self.waits = False
         """Whether the stream is queued for sending."""
         self._tells = True
@@ -59,7 +59,7 @@ class AddStream:
         return self._sent[0][1]
 
     def leave(self) -> None:
-        """Ends the stream without further callbacks; its owner adds elsewhere from now on."""
+        """Ends the stream without further callbacks, because its owner adds the entries at another bookie."""
         self.ended = True
         self._tells = False
 
@@ -72,7 +72,7 @@ class AddStream:
         return self.stripe.next <= entry_id <= self._sent_to
 
     def done(self) -> int:
-        """Returns the bytes of the runs that were answered since the last call."""
+        """Returns the number of bytes in the runs that were answered since the last call."""
         size = 0
         sent, after = self._sent, self.stripe.next
         while sent and sent[0][0] < after:
@@ -92,7 +92,7 @@ class AddStream:
             self.listener.on_added(self)
 
     def tell_not_added(self, status: int) -> None:
-        """Ends the stream."""
+        """Ends the stream after an error status of the bookie."""
         self.ended = True
         if self._tells:
             self._tells = False
@@ -108,7 +108,7 @@ class AddRun:
     __slots__ = ("_size", "_whole", "before", "first", "last", "pieces")
 
     def __init__(self, first: int, before: int) -> None:
-        """:param before: bytes of all payloads before the first"""
+        """:param before: the bytes of all payloads of the ledger before the first entry"""
         self.first = first
         self.last = first - 1
         self.before = before
@@ -117,10 +117,8 @@ class AddRun:
         self._whole: Sequence[Buffer] = ()
 
     def part(self, stripe: Stripe, first: int) -> tuple[Sequence[Buffer], int, int]:
-        """Returns the entries of a stripe from ``first`` on: their requests, the last entry, and their bytes.
-
-        0 bytes mean that there are none.
-        """
+        """Returns the requests for a stripe's entries from ``first`` on, the last entry, and the number of
+        bytes; 0 bytes mean that there are none."""
         if first <= self.first and stripe.write == stripe.ensemble:
             if not self._whole:
                 self._whole, self._size = _joined(self.pieces)
@@ -141,7 +139,7 @@ class AddRun:
 
 
 def _joined(pieces: list[Piece]) -> tuple[Sequence[Buffer], int]:
-    """Returns the same bytes, as one piece if that is cheap, and their number."""
+    """Returns the same bytes, as one piece if joining is cheap, and their number."""
     size = sum(map(len, pieces))
     return (joined(pieces, size) if size <= _JOINED_BYTES else pieces), size
 
@@ -149,7 +147,7 @@ def _joined(pieces: list[Piece]) -> tuple[Sequence[Buffer], int]:
 class AddEncoder:
     """Encodes the requests of one writer; ``length`` is the sum of all payloads so far, in bytes.
 
-    :param max_frame_bytes: the largest request, its length field included
+    :param max_frame_bytes: the maximum size of a request, including its length field
     """
 
     def __init__(
@@ -213,4 +211,8 @@ class AddEncoder:
         for index in range(first, first + count):
             size = ends[index] - starts[index]
             if size > self._most:
-                raise EntryTooLarge(f"the entry has {size} bytes; bookies accept at most {self._most}", index)
+                raise EntryTooLarge(
+                    f"the entry has {size} bytes; bookies accept at most {self._most}"
+                    " (nettyMaxFrameSizeBytes)",
+                    index,
+                )

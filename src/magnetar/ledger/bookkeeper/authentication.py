@@ -23,8 +23,8 @@ _PREFIX_2 = b"\x02\x03\x00\x00"
 _AUTH = 5
 """The operation in version 3."""
 _OF_TLS = b"\x0a\x06\x08\x03\x10\x09"
-"""The start of a second answer to the request for TLS. It comes, behind the handshake, from a bookie with a
-plugin for which a certificate alone does not suffice, and which still waits for the credentials."""
+"""The start of a second answer to the request for TLS. It comes after the handshake, from a bookie whose
+plugin requires credentials in addition to a certificate."""
 _MAX_BYTES = 1 << 16
 _NOBODY_ASKS = "AuthDisabledPlugin"
 """The plugin name in answers of bookies without authentication."""
@@ -80,7 +80,8 @@ class AuthProvider(NamedTuple):
     converse: Callable[[], DigestConversation]
     """Starts an exchange."""
     answer_seconds: float = 5.0
-    """A bookie that does not answer within this time rejects the credentials."""
+    """The time in seconds after which a bookie that does not answer is taken to have rejected the
+    credentials."""
 
 
 def digest_auth_provider(credentials: NameAndPassword, random: Callable[[int], bytes]) -> AuthProvider:
@@ -100,7 +101,7 @@ async def connect_authenticated(
     *,
     version_3: bool,
 ) -> None:
-    """Connects, authenticates, and hands the connection to ``link``.
+    """Connects and authenticates, then passes the connection to ``link``.
 
     :param version_3: whether to use version 3 of the protocol instead of version 2
     :raises OSError: the address does not answer
@@ -121,11 +122,11 @@ async def connect_authenticated(
 
 
 class _Frames(NamedTuple):
-    """How a version of the protocol frames the messages."""
+    """The framing of messages in one version of the protocol."""
 
     made: Callable[[pb.AuthMessage], bytes]
     read: Callable[[bytes], pb.AuthMessage]
-    """:raises DecodeError: the bytes are not such a message"""
+    """Returns the message in a frame; raises DecodeError if the frame contains no such message."""
 
 
 def _made_2(said: pb.AuthMessage) -> bytes:
@@ -170,7 +171,7 @@ class _Authenticating:
         self.ended: Future[None] = loop.create_future()
 
     def doubted(self) -> None:
-        """The time for an answer has passed."""
+        """Handles the end of the time for an answer."""
         self._fail(self._conversation.doubt)
 
     def _fail(self, reason: str) -> None:
@@ -203,7 +204,7 @@ class _Authenticating:
             self._link.data_received(self._held)
 
     def _frame(self) -> bytes | None:
-        """Returns the next complete frame."""
+        """Returns the next complete frame; None if it is incomplete."""
         if len(self._held) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._held)
@@ -220,7 +221,7 @@ class _Authenticating:
             return
         if said.authPluginName != _NOBODY_ASKS:
             if said.authPluginName != self._conversation.plugin:
-                raise NotAuthenticated(f"it requires {said.authPluginName!r} as authentication")
+                raise NotAuthenticated(f"it requires authentication by {said.authPluginName!r}")
             reply = self._conversation.answer(said.payload)
             if reply is not None:
                 self._say(reply)
@@ -248,7 +249,7 @@ class _Authenticating:
 
 
 def answer_bytes(begun: bytes) -> int:
-    """Returns the length of the answer with that beginning."""
+    """Returns the length of the answer that begins with ``begun``."""
     if len(begun) < _LENGTH.size:
         return _LENGTH.size
     (length,) = _LENGTH.unpack_from(begun)
@@ -257,7 +258,7 @@ def answer_bytes(begun: bytes) -> int:
 
 
 def refused(answer: bytes) -> str:
-    """Returns why there is no TLS; empty if there is."""
+    """Returns the reason why there is no TLS; empty if there is."""
     body = answer[_LENGTH.size :]
     (length,) = _LENGTH.unpack_from(answer)
     if length != len(body) or len(body) < 4 or body[0] != _HEADER_TAG or body[1] > len(body) - 4:

@@ -1,6 +1,6 @@
-"""The client side of one bookie: a connection that is made on demand, requests, answers, timeouts.
+"""The client side of one bookie: a connection that is opened on demand, requests, answers, timeouts.
 
-Requests of one turn of the loop go out in one write. Each request is answered exactly once, by the bookie or
+Requests of one turn of the loop are written together. Each request is answered exactly once, by the bookie or
 with :data:`Status.LOST` or :data:`Status.TIMED_OUT`; a later answer is dropped.
 """
 
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 Told = Callable[[int, list[bytes]], object]
 """Called with a status and, for successful reads, the bodies of entries."""
 Key = tuple[int, int, int]
-"""Operation, ledger id and entry id; for a numbered request, its number and 0 in place of both ids."""
+"""Operation, ledger id and entry id; for a numbered request, its number and 0 instead of the ids."""
 
 
 _LOOKS = 8
-"""How often overdue requests are looked for within the timeout."""
+"""The number of checks for overdue requests within the timeout."""
 
 
 _DOUBT_SECONDS = 10.0
-"""How soon a bookie that refused a connection may be listening again."""
+"""The seconds in which a bookie that refused a connection may be listening again."""
 
 
 class BookieSettings(NamedTuple):
@@ -49,16 +49,16 @@ class BookieSettings(NamedTuple):
     """The timeout of a request; it fires up to an eighth later (bookkeeperClientTimeoutInSeconds)."""
     connect_seconds: float = 10.0
     retry_seconds: float = 0.2
-    """For this time after a failed connection, requests fail as lost, and no new connection is made."""
+    """The time after a failed connection in which requests fail as lost, and no new connection is opened."""
     wire: Wire = VERSION_2
     auth_provider: AuthProvider | None = None
-    """The client's authentication; None: without."""
+    """The client's authentication; None: the client does not authenticate."""
     max_frame_bytes: int = MAX_FRAME_BYTES
-    """The largest add request; bookies must accept as much (``nettyMaxFrameSizeBytes``)."""
+    """The maximum size of an add request; bookies must accept as much (``nettyMaxFrameSizeBytes``)."""
 
 
 Where = Callable[[], tuple[str, int] | None]
-"""Returns host and port of a bookie, before each connection; None: they are not known now."""
+"""Returns host and port of a bookie, before each connection; None if they are not known now."""
 
 
 class _Asked(NamedTuple):
@@ -67,7 +67,8 @@ class _Asked(NamedTuple):
 
 
 class Bookie:
-    """Requests to one bookie. ``told`` is called from the loop, never from within a request."""
+    """Requests to one bookie. ``told`` is called from the loop, never during the call that makes the
+    request."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Bookie:
         self.pending_bytes = 0
         """Bytes of unanswered runs of adds."""
         self._waiting: list[AddStream] = []
-        """Streams that have something to send."""
+        """Streams that have entries to send."""
         self._out: list[Buffer] = []
         self._flushing = False
         self._link: _Link | None = None
@@ -102,7 +103,7 @@ class Bookie:
         self._requests = 0
         self._closed = False
         self._trouble = ""
-        """Why the last attempt to connect failed; empty: it succeeded."""
+        """The reason why the last attempt to connect failed; empty: it succeeded."""
 
     @property
     def in_progress(self) -> int:
@@ -115,7 +116,7 @@ class Bookie:
 
     @property
     def trouble(self) -> str:
-        """Why a recent connection attempt failed; empty: none did."""
+        """The reason why a recent connection attempt failed; empty: none failed."""
         return self._trouble if self._clock.monotonic() - self._failed_at < _DOUBT_SECONDS else ""
 
     @property
@@ -124,7 +125,7 @@ class Bookie:
         return bool(self.trouble)
 
     def add_soon(self, stream: AddStream) -> None:
-        """Queues a stream of adds; the bookie takes its requests from its owner when it sends them."""
+        """Queues a stream of adds; its requests are encoded when the bookie sends them."""
         if stream.ended or stream.waits:
             # If it has ended, its owner is about to be notified.
             return
@@ -160,7 +161,7 @@ class Bookie:
     ) -> None:
         """Reads one entry; ``told`` is called with the outcome.
 
-        :param entry_id: -1: the last entry that the bookie has
+        :param entry_id: the id of the entry; -1: the last entry that the bookie has
         """
         wire = self.wire
         self._requests += 1
@@ -174,9 +175,9 @@ class Bookie:
         self._ask((Operation.BATCH_READ, self._requests, 0), (request,), told)
 
     def ask(self, operation: int, request: Callable[[int], bytes], told: Told) -> None:
-        """Sends another kind of request, over a wire format that supports it.
+        """Sends a request that only a wire format with request numbers supports.
 
-        :param request: returns the bytes for a request number
+        :param request: returns the bytes of the request for a request number
         """
         self._requests += 1
         self._ask((operation, self._requests, 0), (request(self._requests),), told)
@@ -224,7 +225,7 @@ class Bookie:
             self._link.transport.writelines(out)
 
     def _take_adds(self) -> None:
-        """Collects the queued adds; they go out behind earlier requests."""
+        """Collects the queued adds, which are sent after earlier requests."""
         now = self._clock.monotonic()
         waiting, self._waiting = self._waiting, []
         for stream in waiting:
@@ -286,7 +287,7 @@ class Bookie:
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Ends the connection, with all requests, after a mistake in the program."""
+        """Closes the connection, and fails all requests, after an internal error."""
         self._has_failed(f"an internal error: {error}")
 
     def _has_failed(self, reason: str) -> None:
@@ -348,7 +349,7 @@ class Bookie:
         self._sweep = self._loop.call_later(seconds, self._look_for_late)
 
     def heard(self, link: _Link, data: bytes) -> None:
-        """Handles data of the connection."""
+        """Handles data received from the bookie."""
         if link is not self._link:
             return
         try:
@@ -402,7 +403,7 @@ class Bookie:
             self._answered(Answer(Operation.ADD, Status.OK, run.ledger_id, entry_id, 0, []))
 
     def _stream(self, ledger_id: int, first: int, last: int) -> AddStream | None:
-        """Returns the first stream that waits for these answers."""
+        """Returns the first stream that expects these answers; None if none does."""
         for stream in self._streams.get(ledger_id, ()):
             if stream.expects(first) and stream.expects(last):
                 return stream
@@ -419,14 +420,14 @@ class Bookie:
             self._drop(stream)
 
     def lost(self, link: _Link, reason: str) -> None:
-        """Called when the connection has ended."""
+        """Handles the end of the connection."""
         if link is self._link:
             log.warning("connection to a bookie lost", extra={"bookie": self.bookie_id, "reason": reason})
             self._end(reason)
 
 
 class _Link:
-    """A ``StreamProtocol``."""
+    """The ``StreamProtocol`` of a connection."""
 
     def __init__(self, bookie: Bookie, settings: BookieSettings) -> None:
         self._bookie = bookie
@@ -450,7 +451,7 @@ class _Link:
         self.ended = True
 
     def pause_writing(self) -> None:
-        """Does nothing: the writers limit what is in progress."""
+        """Does nothing, because the writers limit the bytes in progress."""
 
     def resume_writing(self) -> None:
-        """See :meth:`pause_writing`."""
+        """Does nothing; see :meth:`pause_writing`."""

@@ -1,5 +1,4 @@
-"""The known bookies: which are registered, where they listen, which are quarantined; and
-connections to each."""
+"""The known bookies, their addresses, quarantines and connections."""
 
 from __future__ import annotations
 
@@ -27,15 +26,15 @@ _BETWEEN_READS_SECONDS = 0.1
 """The pause between reads of registrations that keep changing."""
 _BETWEEN_LOGS_SECONDS = 10.0
 _GONE_SECONDS = 3.0
-"""How long a bookie without a registration still counts as writable. A bookie whose session has ended
-registers again at once, and there are releases that then create and delete the node repeatedly."""
+"""The time for which a bookie without a registration still counts as writable. A bookie whose session has
+ended registers again at once, and some releases then create and delete the node repeatedly."""
 
 
 class Use(Enum):
-    """What a connection is for. Each use has its own connection, because answers do not name their request.
+    """The use of a connection. Each use has its own connection, because answers do not name their request.
 
     Bookies close connections after unknown requests, which only readers send. And a writer in this process
-    would take the answer to an entry that its ledger's recovery adds for its own.
+    would mistake the answer to an entry that its ledger's recovery adds for an answer to its own.
     """
 
     WRITING = "writing"
@@ -57,14 +56,14 @@ class BookiesSettings(NamedTuple):
     quarantine_seconds: float = 1800.0
     """The time in quarantine (bookkeeperClientHealthCheckQuarantineTimeInSeconds)."""
     quarantine_ratio: float = 1.0
-    """The probability that a bookie with so many errors is quarantined (bookkeeperClientQuarantineRatio)."""
+    """The probability that a bookie with too many errors is quarantined (bookkeeperClientQuarantineRatio)."""
 
 
 class Bookies:
     """The bookies that are registered below ``root``; call :meth:`start` first.
 
-    A bookie is named by its id, as in the metadata of ledgers. Bookies without a registration can still be
-    requested: they may come back, and their address is kept.
+    A bookie is identified by its id, as in the metadata of ledgers. Bookies without a registration can still
+    be requested: they may come back, and their address is kept.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Bookies:
         settings: BookiesSettings | None = None,
         network: ConnectingNetwork | None = None,
     ) -> None:
-        """:param network: how bookies are reached; None: through that of ``io``"""
+        """:param network: the network for connections to bookies; None: the network of ``io``"""
         self._io = io
         self._network = network or io.network
         self._metadata = metadata
@@ -85,7 +84,7 @@ class Bookies:
         self._writable: tuple[str, ...] = ()
         self._read_only: tuple[str, ...] = ()
         self._gone: dict[str, float] = {}
-        """When writable bookies lost their registration, by the monotonic clock."""
+        """The times when writable bookies lost their registration, by the monotonic clock."""
         self._logged_at = -_BETWEEN_LOGS_SECONDS
         self._addresses: dict[str, tuple[str, int]] = {}
         self._stale: set[str] = set()
@@ -93,12 +92,12 @@ class Bookies:
         self._connections: dict[tuple[str, Use], Bookie] = {}
         self._errors: dict[str, deque[float]] = {}
         self._quarantined: dict[str, float] = {}
-        """The end of each quarantine, by the monotonic clock."""
+        """The ends of quarantines, by the monotonic clock."""
         self._follower: Follower | None = None
         self._closed = False
 
     async def start(self) -> None:
-        """Begins to follow the registered bookies.
+        """Starts to follow the registered bookies.
 
         :raises MetadataUnavailable: the registered bookies are not known
         """
@@ -120,7 +119,8 @@ class Bookies:
 
     @property
     def writable(self) -> Sequence[str]:
-        """Ids of bookies that accept new entries, sorted; including those that disappeared a moment ago."""
+        """The ids of bookies that accept new entries, sorted; including those that disappeared a moment
+        ago."""
         if not self._gone:
             return self._writable
         after = self._io.clock.monotonic() - _GONE_SECONDS
@@ -129,7 +129,7 @@ class Bookies:
 
     @property
     def read_only(self) -> Sequence[str]:
-        """Ids of bookies that answer but accept no new entries, sorted."""
+        """The ids of bookies that answer but accept no new entries, sorted."""
         return self._read_only
 
     @property
@@ -139,12 +139,12 @@ class Bookies:
 
     @property
     def max_frame_bytes(self) -> int:
-        """The largest request to add an entry."""
+        """The maximum size of a request to add an entry."""
         return self._settings.bookie.max_frame_bytes
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of entries that were sent to bookies and are not answered yet."""
+        """The bytes of entries that were sent to bookies and not answered yet."""
         return sum(bookie.pending_bytes for bookie in self._connections.values())
 
     async def known(self) -> Sequence[str]:
@@ -156,7 +156,7 @@ class Bookies:
         return sorted({*cookies, *self._writable, *self._read_only})
 
     def doubtful(self, bookie_id: str) -> bool:
-        """Whether the bookie should be chosen for new entries only if there are no others."""
+        """Whether a bookie should be chosen for new entries only if there are no others."""
         until = self._quarantined.get(bookie_id)
         if until is not None:
             if self._io.clock.monotonic() < until:
@@ -168,7 +168,7 @@ class Bookies:
         return bool(self.trouble(bookie_id))
 
     def trouble(self, bookie_id: str) -> str:
-        """Returns why a recent connection attempt failed; empty if none did."""
+        """Returns the reason why a recent connection attempt failed; empty if none failed."""
         connections = (self._connections.get((bookie_id, use)) for use in Use)
         return next((each.trouble for each in connections if each is not None and each.trouble), "")
 
@@ -178,7 +178,7 @@ class Bookies:
         return sorted(each for each, until in self._quarantined.items() if now < until)
 
     def bookie(self, bookie_id: str, use: Use = Use.WRITING) -> Bookie:
-        """Returns the connection to a bookie. For an unknown bookie, all requests fail as lost."""
+        """Returns the connection to a bookie. If the bookie is unknown, all requests fail as lost."""
         key = (bookie_id, use)
         found = self._connections.get(key)
         if found is None:
@@ -193,7 +193,7 @@ class Bookies:
         return found
 
     def failed(self, bookie_id: str) -> None:
-        """Counts an error or a missing answer of a bookie; too many of them quarantine it."""
+        """Counts an error or a missing answer of a bookie; too many in a period quarantine the bookie."""
         settings = self._settings
         if not settings.quarantine or bookie_id in self.quarantined():
             return
@@ -232,7 +232,7 @@ class Bookies:
         self._are(tuple(writable), tuple(read_only))
 
     def _are(self, writable: tuple[str, ...], read_only: tuple[str, ...]) -> None:
-        """Remembers the registered bookies."""
+        """Registers the current bookies."""
         now = self._io.clock.monotonic()
         registered = {*writable, *read_only}
         gone = {each: now for each in self._writable if each not in registered}
@@ -256,7 +256,7 @@ class Bookies:
 
 
 def _address(value: bytes, bookie_id: str) -> tuple[str, int] | None:
-    """Returns the address in a bookie's registration."""
+    """Returns the address in a bookie's registration; None if the registration cannot be read."""
     try:
         info = pb.BookieServiceInfoFormat.FromString(value)
     except DecodeError:
@@ -269,6 +269,6 @@ def _address(value: bytes, bookie_id: str) -> tuple[str, int] | None:
 
 
 def _host_and_port(bookie_id: str) -> tuple[str, int] | None:
-    """Returns the address in an id of the default form."""
+    """Returns the address in a bookie id of the default form ``host:port``; None for any other id."""
     host, _, port = bookie_id.rpartition(":")
     return (host, int(port)) if host and port.isascii() and port.isdigit() and len(port) < 6 else None

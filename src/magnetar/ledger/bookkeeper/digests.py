@@ -1,9 +1,11 @@
 """The body of an entry as bookies store it: ids, last-add-confirmed, length, a digest, the payload.
 
+::
+
     0 ledger id | 8 entry id | 16 last-add-confirmed | 24 length | 32 digest | payload
 
-Bookies check none of it; readers do. The digest covers the first 32 bytes and the payload; the length is that
-of all payloads up to and including this one.
+Bookies do not check the body; readers do. The digest covers the first 32 bytes and the payload; the length is
+the sum over all payloads up to and including this one.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Body(NamedTuple):
 
 
 def master_key(password: bytes) -> bytes:
-    """Returns the key that proves to bookies that a writer, or a client that fences, knows the ledger's
+    """Returns the key that proves to bookies that a writer, or a fencing client, knows the ledger's
     password."""
     return sha1(b"ledger" + password, usedforsecurity=False).digest()
 
@@ -55,7 +57,7 @@ def master_key(password: bytes) -> bytes:
 class Digest:
     """The digest of one ledger's entries.
 
-    :param password: the password of the ledger; only MAC uses it
+    :param password: the password of the ledger; only used by MAC
     """
 
     def __init__(self, kind: DigestType, password: bytes) -> None:
@@ -78,35 +80,41 @@ class Digest:
     ) -> bytes:
         """Returns the bytes in front of the payload.
 
-        :param confirmed: the last entry that is known to have its ack quorum, -1 for none
+        :param confirmed: the last entry that is known to have its ack quorum; -1: none
         :param length: bytes of all payloads, this one included
         """
         header = _HEADER.pack(ledger_id, entry_id, confirmed, length)
         return header + self._compute(header, payload)
 
     def told(self, ledger_id: int, confirmed: int) -> bytes:
-        """Returns the body of an explicit LAC: all entries up to ``confirmed`` have their ack quorum."""
+        """Returns the body of an explicit LAC, which states that all entries up to ``confirmed`` have their
+        ack quorum."""
         said = _TOLD.pack(ledger_id, confirmed)
         return said + self._compute(said, b"")
 
     def check_told(self, ledger_id: int, body: bytes) -> int:
         """Returns the entry in the body of an explicit LAC.
 
-        :raises DataDamaged: the body is of another ledger, too short, or was changed
+        :raises DataDamaged: the body belongs to another ledger, is too short, or was changed
         """
         said = body[: _TOLD.size]
         if len(said) < _TOLD.size or body[_TOLD.size :] != self._compute(said, b""):
-            raise DataDamaged(f"the last confirmed entry reported for ledger {ledger_id} has a wrong digest")
+            raise DataDamaged(
+                f"the last confirmed entry that a bookie reported for ledger {ledger_id} has a wrong digest"
+            )
         found_ledger, confirmed = _TOLD.unpack(said)
         if found_ledger != ledger_id:
-            raise DataDamaged(f"a bookie answered for ledger {found_ledger} what was asked of {ledger_id}")
+            raise DataDamaged(
+                f"a bookie answered a request for ledger {ledger_id} with the last confirmed entry of "
+                f"ledger {found_ledger}"
+            )
         return int(confirmed)
 
     def check(self, ledger_id: int, entry_id: int, body: bytes) -> Body:
-        """Checks a body that was read for this entry, and returns its fields.
+        """Checks a body that was read for an entry, and returns its fields.
 
-        :param entry_id: -1: any
-        :raises DataDamaged: the body is of another entry, too short, or was changed
+        :param entry_id: the expected id; -1: any
+        :raises DataDamaged: the body belongs to another entry, is too short, or was changed
         """
         if len(body) < self.start:
             raise DataDamaged(

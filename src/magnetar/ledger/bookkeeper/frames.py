@@ -1,8 +1,8 @@
 """Version 2 of the bookies' protocol: encodes requests and decodes answers.
 
 A frame is its length in four bytes, followed by its content. All frames begin with version, operation and
-flags; answers continue with a status and the ids of the request. There is no request number that tells two
-requests for the same entry apart.
+flags; answers continue with a status and the ids of the request. No request number distinguishes two
+requests for the same entry.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BATCH_ANSWER = struct.Struct(">q")
 _VERSION = 2
 
 MAX_FRAME_BYTES = 5 * 1024 * 1024 + 10 * 1024
-"""The largest frame with the default ``maxMessageSize``: that of Pulsar's brokers, and the default of bookies
-(``nettyMaxFrameSizeBytes``)."""
+"""The maximum frame size with the default ``maxMessageSize``, as in Pulsar's brokers, and the default of
+bookies (``nettyMaxFrameSizeBytes``)."""
 
 
 class Operation(IntEnum):
@@ -39,13 +39,13 @@ class Operation(IntEnum):
 class Flag(IntFlag):
     NONE = 0
     FENCE = 1
-    """With a read: only recovery may add entries from now on."""
+    """A flag of a read, after which only recovery may add entries."""
     RECOVERY_ADD = 2
     HIGH_PRIORITY = 4
 
 
 class Status(IntEnum):
-    """The status in a bookie's answer; below 0: outcomes of requests without an answer."""
+    """The status in a bookie's answer; below 0: the outcome of a request without an answer."""
 
     LOST = -1
     """The connection ended before the answer arrived."""
@@ -64,7 +64,7 @@ class Status(IntEnum):
 
 
 def status_name(status: int) -> str:
-    """Returns a name for texts, also for an unknown status."""
+    """Returns a name for a status in texts, also if the status is unknown."""
     return _NAMES.get(status, f"status {status}")
 
 
@@ -72,7 +72,7 @@ _NAMES = {status.value: status.name for status in Status}
 
 
 class FrameError(Exception):
-    """Bytes that no bookie sends."""
+    """Received bytes that are not an answer of a bookie."""
 
 
 class Answer(NamedTuple):
@@ -82,14 +82,14 @@ class Answer(NamedTuple):
     entry_id: int
     """The requested entry."""
     request_id: int
-    """The number of the request, if it has one; else 0."""
+    """The number of the request; 0 if the wire format has no numbers."""
     bodies: list[bytes]
     """The bodies of entries: one for a successful read, several for a batch read, otherwise none."""
 
 
 def add_prefix(key: bytes, flags: Flag = Flag.NONE) -> bytes:
-    """Returns the bytes that all add requests of one ledger have between their length and the
-    entry's body."""
+    """Returns the bytes between the length and the entry's body, the same for all add requests of a
+    ledger."""
     return _ADD_PREFIX.pack(_VERSION, Operation.ADD, flags) + key
 
 
@@ -102,7 +102,7 @@ def add_head(key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
 def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: bytes = b"") -> bytes:
     """Returns a request to read one entry.
 
-    :param entry_id: -1: the last entry that the bookie has
+    :param entry_id: the id of the entry; -1: the last entry that the bookie has
 
     :param key: the master key, if the flags fence
     """
@@ -111,7 +111,7 @@ def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: by
 
 
 def batch_read_request(ledger_id: int, first: int, request_id: int, entries: int, max_bytes: int) -> bytes:
-    """Encodes a batch read: the answer has at least one entry, and as many as fit into ``max_bytes`` with
+    """Encodes a batch read. The answer has at least one entry, and as many as fit into ``max_bytes`` with
     their framing."""
     length = _BATCH.size - _LENGTH.size
     numbers = (ledger_id, first, request_id, entries, max_bytes)
@@ -121,10 +121,11 @@ def batch_read_request(ledger_id: int, first: int, request_id: int, entries: int
 class AnswerReader:
     """Splits received data into answers.
 
-    :param limit: bytes of the largest frame, its length included
-    :param added: called with successful answers to adds, many at once; None: they are answers like others
+    :param limit: the maximum size of a frame in bytes, including its length field
+    :param added: called with many successful answers to adds at once; None: they are returned like other
+        answers
     :param decode: decodes an answer between two offsets; version 2 by default
-    :param least: bytes of the shortest answer
+    :param least: the minimum size of an answer in bytes
     """
 
     def __init__(
@@ -140,13 +141,13 @@ class AnswerReader:
         self._least = least
         self._run = AddedRun()
         self._pieces: list[bytes] = []
-        """The beginning of a frame; joined once, when the frame is complete."""
+        """The pieces of an incomplete frame, which are joined once, when the frame is complete."""
         self._held = 0
         self._wanted = 0
-        """Bytes that are needed to continue."""
+        """The number of bytes that are needed to continue."""
 
     def feed(self, data: bytes) -> Iterator[Answer]:
-        """Returns the answers that are complete by now.
+        """Yields the answers that are complete with ``data``.
 
         :raises FrameError: the peer is not a bookie, or speaks another version
         """
@@ -207,6 +208,6 @@ def _bodies(data: bytes, at: int, end: int) -> Iterator[bytes]:
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
         if length > end - at:
-            raise FrameError(f"an entry has {length} bytes, of which only {end - at} are there")
+            raise FrameError(f"an entry should have {length} bytes, but the answer has only {end - at} more")
         yield data[at : at + length]
         at += length

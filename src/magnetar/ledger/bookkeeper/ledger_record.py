@@ -37,13 +37,13 @@ _DIGESTS = {
 }
 _DIGEST_NUMBERS = {digest: number for number, digest in _DIGESTS.items()}
 CUSTOM = "EnsemblePlacementPolicyConfig"
-"""The name in a ledger's custom metadata."""
+"""The name of the isolation groups in a ledger's custom metadata."""
 _POLICY = "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
 _FIRST, _FURTHER = "isolationBookieGroups", "secondaryIsolationBookieGroups"
 
 
 class Segment(NamedTuple):
-    """The bookies that have the entries from one entry on, up to the next segment."""
+    """The bookies of the entries from one entry on, up to the next segment."""
 
     first_entry_id: int
     ensemble: tuple[str, ...]
@@ -62,15 +62,15 @@ class LedgerRecord:
     digest: DigestType = DigestType.CRC32C
     password: bytes = b""
     ctime_ms: int = 0
-    """0: unknown."""
+    """The time of creation, in ms since 1970; 0: unknown."""
     custom: Mapping[str, bytes] = field(default_factory=dict)
     token: int = 0
-    """Identifies the creator of the ledger while it is open."""
+    """A number that identifies the creator of the ledger while it is open."""
     unknown: bytes = b""
     """Fields of a newer release, unchanged."""
 
     def ensemble_of(self, entry_id: int) -> tuple[str, ...]:
-        """Returns the bookies of the segment that an entry belongs to."""
+        """Returns the bookies of the segment to which an entry belongs."""
         found = self.segments[0]
         for segment in self.segments:
             if segment.first_entry_id > entry_id:
@@ -86,7 +86,7 @@ class LedgerRecord:
         return _NO_END
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
-        """Returns the bookies of the segment that have an entry, by index, in the order of reading."""
+        """Returns the indexes of the bookies in the segment that store an entry, in the order of reading."""
         size = self.quorums.ensemble
         return tuple((entry_id + step) % size for step in range(self.quorums.write))
 
@@ -94,7 +94,7 @@ class LedgerRecord:
     def placed(self) -> Quorums:
         """Returns the quorums and the isolation groups of the ledger.
 
-        :raises DataDamaged: the isolation groups cannot be read
+        :raises DataDamaged: the isolation groups cannot be parsed
         """
         return replace(self.quorums, groups=read(self.custom))
 
@@ -105,8 +105,8 @@ class LedgerRecord:
         return replace(self, state=LedgerState.IN_RECOVERY, last_entry_id=-1, length=0, token=0)
 
     def with_ensemble(self, first_entry_id: int, ensemble: Sequence[str]) -> LedgerRecord:
-        """Returns the record with a new ensemble from ``first_entry_id`` on; it has no entries
-        behind it yet."""
+        """Returns the record with a new ensemble from ``first_entry_id`` on; the record has no entries from
+        there on yet."""
         kept = tuple(each for each in self.segments if each.first_entry_id < first_entry_id)
         segment = Segment(first_entry_id, tuple(ensemble))
         return replace(self, segments=(*kept, segment), token=0)
@@ -140,7 +140,7 @@ def _empty() -> pb.LedgerMetadataFormat:
 def decoded(data: bytes, path: str) -> LedgerRecord:
     """Returns the metadata of a ledger.
 
-    :raises DataDamaged: the value is not the metadata of a ledger, or of an unknown version
+    :raises DataDamaged: the value is not the metadata of a ledger, or has an unknown version
     """
     line, newline, body = data[:_MAX_LINE].partition(b"\n")
     if not newline or not line.startswith(_LINE):
@@ -212,7 +212,7 @@ def _varint(number: int) -> bytes:
 
 
 def _taken_varint(data: bytes) -> tuple[int, int]:
-    """Returns the number, and the position behind it."""
+    """Returns the number at the beginning of ``data``, and the offset behind it."""
     number = 0
     for index, byte in enumerate(data[:5]):
         number |= (byte & 0x7F) << 7 * index
@@ -232,7 +232,7 @@ def ledger_path(ledger_id: int) -> str:
 
 
 def long_ledger_path(ledger_id: int) -> str:
-    """Returns the path in a layout where all ledgers have long ids."""
+    """Returns the path in the layout where all ledgers have long ids."""
     return _cut(f"{ledger_id:019d}", _LONG_CUTS)
 
 
@@ -245,7 +245,7 @@ def _cut(digits: str, cuts: tuple[int, ...]) -> str:
 
 
 def ledger_id_of(path: str) -> int | None:
-    """The inverse of both; None: the path is not that of a ledger."""
+    """Returns the ledger id in a path of either layout; None if the path is not a ledger's."""
     digits = path.replace("/L", "").replace("/", "")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return None
@@ -254,7 +254,8 @@ def ledger_id_of(path: str) -> int | None:
 
 
 class BookiesUnavailable(LedgerError):
-    """Too few of the bookies with the requested entries answered; lists the outcome of each request."""
+    """Too few of the bookies with the requested entries answered; the message lists the outcome of each
+    request."""
 
 
 class WrongPassword(LedgerError):
@@ -262,12 +263,12 @@ class WrongPassword(LedgerError):
 
 
 class MetadataFailed(LedgerError):
-    """The metadata of ledgers cannot be read or written; the operation may have happened."""
+    """The metadata of ledgers cannot be read or written; a change may have happened."""
 
 
 def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRecord:
-    """Merges a change by AutoRecovery, which copies entries of lost bookies to others and records that in
-    segments to which nothing is added any more.
+    """Returns our record with changes by AutoRecovery, which copies entries of lost bookies to others and
+    records that in segments that are complete.
 
     :param ours: the record as this writer knows it
     :param theirs: the stored record of an open ledger
@@ -293,7 +294,7 @@ def written(groups: Groups) -> bytes:
 
 
 def read(custom: Mapping[str, bytes]) -> Groups | None:
-    """Returns None if any bookie may have the ledger.
+    """Returns the isolation groups of a ledger; None if any bookie may store it.
 
     :raises DataDamaged: the value is not in Pulsar's form
     """

@@ -1,7 +1,7 @@
-"""The metadata of ledgers: new ledgers get unused ids, and changes are checked against a version.
+"""The metadata of ledgers: new ledgers get unused ids, and changes are conditional on a version.
 
-Pulsar's brokers, BookKeeper's clients, bookies and AutoRecovery share the layout, and the counters that ids
-come from.
+Pulsar's brokers, BookKeeper's clients, bookies and AutoRecovery share the layout, and the counters from which
+ids are taken.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _LAYOUTS: dict[str, Callable[[int], str]] = {
     "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1": ledger_path,
     "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1": long_ledger_path,
 }
-"""The value of ``LAYOUT`` behind the version of its own format; without that version, as Pulsar leaves it, it
-is the first."""
+"""The paths by layout name, as in the node ``LAYOUT``. If the node has no version of its own format, as
+Pulsar writes it, the first layout applies."""
 _LAYOUT_VERSION = "2"
 _HALF = (1 << 31) - 1
-"""The last number of a ZooKeeper counter; a client that gets it continues with another counter."""
+"""The last number of a ZooKeeper counter; a client that gets the number continues with another counter."""
 _TRIES = 20
-"""The most attempts to find a free ledger id."""
+"""The maximum number of attempts to find a free ledger id."""
 _LAST = -1
 _SECONDS = 2.0
-"""A bookie without an answer after this time is skipped."""
+"""The time after which a bookie that does not answer is skipped."""
 _HAVE_IT = frozenset((Status.OK, Status.NO_ENTRY))
 
 
@@ -81,17 +81,17 @@ class LedgerRecords:
         self._tasks = TaskScope(loop, "the ids of ledgers", owner_goes_on)
         self._path_below: Callable[[int], str] | None = None
         self._long_ids = False
-        """The first 2³¹ ids are used up, or a client has decided to continue without them."""
+        """Whether the first 2³¹ ids are used up, or a client has decided to continue without them."""
         self._making = InProgress(loop)
 
     async def close(self) -> None:
-        """Waits for ledgers that are being created. The metadata store stays open."""
+        """Waits until ledgers in creation are complete. The metadata store stays open."""
         await self._making.none()
 
     async def check_layout(self) -> None:
-        """Must be called once, before all other methods.
+        """Checks the layout; must be called once, before all other methods.
 
-        :raises UnknownLayout: nothing may be read or written here
+        :raises UnknownLayout: this release cannot read or write the metadata
         """
         path = f"{self._root}/LAYOUT"
         node = await self._metadata.get(path)
@@ -114,7 +114,7 @@ class LedgerRecords:
         return self._root + self._path_below(ledger_id)
 
     async def make(self, record: LedgerRecord) -> tuple[int, Versioned]:
-        """Creates a ledger with an id above those that were assigned before."""
+        """Creates a ledger with an id above all ids assigned before."""
         value = encoded(record)
         with self._making:
             for _ in range(_TRIES):
@@ -129,15 +129,14 @@ class LedgerRecords:
         raise LedgerError(f"{_TRIES} ids for a new ledger were taken already, below {self._root}")
 
     async def new_id(self) -> int:
-        """Returns an id that no ledger gets."""
+        """Returns a new id that will not be used for a ledger."""
         with self._making:
             return await self._new_id()
 
     async def read(self, ledger_id: int) -> Versioned:
-        """Returns the metadata of a ledger with their version.
+        """Returns the metadata of a ledger with its version.
 
         :raises NoSuchLedger: the ledger was never created, or was deleted
-
         :raises DataDamaged: the value is not the metadata of a ledger
         """
         path = self.path(ledger_id)
@@ -147,7 +146,7 @@ class LedgerRecords:
         return Versioned(decoded(node.value, path), node.version)
 
     async def write(self, ledger_id: int, record: LedgerRecord, version: int) -> Versioned:
-        """Replaces the record with that version.
+        """Replaces the record of a ledger if it still has ``version``.
 
         :raises BadVersion: the record was changed, or the ledger was deleted
         """
@@ -155,13 +154,13 @@ class LedgerRecords:
         return Versioned(record, node.version)
 
     async def delete(self, ledger_id: int) -> None:
-        """Deletes a ledger; has no effect if it does not exist. Bookies notice by themselves, and delete the
-        entries."""
+        """Deletes the metadata of a ledger; does nothing if it does not exist. Bookies notice this, and
+        delete the entries."""
         with suppress(NodeMissing):
             await self._metadata.delete(self.path(ledger_id))
 
     async def ledger_ids(self) -> Sequence[int]:
-        """Returns all existing ledgers in ascending order; takes one read for each ten thousand ids."""
+        """Returns all existing ledgers in ascending order, with one read per ten thousand ids."""
         found: list[int] = []
         for name in await self._metadata.children(self._root):
             if name.isascii() and name.isdigit() and len(name) in (2, 3):
@@ -169,8 +168,8 @@ class LedgerRecords:
         return sorted(found)
 
     def listen(self, listener: Callable[[int], None]) -> None:
-        """Calls ``listener`` in the loop for each ledger whose metadata is changed or deleted by
-        any client."""
+        """Registers ``listener``, called in the loop for each ledger whose metadata any client has changed or
+        deleted."""
 
         def changed(change: Change) -> None:
             ledger_id = ledger_id_of(change.path[len(self._root) :])
@@ -180,7 +179,10 @@ class LedgerRecords:
         self._metadata.listen(self._root, changed)
 
     async def _walk(self, path: str, levels: int, found: list[int]) -> None:
-        """:param levels: the number of levels between ``path`` and the nodes of ledgers"""
+        """Adds the ledgers below a node to ``found``.
+
+        :param levels: the number of levels between ``path`` and the nodes of ledgers
+        """
         for name in await self._metadata.children(self._root + path):
             below = f"{path}/{name}"
             if levels:
@@ -211,7 +213,7 @@ class LedgerRecords:
         )
 
     async def _high_half(self, path: str) -> int:
-        """Returns the last upper half that a client has started."""
+        """Returns the last upper half of ids that a client has started."""
         names = await self._metadata.children(path)
         begun = [int(name[4:]) for name in names if name.startswith("HOB-") and name[4:].isdigit()]
         if begun:
@@ -232,7 +234,7 @@ class LedgerRecords:
             raise NodeDamaged(f"{node.path} has no number") from error
 
     async def _release(self, path: str) -> None:
-        """Deletes the node that gave a number; it would otherwise stay as long as the session."""
+        """Deletes the node that assigned a number; otherwise it would exist as long as the session."""
         with self._making:
             try:
                 await self._metadata.delete(path)
@@ -243,7 +245,7 @@ class LedgerRecords:
 
 
 class _FailingStore(PassingOnStore):
-    """Converts failures of the store into failures of ledgers, except conditions that do not hold."""
+    """Converts failures of the store to failures of ledgers, except conditions that are not met."""
 
     async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -262,16 +264,16 @@ class LedgerIdUsed(LedgerError):
     """ZooKeeper assigned an id that it had assigned before.
 
     ZooKeeper counts the ids. If its data is lost or restored from an old copy, it continues from the end of
-    the copy. Bookies may still have entries under the next ids, and would store new ones beside them.
+    the copy. Bookies may still have entries under these ids, and would store new entries beside them.
     """
 
 
 async def holders_of(
     loop: Loop, ledger_id: int, bookies: Iterable[str], bookie: Callable[[str], Bookie]
 ) -> list[str]:
-    """Returns the bookies that have entries of a ledger, or where it was fenced.
+    """Returns the bookies that have entries of a ledger, or on which the ledger was fenced.
 
-    :param bookies: ids of the bookies to ask
+    :param bookies: the ids of the bookies to ask
     :param bookie: returns the connection to a bookie
     """
     waiting = set(bookies)
@@ -297,6 +299,6 @@ async def holders_of(
 def used_before(ledger_id: int, bookies: Iterable[str]) -> LedgerIdUsed:
     return LedgerIdUsed(
         f"ZooKeeper gives out ledger id {ledger_id}, of which {', '.join(bookies)} already has entries: "
-        "the metadata in ZooKeeper are older than the data of the bookies. Stop brokers and bookies, and "
+        "the metadata in ZooKeeper is older than the data of the bookies. Stop brokers and bookies, and "
         "restore the newest copy of ZooKeeper's data. Bookies delete entries of ledgers that it does not know"
     )

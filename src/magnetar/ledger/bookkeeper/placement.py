@@ -1,4 +1,4 @@
-"""Which bookies get a ledger's entries, and more of them the bookies with more free disk space."""
+"""The choice of bookies for a ledger's entries; bookies with more free disk space are chosen more often."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from magnetar.ledger.bookkeeper.wire import Operation, disk_space, disk_space_re
 from magnetar.ledger.interface import Groups, LedgerError, Quorums
 
 _MOST = 3.0
-"""The largest weight, as a multiple of the median: Apache's default."""
+"""The maximum weight, as a multiple of the median: BookKeeper's default."""
 _LEAST = 0.01
-"""The smallest weight: a full bookie that is registered as writable may still have to accept something."""
+"""The minimum weight, because a full bookie that is registered as writable may still be needed."""
 
 
 class NotEnoughBookies(LedgerError):
@@ -31,10 +31,10 @@ class NotEnoughBookies(LedgerError):
         rule: str = "",
         trouble: Callable[[str], str] = lambda _bookie: "",
     ) -> None:
-        """:param besides: bookies that may not be taken: the ledger has them, or has just lost them
+        """:param besides: bookies that cannot be chosen, because the ledger has them, or has just lost them
 
-        :param rule: the placement rule that they must meet
-        :param trouble: returns why a connection to a bookie failed; empty: it may be reachable
+        :param rule: the placement rule that the bookies must meet
+        :param trouble: returns the reason why a connection to a bookie failed; empty: it may be reachable
         """
         names = ", ".join(found) or "none"
         others = f" in addition to {', '.join(sorted(besides))}" if besides else ""
@@ -59,7 +59,7 @@ class Placement(Protocol):
     def replaced(
         self, ensemble: Sequence[str], lost: Collection[int], quorums: Quorums, excluded: Collection[str]
     ) -> tuple[str, ...]:
-        """Returns ``ensemble`` with other bookies at the indices ``lost``; none that are in it or in
+        """Returns ``ensemble`` with other bookies at the indexes ``lost``, none of them in it or in
         ``excluded``.
 
         :raises NotEnoughBookies: there are too few, or none that meet the rules
@@ -73,7 +73,7 @@ def of_groups(groups: Groups) -> str:
 
 
 Weights = Callable[[Sequence[str]], Sequence[float]]
-"""Returns the relative shares of some bookies, 1.0 on average."""
+"""Returns the relative weights of some bookies, 1.0 on average."""
 
 
 def alike(bookie_ids: Sequence[str]) -> Sequence[float]:
@@ -81,9 +81,9 @@ def alike(bookie_ids: Sequence[str]) -> Sequence[float]:
 
 
 def shuffled(bookie_ids: Sequence[str], weights: Weights, randomness: Randomness) -> list[str]:
-    """Returns the bookies in a random order in which those with larger weights come first more often.
+    """Returns the bookies in a random order, in which bookies with larger weights tend to come first.
 
-    The probability to be first is proportional to the weight (Efraimidis and Spirakis: order by u ** (1 /
+    The probability of being first is proportional to the weight (Efraimidis and Spirakis: order by u ** (1 /
     weight)).
     """
     chances = [math.log(1.0 - randomness.fraction()) / weight for weight in weights(bookie_ids)]
@@ -92,7 +92,7 @@ def shuffled(bookie_ids: Sequence[str], weights: Weights, randomness: Randomness
 
 
 class RandomPlacement:
-    """Any bookies; doubtful ones only if there are no others. Groups are not supported."""
+    """Chooses any bookies; doubtful ones only if there are no others. Groups are not supported."""
 
     def __init__(self, bookies: Bookies, randomness: Randomness, weights: Weights = alike) -> None:
         self._bookies = bookies
@@ -124,14 +124,13 @@ class RandomPlacement:
 
 
 class DiskSpaceSettings(NamedTuple):
-    """The free disk space of bookies: those with more get more of the new ledgers
-    (``bookkeeperDiskWeightBasedPlacementEnabled``).
-    """
+    """How the free disk space of bookies is queried: bookies with more get more of the new ledgers
+    (``bookkeeperDiskWeightBasedPlacementEnabled``)."""
 
     interval_seconds: float = 86_400.0
-    """The maximum age of an answer (bookkeeperClientGetBookieInfoIntervalSeconds)."""
+    """The maximum age in seconds of an answer (bookkeeperClientGetBookieInfoIntervalSeconds)."""
     retry_seconds: float = 60.0
-    """The delay before bookies that gave none are queried again
+    """The delay in seconds before bookies that did not answer are queried again
     (bookkeeperClientGetBookieInfoRetryIntervalSeconds)."""
 
 
@@ -156,8 +155,8 @@ class DiskSpaces:
             self._timer.cancel()
 
     def weights(self, bookie_ids: Sequence[str]) -> list[float]:
-        """Returns the relative share of each bookie, 1.0 on average; a bookie that has not answered yet gets
-        1.0."""
+        """Returns the relative weight of each bookie, 1.0 on average; 1.0 for a bookie that has not answered
+        yet."""
         if any(each not in self._ask_at for each in bookie_ids):
             self._ask()
         known = [self._free[each] for each in bookie_ids if each in self._free]

@@ -1,4 +1,5 @@
-"""Reads of entries from one bookie after the other, the last entries, and what reads learn about bookies."""
+"""Reads of entries from one bookie after the other, of last entries, and a memory of bookies that did not
+answer."""
 
 from __future__ import annotations
 
@@ -16,27 +17,28 @@ from magnetar.ledger.bookkeeper.wire import Operation, read_lac_request
 from magnetar.ledger.interface import DataDamaged, Quorums
 
 BATCH_OVERHEAD = 36
-"""Bytes that a bookie counts for an answer to a batch read, whatever it contains."""
+"""The bytes that a bookie counts for each answer to a batch read."""
 BATCH_ENTRY_OVERHEAD = 4
 """Bytes that a bookie adds for each entry in such an answer."""
 KNOWN = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER)
-"""Conclusive answers to a fencing read. After any other, it is open what the bookie has, and whether it
-accepts more."""
+"""Conclusive answers to a fencing read. After any other status, it is unknown which entries the bookie has,
+and whether it accepts more."""
 MISSING = (Status.NO_ENTRY, Status.NO_LEDGER)
 _LAST = -1
 _LAST_SECONDS = 10.0
-"""For this time, a bookie that did not answer is asked last."""
+"""The time for which a bookie that did not answer is asked last."""
 _SINGLES_SECONDS = 60.0
-"""For this time, a bookie that may have closed its connection because of a batch read gets single reads."""
+"""The time for which a bookie that may have closed its connection because of a batch read gets single
+reads."""
 _UNKNOWN = (Status.LOST, Status.BAD_REQUEST, Status.BAD_VERSION)
 
 
 class StoredEntry(NamedTuple):
-    """An entry as stored at a bookie; its digest was checked."""
+    """An entry as stored by a bookie, with a verified digest."""
 
     said: Body
     data: bytes
-    """The payload begins at ``said.start``."""
+    """The stored body; the payload begins at ``said.start``."""
 
     @property
     def payload_bytes(self) -> int:
@@ -44,7 +46,7 @@ class StoredEntry(NamedTuple):
 
 
 class RequestContext(NamedTuple):
-    """What requests for one ledger have in common."""
+    """The common parameters of requests for one ledger."""
 
     loop: Loop
     ledger_id: int
@@ -55,17 +57,17 @@ class RequestContext(NamedTuple):
     key: bytes = b""
     """The master key, if the flags fence."""
     speculative_seconds: float = 0.0
-    """The delay before the next bookie is asked as well; 0: only after an answer."""
+    """The delay in seconds before the next bookie is asked, too; 0: only after an answer."""
     enough_missing: int = 0
-    """This many bookies without the entry end the request; 0: all of them must answer."""
+    """The number of bookies without the entry that ends the request; 0: all bookies must answer."""
 
 
 class Question:
     """Reads one entry, or several from one entry on.
 
-    :param bookies: ids, in the order of reading
-    :param count: more than one only if each of the bookies has all of them
-    :param max_bytes: the largest size of an answer with more than one entry
+    :param bookies: the ids of the bookies, in the order of reading
+    :param count: the number of entries; more than one only if each bookie has all of them
+    :param max_bytes: the maximum size of an answer with more than one entry
     """
 
     def __init__(
@@ -73,9 +75,9 @@ class Question:
     ) -> None:
         self.first = first
         self.entries: list[StoredEntry] = []
-        """Empty: no bookie had any."""
+        """The entries that were read; empty: no bookie had any."""
         self.refused: dict[str, int] = {}
-        """The answers of bookies that did not have the entry; ``Status.OK`` for a damaged answer."""
+        """The status of bookies that did not return the entry; ``Status.OK`` for a damaged answer."""
         self.damage: DataDamaged | None = None
         self._asking = asking
         self._left = list(bookies)
@@ -99,7 +101,7 @@ class Question:
         return ", ".join(told)
 
     def ask(self, ended: Callable[[], object]) -> None:
-        """Calls ``ended`` once, later."""
+        """Starts the requests; ``ended`` is called once, later."""
         self._ended = ended
         self._ask_next()
 
@@ -143,7 +145,7 @@ class Question:
             self._end()
 
     def _take(self, bookie_id: str, bodies: list[bytes]) -> None:
-        """Takes the entries up to the first damaged one."""
+        """Takes the entries in an answer, up to the first damaged one."""
         asking = self._asking
         try:
             for number, data in enumerate(bodies[: self._count]):
@@ -165,7 +167,7 @@ class Question:
 
 
 async def all_answered(loop: Loop, questions: Sequence[Question]) -> None:
-    """Sends the requests at the same time; returns when all have ended."""
+    """Starts all questions at the same time; returns when all have ended."""
     left = len(questions)
     waiter = loop.create_future()
 
@@ -182,9 +184,8 @@ async def all_answered(loop: Loop, questions: Sequence[Question]) -> None:
 
 
 class Coverage:
-    """The answers of one ensemble. A write set is covered when fewer than an ack quorum of its bookies are
-    unanswered: then nothing can be acknowledged without a bookie that answered.
-    """
+    """The bookies of one ensemble that answered. A write set is covered when fewer than an ack quorum of its
+    bookies have not answered, because then no entry can be acknowledged without a bookie that answered."""
 
     def __init__(self, quorums: Quorums) -> None:
         self._quorums = quorums
@@ -206,24 +207,23 @@ class Coverage:
 
 
 class LastEntries:
-    """Reads the last entry from each bookie of the last segment; with ``Flag.FENCE`` this fences
-    the bookies.
+    """Reads the last entry from each bookie of the last segment; with ``Flag.FENCE`` this fences the bookies.
 
-    Each entry carries the last-add-confirmed at its sending. A writer may also report it separately when no
-    further entry follows (``bookkeeperExplicitLacIntervalInMills``).
+    Each entry contains the last-add-confirmed at the time of its sending. A writer may also report it
+    separately when no further entry follows (``bookkeeperExplicitLacIntervalInMills``).
     """
 
     def __init__(self, asking: RequestContext, record: LedgerRecord) -> None:
         segment = record.segments[-1]
         self.confirmed = segment.first_entry_id - 1
-        """All entries up to this one had their ack quorum: a new segment starts behind the last confirmed
+        """All entries up to this one had their ack quorum. A new segment starts behind the last confirmed
         entry."""
         self.confirmed_length: int | None = None
-        """Bytes of all entries up to that one, if it is the last entry of a bookie."""
+        """The bytes of all entries up to that one, if it is the last entry of a bookie."""
         self.highest = self.confirmed
-        """The last entry that any of them has."""
+        """The last entry that any bookie has."""
         self.last_of: dict[str, int] = {}
-        """The last entry of each bookie that has any."""
+        """The last entry of each bookie that has entries."""
         self.answers: dict[str, int] = {}
         self._asking = asking
         self._ensemble = segment.ensemble
@@ -233,7 +233,7 @@ class LastEntries:
 
     @property
     def covered(self) -> bool:
-        """Whether enough bookies answered that every acknowledged entry is known to one of them."""
+        """Whether so many bookies answered that each acknowledged entry is known to one of them."""
         return self._coverage.complete
 
     def story(self) -> str:
@@ -241,8 +241,8 @@ class LastEntries:
         return ", ".join(f"{bookie}: {status_name(status)}" for bookie, status in self.answers.items())
 
     async def ask(self) -> None:
-        """Returns when enough bookies have answered, or no more answers can come; later answers count as
-        well."""
+        """Asks all bookies; returns when enough have answered, or no more answers can come. Later answers
+        still count."""
         asking = self._asking
         for index, bookie_id in enumerate(self._ensemble):
             told = partial(self._told, index, bookie_id)
@@ -290,10 +290,10 @@ class LastEntries:
 
 
 class ReadingMemory:
-    """Which bookies answer batch reads; shared by all readers of a store.
+    """The bookies that answer batch reads; shared by all readers of a store.
 
-    A bookie before 4.17 closes the connection at a batch read. But any bookie that stops closes it as well: a
-    bookie that did so twice, and never answered a batch read, counts as old.
+    A bookie before 4.17 closes the connection at a batch read, but so does any bookie that stops. A bookie
+    that closed it twice, and never answered a batch read, counts as old.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -304,7 +304,7 @@ class ReadingMemory:
         self._old: set[str] = set()
 
     def in_order(self, bookies: Sequence[str]) -> list[str]:
-        """Returns the bookies in the order of reading: those that recently did not answer come last."""
+        """Returns the bookies in the order of reading: bookies that recently did not answer come last."""
         if not self._last_until:
             return list(bookies)
         now = self._clock.monotonic()

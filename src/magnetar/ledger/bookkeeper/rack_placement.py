@@ -1,8 +1,8 @@
 """Placement of bookies by racks, regions and groups, as in Pulsar's placement policies.
 
 An ensemble is spread over racks and regions so that each write quorum has copies in several. The write quorum
-of an entry is a window of consecutive bookies of its ensemble, which is a ring. The loss of a rack then loses
-no entry's copies altogether.
+of an entry is a window of consecutive bookies of its ensemble, which is a ring. So the loss of a rack never
+loses all copies of an entry.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from magnetar.ledger.bookkeeper.racks import DEFAULT_RACK, RackTable, Stand
 from magnetar.ledger.interface import Groups, Quorums
 
 _STEPS = 20_000
-"""The limit of the search for an arrangement."""
+"""The maximum number of steps of the search for an arrangement."""
 
 
 class PlacementSettings(NamedTuple):
     regions: bool = False
-    """Racks are ``/region/rack``, and regions take precedence over racks
+    """Whether racks are ``/region/rack``, and regions take precedence over racks
     (bookkeeperClientRegionawarePolicyEnabled)."""
     min_racks: int = 2
-    """Each write quorum has bookies in this many racks, or all of a smaller one in different racks
-    (bookkeeperClientMinNumRacksPerWriteQuorum)."""
+    """The number of racks in which each write quorum must have bookies; a smaller write quorum has all in
+    different racks (bookkeeperClientMinNumRacksPerWriteQuorum)."""
     enforced: bool = False
-    """Whether a ledger that cannot be spread in this way is refused
+    """Whether a ledger that cannot be spread over so many racks is refused
     (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""
     groups: Groups | None = None
     """The groups whose bookies are used for ledgers that name no groups; None: all bookies
@@ -95,7 +95,7 @@ class RackPlacement:
     def _spread(
         self, kept: Sequence[str | None], write: int, candidates: Sequence[str]
     ) -> tuple[str, ...] | None:
-        """Returns None if the bookies cannot be spread as required."""
+        """Returns an ensemble; None if the bookies cannot be spread as required."""
         by_stand: dict[Stand, list[str]] = {}
         # The last of each list is taken first.
         for bookie_id in reversed(shuffled(candidates, self._weights, self._randomness)):
@@ -123,7 +123,7 @@ class RackPlacement:
                 yield Spread(racks, min(span, racks))
 
     def _stand(self, bookie_id: str) -> Stand:
-        """The rack of a bookie; groups are no longer considered here."""
+        """Returns the rack of a bookie, without its group."""
         rack = self._table.of(bookie_id).rack if self._settings.racks else DEFAULT_RACK
         return Stand(frozenset(), rack)
 
@@ -138,7 +138,7 @@ class RackPlacement:
 
 
 class Spread(NamedTuple):
-    """What each write quorum must have at least."""
+    """The minimum numbers of racks and regions in each write quorum."""
 
     racks: int
     regions: int = 1
@@ -149,7 +149,7 @@ class _OutOfSteps(Exception):
 
 
 class Arrangement:
-    """The places of an ensemble, some of which have their bookie already; the others get a rack."""
+    """An ensemble in which some positions have a bookie already; the others get a rack."""
 
     def __init__(
         self,
@@ -159,10 +159,10 @@ class Arrangement:
         randomness: Randomness,
         shares: Mapping[Stand, float] | None = None,
     ) -> None:
-        """:param fixed: where the bookies of the ensemble stand; None: a free place
+        """:param fixed: the racks of the ensemble's bookies; None: a free position
 
-        :param candidates: the number of available bookies by where they stand
-        :param shares: the relative share of each stand's bookies together; None: their number
+        :param candidates: the number of available bookies in each rack
+        :param shares: the sum of the weights of each rack's bookies; None: their number
         """
         self._places = list(fixed)
         self._free = [place for place, stand in enumerate(fixed) if stand is None]
@@ -171,7 +171,7 @@ class Arrangement:
         self._each = {
             stand: (shares or candidates)[stand] / count for stand, count in candidates.items() if count
         }
-        """The share of one bookie."""
+        """The weight of one bookie in each rack."""
         self._randomness = randomness
         self._steps = 0
         size = len(self._places)
@@ -187,8 +187,7 @@ class Arrangement:
                     self._of_place[place].append(window)
 
     def found(self, wanted: Spread) -> list[Stand] | None:
-        """Returns where the bookies of the free places shall stand, in order; None: there is no such
-        arrangement."""
+        """Returns the racks for the free positions, in order; None if there is no such arrangement."""
         self._steps = 0
         try:
             if not self._fill(0, wanted):
@@ -222,8 +221,8 @@ class Arrangement:
         return False
 
     def _in_turn(self, place: int) -> list[Stand]:
-        """Returns where the next bookie may stand, the best first: in regions and racks with few bookies of
-        this ensemble, otherwise where many are left."""
+        """Returns the racks for the next position, the best first: regions and racks with few bookies of this
+        ensemble, then racks with many bookies left."""
         taken = [stand for stand in self._places if stand is not None]
         regions = Counter(stand.region for stand in taken)
         racks = Counter(stand.rack for stand in taken)

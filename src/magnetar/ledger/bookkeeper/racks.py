@@ -1,4 +1,4 @@
-"""Where bookies stand: Pulsar's table of racks and groups, which ``pulsar-admin bookies`` writes."""
+"""The racks of bookies: Pulsar's table of racks and groups, which ``pulsar-admin bookies`` writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.metadata.interface import MetadataStore
 log = logging.getLogger(__name__)
 
 TABLE = "/bookies"
-"""``BookiesRackConfiguration``: group, then bookie, then ``BookieInfo``."""
+"""The path of the table, ``BookiesRackConfiguration``: group, then bookie, then ``BookieInfo``."""
 DEFAULT_RACK = "/default-rack"
 """The rack of bookies that are not in the table."""
 
@@ -26,7 +26,7 @@ class Stand(NamedTuple):
 
     @property
     def region(self) -> str:
-        """The path without the rack; a path without a region counts as its own region."""
+        """The path without the rack; a path without a region is its own region."""
         region, _, _rack = self.rack.rpartition("/")
         return region or self.rack
 
@@ -35,8 +35,8 @@ _NOWHERE = Stand(frozenset(), DEFAULT_RACK)
 
 
 class RackTable:
-    """The present table; call :meth:`start` first. If the table becomes unreadable, the last one stays in
-    use."""
+    """The current table; call :meth:`start` first. If the table becomes unreadable, the previous one is
+    used."""
 
     def __init__(self, io: Io, metadata: MetadataStore, path: str = TABLE) -> None:
         self._io = io
@@ -72,7 +72,10 @@ class RackTable:
 
 
 def _stands(table: bytes) -> dict[str, Stand]:
-    """:raises ValueError: the value is not a table of racks"""
+    """Returns the rack and group of each bookie.
+
+    :raises ValueError: the value is not a table of racks
+    """
     found: dict[str, Stand] = {}
     groups = json.loads(table) if table.strip() else {}
     if not isinstance(groups, dict):

@@ -45,30 +45,30 @@ if TYPE_CHECKING:
 _TRY_AGAIN_SECONDS = (0.3, 1.0)
 """Delays after which bookies may be back: longer than the time in which a lost connection is not renewed."""
 _SINGLES = 16
-"""Entries that are requested at the same time without batch reads: 80 MiB at most."""
+"""The number of entries that are requested at the same time without batch reads: at most 80 MiB."""
 _BATCH_BYTES = 5 << 20
-"""The largest answer of a bookie."""
+"""The maximum size of a bookie's answer to a batch read."""
 _BATCH_ENTRIES = 10_000
 
 
 class ReadSettings(NamedTuple):
     speculative_seconds: float = 0.0
-    """The delay before another bookie is asked as well (bookkeeperClientSpeculativeReadTimeoutInMillis); 0:
-    never."""
+    """The delay in seconds before another bookie is asked, too; 0: never
+    (bookkeeperClientSpeculativeReadTimeoutInMillis)."""
     sticky: bool = True
-    """Whether a reader stays with one bookie of the ensemble as long as it answers
+    """Whether a reader uses the same bookie of the ensemble as long as it answers
     (bookkeeperEnableStickyReads)."""
     batches: bool = True
 
 
 class ReadParts(NamedTuple):
-    """What all readers of a store share."""
+    """The objects that all readers of a store share."""
 
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    """A connection for reading. It may be lost because of a request that a bookie does not know, so writers
-    must not share it."""
+    """Returns a connection for reading. A bookie may close it because of an unknown request, so writers must
+    not share it."""
     written: Callable[[int], BookKeeperWriter | None]
     """Returns the writer of a ledger, if it is in this process and has not ended."""
     memory: ReadingMemory
@@ -76,16 +76,16 @@ class ReadParts(NamedTuple):
 
 
 class LedgerFate:
-    """State that all readers of a ledger in this process share."""
+    """The state that all readers of a ledger in this process share."""
 
     __slots__ = ("__weakref__", "closed", "deleted")
 
     def __init__(self) -> None:
         self.deleted = False
-        """The ledger was deleted in this process. Other deletions are noticed when bookies have dropped the
-        entries."""
+        """Whether the ledger was deleted in this process. Other deletions are noticed when bookies have
+        dropped the entries."""
         self.closed = False
-        """The store was closed."""
+        """Whether the store was closed."""
 
 
 class BookKeeperReader:
@@ -109,7 +109,7 @@ class BookKeeperReader:
         self._confirmed = record.last_entry_id
         self._confirmed_length = record.length
         self._entry_bytes = 0
-        """The size of the largest entries of the last read."""
+        """The size of the largest entry of the last read."""
         self._closed = False
 
     @property
@@ -129,10 +129,10 @@ class BookKeeperReader:
         self._closed = True
 
     def in_background(self) -> None:
-        """Does nothing: bookies write to another device than they read from."""
+        """Does nothing, because bookies write to another device than they read from."""
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Does nothing: bookies get the last-add-confirmed only with the next entry."""
+        """Does nothing, because bookies get the last-add-confirmed only with the next entry."""
         if not self._is_closed():
             self._has_confirmed(entry_id, None)
 
@@ -193,7 +193,7 @@ class BookKeeperReader:
         return self._record.state is LedgerState.CLOSED
 
     def _hear_writer(self) -> bool:
-        """Takes the last-add-confirmed from a writer in this process, if there is one."""
+        """Takes the last-add-confirmed from a writer in this process; returns False if there is none."""
         writer = None if self._is_closed() else self._parts.written(self.ledger_id)
         if writer is None:
             return False
@@ -206,7 +206,7 @@ class BookKeeperReader:
             self._confirmed_length = length if length is not None else self._confirmed_length
 
     def _note_confirmed(self, entry: StoredEntry) -> None:
-        """Takes the last-add-confirmed of entries of an open ledger."""
+        """Takes the last-add-confirmed in an entry of an open ledger."""
         if not self._is_closed():
             self._has_confirmed(entry.said.last_add_confirmed, None)
 
@@ -252,7 +252,7 @@ class BookKeeperReader:
         ]
 
     def _may_ask_batch(self, bookies: Sequence[str]) -> bool:
-        """Whether all of them have all entries of the segment, and the first supports batch reads."""
+        """Whether all of the bookies have all entries of the segment, and the first supports batch reads."""
         parts, quorums = self._parts, self._record.quorums
         each_has_all = quorums.ensemble == quorums.write
         return parts.settings.batches and each_has_all and parts.memory.takes_batches(bookies[0])
@@ -282,7 +282,7 @@ class BookKeeperReader:
 
 
 def _run(ledger_id: int, entries: Sequence[StoredEntry]) -> EntryRun:
-    """Joins the entries of a batch: a cache holds one buffer for many entries."""
+    """Joins the entries of a batch, because a cache uses one buffer for many entries."""
     starts, ends = array("q"), array("q")
     at = 0
     for said, data in entries:
@@ -300,7 +300,7 @@ class OpeningParts(NamedTuple):
     clock: Clock
     records: LedgerRecords
     reading: Callable[[str], Bookie]
-    """A connection apart from that of writers, as a bookie may close it because of an unknown request."""
+    """Returns a connection that no writer shares, because a bookie may close it after an unknown request."""
     recovering: Callable[[str], Bookie]
     """Returns a connection to a bookie that carries no other requests."""
     placement: Placement
@@ -331,7 +331,7 @@ class LedgerOpening:
         self._fates: WeakValueDictionary[int, LedgerFate] = WeakValueDictionary()
 
     async def open(self, ledger_id: int, *, recover: bool) -> BookKeeperReader:
-        """See ``LedgerStore.open``.
+        """Opens a ledger; see ``LedgerStore.open``.
 
         :raises WrongPassword: the ledger was created with another password
         """
@@ -341,20 +341,19 @@ class LedgerOpening:
             fate = self._fates[ledger_id] = LedgerFate()
         found = await self._records.read(ledger_id)
         if not hmac.compare_digest(found.record.password, self._password):
-            raise WrongPassword(f"ledger {ledger_id} has another password")
+            raise WrongPassword(f"ledger {ledger_id} has another password: set managedLedgerPassword")
         if recover and found.record.state is not LedgerState.CLOSED:
             found = await self._recovered(ledger_id)
         return BookKeeperReader(ledger_id, found.record, fate, self._read_parts)
 
     def deleted(self, ledger_id: int) -> None:
-        """Must be called when the metadata of a ledger is deleted."""
+        """Ends the readers of a ledger whose metadata is deleted."""
         fate = self._fates.get(ledger_id)
         if fate is not None:
             fate.deleted = True
 
     async def close(self) -> None:
-        """Ends recoveries in progress, as a crash would: the next client that opens such a ledger
-        continues."""
+        """Stops recoveries in progress, like a crash: the next client that opens such a ledger continues."""
         self._tasks.cancel()
         for fate in list(self._fates.values()):
             fate.closed = True

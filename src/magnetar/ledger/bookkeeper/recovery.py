@@ -31,33 +31,33 @@ from magnetar.metadata.interface import BadVersion
 
 log = logging.getLogger(__name__)
 _TRIES = 20
-"""The most times that the metadata may change during a recovery before it fails."""
+"""The maximum number of changes of the metadata during a recovery, after which it fails."""
 _WINDOW = 16
-"""Entries that are read at the same time, while a bookie is known to have them."""
+"""The number of entries that are read at the same time while a bookie is known to have them."""
 _MOST_BYTES = 32 << 20
-"""Bytes of entries that were added again and have no ack quorum yet, when further entries are read."""
+"""The bytes of entries without an ack quorum at which no further entries are read."""
 _FLAGS = Flag.FENCE | Flag.HIGH_PRIORITY
 _ADD_FLAGS = Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY
 
 
 class RecoveryParts(NamedTuple):
-    """What recoveries of a store share."""
+    """The objects that all recoveries of a store share."""
 
     loop: Loop
     records: LedgerRecords
     bookie: Callable[[str], Bookie]
-    """A connection for fencing requests only. Answers do not name their request, and the answer to one that
-    does not fence would not prove the fencing."""
+    """Returns a connection for fencing requests only. Answers do not name their request, and the answer to a
+    request that does not fence would not prove the fencing."""
     placement: Placement
     memory: ReadingMemory
     fencing: Callable[[int], object]
-    """Called before the bookies of a ledger are fenced: its writer may be in this process."""
+    """Called before the bookies of a ledger are fenced, because its writer may be in this process."""
 
 
 async def recovered(ledger_id: int, parts: RecoveryParts) -> Versioned:
     """Returns the metadata of the ledger, closed by this recovery, by its writer, or by another recovery.
 
-    The ledger then has every entry that was acknowledged, or that a reader was told is confirmed, and
+    The ledger then has all acknowledged entries, all entries that readers got as confirmed, and
     possibly more. After a failure it stays IN_RECOVERY, until the next attempt.
 
     :raises NoSuchLedger: the ledger does not exist
@@ -96,7 +96,7 @@ async def _begun(ledger_id: int, parts: RecoveryParts) -> Versioned:
 
 
 class _Recovery:
-    """One attempt, on one version of the metadata."""
+    """One attempt at a recovery, on one version of the metadata."""
 
     def __init__(self, ledger_id: int, record: LedgerRecord, parts: RecoveryParts) -> None:
         self._ledger_id = ledger_id
@@ -104,9 +104,10 @@ class _Recovery:
         self._parts = parts
         quorums = record.quorums
         self._enough_missing = quorums.write - quorums.ack + 1
-        """If this number of bookies of a write set lack an entry, the entry never had an ack quorum."""
+        """The number of bookies of a write set without an entry that proves that the entry never had an ack
+        quorum."""
         self._last_of: dict[str, int] = {}
-        """The last entry of each bookie that has any; earlier ones may be missing there."""
+        """The last entry of each bookie that has entries; earlier entries may be missing there."""
         self._asking = RequestContext(
             parts.loop,
             ledger_id,
@@ -149,7 +150,7 @@ class _Recovery:
         return adds.record.closed(adds.confirmed, length)
 
     async def _fence(self) -> LastEntries:
-        """Fences the bookies: from here on the writer gets no acknowledgements."""
+        """Fences the bookies: from now on the writer gets no acknowledgements."""
         asking = self._asking._replace(flags=Flag.FENCE)
         last = LastEntries(asking, self._record)
         await last.ask()
@@ -181,9 +182,11 @@ class _Recovery:
         return questions
 
     def _bookies(self, entry_id: int) -> list[str]:
-        """Returns the bookies of the ensemble that the entry was written to, whichever has their place now.
-        Those that may have the entry come first: an entry that one of them has is better kept, although it
-        need not be."""
+        """Returns the bookies to which an entry was written, even if they were replaced in the ensemble.
+
+        Bookies that may have the entry come first, because an entry that one of them has should be kept, even
+        if it need not be.
+        """
         ensemble = self._record.ensemble_of(entry_id)
         bookies = [ensemble[index] for index in self._record.write_set(entry_id)]
         bookies.sort(key=lambda bookie_id: self._last_of.get(bookie_id, -1) < entry_id)
@@ -211,7 +214,8 @@ class _Recovery:
 
 
 class AddParts(NamedTuple):
-    """Adds again what recovery has found, so that an ack quorum has it before the ledger is closed."""
+    """The parameters for adding recovered entries again, so that an ack quorum has each before the ledger is
+    closed."""
 
     loop: Loop
     ledger_id: int
@@ -222,7 +226,7 @@ class AddParts(NamedTuple):
 
 
 class _Adding:
-    """One entry in progress."""
+    """An entry that is being added."""
 
     __slots__ = ("body_bytes", "entry", "stored")
 
@@ -230,14 +234,14 @@ class _Adding:
         self.entry = entry
         self.body_bytes = len(entry.data)
         self.stored: set[int] = set()
-        """Indices of the bookies in the present ensemble that have stored it."""
+        """The indexes in the current ensemble of bookies that have stored the entry."""
 
 
 class RecoveryAdds:
     """Adds entries in order, each to its whole write set; an entry counts when an ack quorum has it.
 
     A failed bookie is replaced for all entries that do not count yet, in :attr:`record` only. If there is no
-    other bookie, the remaining ones suffice as long as they are an ack quorum.
+    other bookie, the remaining ones suffice while they are an ack quorum.
 
     :param confirmed: the entry before the first that is added
     """
@@ -246,7 +250,7 @@ class RecoveryAdds:
         self.record = record
         self._known = confirmed
         self.confirmed = confirmed
-        """All entries up to this one count."""
+        """The last entry that counts, with all entries before it."""
         self._loop = parts.loop
         self._ledger_id = parts.ledger_id
         self._key = parts.key
@@ -261,9 +265,9 @@ class RecoveryAdds:
         self._failed: set[str] = set()
         """All bookies that failed."""
         self._given_up: set[int] = set()
-        """Indices of failed bookies without a replacement."""
+        """The indexes of failed bookies without a replacement."""
         self._sorrow = ""
-        """Why there is no replacement."""
+        """The reason why there is no replacement."""
         self._changing = False
         self._error: LedgerError | None = None
         self._waiter: Future[None] | None = None
@@ -278,9 +282,9 @@ class RecoveryAdds:
         self._send(adding, self.record.write_set(entry.said.entry_id))
 
     async def settled(self, most_bytes: int = -1) -> None:
-        """Waits until at most ``most_bytes`` lack an ack quorum; -1: until no entry does.
+        """Waits until at most ``most_bytes`` of entries lack an ack quorum; -1: until no entry does.
 
-        :raises LedgerError: they never will
+        :raises LedgerError: the entries will never have an ack quorum
         """
         self._most_bytes = most_bytes
         while self._error is None and self._adding and self._bytes > most_bytes:
@@ -291,8 +295,8 @@ class RecoveryAdds:
 
     def _send(self, adding: _Adding, indexes: Sequence[int]) -> None:
         """Sends an entry with the last-add-confirmed of the start of the recovery. Later entries may count on
-        bookies that no metadata names yet: if this recovery fails, another one might decide differently,
-        after readers were told."""
+        bookies that no metadata names yet. If this recovery fails, another one might then decide differently
+        about entries that readers got as confirmed."""
         said, data = adding.entry
         payload = memoryview(data)[said.start :]
         head = self._digest.head(self._ledger_id, said.entry_id, self._known, said.length, payload)
@@ -313,7 +317,12 @@ class RecoveryAdds:
             adding.stored.add(index)
             self._advance()
         elif status == Status.UNAUTHORIZED:
-            self._fail(WrongPassword(f"ledger {self._ledger_id} has another password on bookie {bookie_id}"))
+            self._fail(
+                WrongPassword(
+                    f"ledger {self._ledger_id} has another password on bookie {bookie_id}: "
+                    "set managedLedgerPassword"
+                )
+            )
         elif index not in self._given_up:
             self._failed.add(bookie_id)
             self._lost[index] = f"{bookie_id}: {status_name(status)}"

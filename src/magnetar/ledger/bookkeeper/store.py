@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class BookKeeperSettings(NamedTuple):
     root: str = "/ledgers"
-    """The path of the metadata of ledgers and bookies in the metadata store."""
+    """The path in the metadata store of the metadata of ledgers and bookies."""
     digest: DigestType = DigestType.CRC32C
     """The digest type of new ledgers (managedLedgerDigestType)."""
     password: bytes = b""
@@ -47,15 +47,15 @@ class BookKeeperSettings(NamedTuple):
     bookies: BookiesSettings = BookiesSettings()
     reading: ReadSettings = ReadSettings()
     placement: PlacementSettings | None = None
-    """None: bookies are chosen at random, without groups."""
+    """The placement rules; None: bookies are chosen at random, without groups."""
     disk_space: DiskSpaceSettings | None = None
-    """None: the free space of bookies is not considered."""
+    """The queries of free disk space; None: the free space of bookies is not considered."""
     explicit_lac_seconds: float = 0.0
-    """The interval of reports of the last-add-confirmed of idle ledgers; 0: never
+    """The interval in seconds of reports of the last-add-confirmed of idle ledgers; 0: never
     (bookkeeperExplicitLacIntervalInMills)."""
     max_pending_bytes: int = 64 << 20
-    """Bytes of entries that one bookie has not answered. Appends to ledgers of a bookie with more wait for
-    it, even if the other bookies have the entries."""
+    """The bytes of unanswered entries of one bookie above which appends to its ledgers wait, even if the
+    other bookies have the entries."""
 
 
 _IDS_CHECKED = 200
@@ -63,27 +63,28 @@ _CHECKED_AT_ONCE = 50
 
 
 class ClientFigures(NamedTuple):
-    """The present figures of this BookKeeper client."""
+    """The current statistics of this BookKeeper client."""
 
     writable: int
-    """Bookies that accept entries."""
+    """The number of bookies that accept entries."""
     read_only: int
     quarantined: int
-    """Bookies that get no new ledgers because of errors."""
+    """The number of bookies that get no new ledgers because of errors."""
     writers: int
-    """Open ledgers with a writer in this process."""
+    """The number of open ledgers with a writer in this process."""
     pending_bytes: int
     """The bytes of unanswered adds, over all bookies."""
     replaced: int
-    """Bookies that were replaced in ensembles, since the store was opened like the figures below."""
+    """The number of bookies that were replaced in ensembles since the store was opened, like the following
+    counts."""
     fenced: int
-    """Writers whose ledger was recovered elsewhere."""
+    """The number of writers whose ledger was recovered by another client."""
     failed: int
-    """Writers that ended for other reasons before they were closed."""
+    """The number of writers that ended for other reasons before they were closed."""
 
 
 class BookKeeperLedgerStore:
-    """A ``LedgerStore``; made by :meth:`open_store`.
+    """A ``LedgerStore`` on bookies, opened by :meth:`open_store`.
 
     Closing the store leaves open ledgers open: the next client that opens them recovers them.
     """
@@ -152,8 +153,9 @@ class BookKeeperLedgerStore:
     ) -> BookKeeperLedgerStore:
         """Opens the store.
 
-        :param metadata: gives definite answers to changes (``ResolvingStore``); it outlives the ledger store
-        :param network: how bookies are reached; None: through that of ``io``
+        :param metadata: a store with definite answers to changes (``ResolvingStore``), closed after the
+            ledger store
+        :param network: the network for connections to bookies; None: the network of ``io``
         :param racks_in: the store with the table of racks; None: ``metadata``
         :raises UnknownLayout: the metadata of ledgers has a layout that this release does not know
         :raises MetadataFailed: the metadata cannot be read
@@ -179,7 +181,7 @@ class BookKeeperLedgerStore:
     async def create(
         self, quorums: Quorums, custom: Mapping[str, bytes], *, high_priority: bool = False
     ) -> LedgerWriter:
-        """See ``LedgerStore.create``.
+        """Creates a ledger; see ``LedgerStore.create``.
 
         :raises NotEnoughBookies: too few bookies accept entries
         :raises LedgerIdUsed: the metadata is older than the bookies' data
@@ -210,9 +212,9 @@ class BookKeeperLedgerStore:
             return writer
 
     async def check_ids(self) -> None:
-        """Asks all bookies whether they know the next ids; the first of these ids is used up by the check.
+        """Asks all bookies whether they have entries under the next ids, the first of which is used up.
 
-        :raises LedgerIdUsed: a bookie does: the metadata is older than the bookies' data
+        :raises LedgerIdUsed: a bookie has some: the metadata is older than the bookies' data
         """
         first, bookies = await self.records.new_id(), self.bookies.writable
 
@@ -225,7 +227,10 @@ class BookKeeperLedgerStore:
         await together(self._io.loop, range(first, first + _IDS_CHECKED), check, _CHECKED_AT_ONCE)
 
     async def _check_unused(self, ledger_id: int, ensemble: Sequence[str]) -> None:
-        """:raises LedgerIdUsed: a bookie has entries under the id of a ledger that was just created"""
+        """Checks that bookies have no entries of a ledger that was just created.
+
+        :raises LedgerIdUsed: a bookie has entries under its id
+        """
         holders = await holders_of(self._io.loop, ledger_id, ensemble, self._reading)
         if holders:
             # Restores the previous state: a ledger without metadata.
@@ -243,7 +248,7 @@ class BookKeeperLedgerStore:
         return True
 
     async def delete(self, ledger_id: int) -> None:
-        """Deletes the metadata; bookies notice and delete the entries."""
+        """Deletes the metadata; bookies notice this and delete the entries."""
         with self._operation():
             await self.records.delete(ledger_id)
             self._opening.deleted(ledger_id)
@@ -252,7 +257,8 @@ class BookKeeperLedgerStore:
                 writer.end(NoSuchLedger(ledger_id))
 
     async def ledger_ids(self) -> Sequence[int]:
-        """Returns the ledgers of all clients of the cluster: before a deletion, check whose they are."""
+        """Returns the ledgers of all clients of the cluster; check the owner of a ledger before deleting
+        it."""
         with self._operation():
             return await self.records.ledger_ids()
 
@@ -304,7 +310,10 @@ class BookKeeperLedgerStore:
             )
 
     def _operation(self) -> InProgress:
-        """:raises StoreClosed: the store is closing"""
+        """Returns the context manager for an operation, which the end of the store waits for.
+
+        :raises StoreClosed: the store is closing
+        """
         self._still_open()
         return self._working
 
@@ -327,10 +336,10 @@ class BookKeeperLedgerStore:
 
 
 class ExplicitLac:
-    """Goes through all writers periodically, until it is stopped.
+    """Reports the last-add-confirmed of all writers periodically, until it is stopped.
 
-    An entry carries the last-add-confirmed at the time of its sending, so readers of an open ledger learn
-    that the last entry is confirmed only from the next one, or from a separate request
+    An entry contains the last-add-confirmed at the time of its sending. So readers of an open ledger learn
+    that the last entry is confirmed only from the next entry, or from a separate request
     (``bookkeeperExplicitLacIntervalInMills``).
 
     :param seconds: the period

@@ -1,4 +1,4 @@
-"""The bookies' protocol that a connection speaks, and its version 3: requests and answers."""
+"""The wire format of a connection to a bookie, and version 3 of the protocol: requests and answers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _LEAST_ANSWER = 8
 
 
 class Operation(IntEnum):
-    """Version 3 of the bookies' protocol: encodes requests and decodes answers; each request has a number.
+    """Operations of version 3 of the bookies' protocol, in which each request has a number.
 
-    It has some requests that version 2 lacks, but no batch reads. Answers are converted to the names and
-    numbers of version 2, so that callers need not know the version.
+    Version 3 has some requests that version 2 lacks, but no batch reads. Answers are converted to the names
+    and numbers of version 2, so that callers need not know the version.
     """
 
     READ = 1
@@ -57,14 +57,14 @@ _STATUS = {
 
 
 class DiskSpace(NamedTuple):
-    """The sum over all disks of a bookie, in bytes."""
+    """The free and total disk space of a bookie, over all disks, in bytes."""
 
     total: int
     free: int
 
 
 def add_head(ledger_id: int, entry_id: int, key: bytes, body_bytes: int, flags: Flag = Flag.NONE) -> bytes:
-    """Returns the bytes in front of an entry's body in an add request; the request number is the entry id."""
+    """Returns the bytes in front of an entry's body in an add request, whose number is the entry id."""
     add = pb.AddRequest(ledgerId=ledger_id, entryId=entry_id, masterKey=key)
     if flags & Flag.RECOVERY_ADD:
         add.flag = _RECOVERY_ADD
@@ -79,7 +79,7 @@ def read_request(
 ) -> bytes:
     """Returns a request to read one entry.
 
-    :param entry_id: -1: the last entry that the bookie has
+    :param entry_id: the id of the entry; -1: the last entry that the bookie has
 
     :param key: the master key, if the flags fence
     """
@@ -93,14 +93,14 @@ def read_request(
 def write_lac_request(number: int, ledger_id: int, confirmed: int, key: bytes, body: bytes) -> bytes:
     """Encodes an explicit last-add-confirmed: all entries up to ``confirmed`` have their ack quorum.
 
-    :param body: the same with its digest, for the readers of the ledger
+    :param body: the last-add-confirmed with its digest, for the readers of the ledger
     """
     told = pb.WriteLacRequest(ledgerId=ledger_id, lac=confirmed, masterKey=key, body=body)
     return _framed(pb.Request(header=_header(Operation.WRITE_LAC, number), writeLacRequest=told))
 
 
 def read_lac_request(number: int, ledger_id: int) -> bytes:
-    """Encodes a request for the last explicit last-add-confirmed, and for the last entry."""
+    """Encodes a request for the last explicit last-add-confirmed and the last entry."""
     asked = pb.ReadLacRequest(ledgerId=ledger_id)
     return _framed(pb.Request(header=_header(Operation.READ_LAC, number), readLacRequest=asked))
 
@@ -119,7 +119,7 @@ def disk_space(bodies: list[bytes]) -> DiskSpace:
 def answer_reader(limit: int = 2 * MAX_FRAME_BYTES) -> AnswerReader:
     """Returns a reader of answers in this wire format.
 
-    :param limit: bytes of the largest frame, its length included
+    :param limit: the maximum size of a frame in bytes, including its length field
     """
     return AnswerReader(limit, decode=_answer, least=_LEAST_ANSWER)
 
@@ -176,13 +176,15 @@ def _answer(data: bytes, at: int, end: int) -> Answer:
 
 class Wire(NamedTuple):
     add_head: Callable[[int, int, bytes, int, Flag], bytes]
-    """(ledger, entry, master key, bytes of the entry's body): returns the bytes in front of the body."""
+    """Given ledger, entry, master key, bytes of the entry's body and flags, returns the bytes in front of the
+    body."""
     read_request: Callable[[int, int, int, Flag, bytes], bytes]
-    """(request number, ledger, entry, flags, master key)."""
+    """Returns a request to read; arguments: request number, ledger, entry, flags, master key."""
     answers: Callable[[Callable[[AddedRun], None], int], AnswerReader]
-    """(listener for successful answers to adds, bytes of the largest frame)."""
+    """Returns a reader of answers; arguments: a listener for successful answers to adds, the maximum size of
+    a frame in bytes."""
     numbered: bool
-    """Whether answers carry the number of the request; such a wire format has additional requests (explicit
+    """Whether answers contain the number of the request. Such a wire format has additional requests (explicit
     last-add-confirmed, disk space). Without numbers, many adds can be sent and answered together, and many
     entries read at once."""
 

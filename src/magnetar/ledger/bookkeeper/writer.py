@@ -1,5 +1,4 @@
-"""Writing a ledger: entries are sent to bookies as they come, and count in order, when an ack quorum has
-them.
+"""Writing a ledger: entries are sent to bookies at once, and count in order, when an ack quorum has them.
 
 An entry that counts is still being added to the rest of its write quorum. A bookie that fails to store it is
 replaced, from the first entry on that does not count yet.
@@ -37,38 +36,38 @@ from magnetar.metadata.interface import BadVersion
 log = logging.getLogger(__name__)
 
 _TRIES = 20
-"""The most times that others may change the metadata during one change before it fails."""
+"""The maximum number of changes of the metadata by others during one change, after which it fails."""
 
 
 class WriterCounts:
-    """Counters over all writers of a store, since it was opened."""
+    """Counts over all writers of a store, since the store was opened."""
 
     def __init__(self) -> None:
         self.replaced = 0
-        """Bookies that were replaced in ensembles."""
+        """The number of bookies that were replaced in ensembles."""
         self.fenced = 0
-        """Writers that ended because their ledger was recovered elsewhere."""
+        """The number of writers that ended because another client recovered their ledger."""
         self.failed = 0
-        """Writers that ended for other reasons, with entries or without."""
+        """The number of writers that ended for other reasons, with entries or without."""
 
 
 class WriterParts(NamedTuple):
-    """What all writers of a store share."""
+    """The objects that all writers of a store share."""
 
     loop: Loop
     records: LedgerRecords
     bookies: Bookies
     placement: Placement
     max_pending_bytes: int
-    """The limit of bytes of adds that one bookie has not answered, or that wait for a connection to it.
-    Beyond it, entries that the bookie still has to get do not count."""
+    """The maximum number of bytes of adds that one bookie has not answered, or that wait for a connection to
+    it. Above it, entries that the bookie must still store do not count."""
     ended: Callable[[int], object]
-    """Called with a ledger whose writer has ended or closed it."""
+    """Called with the id of a ledger whose writer has ended or closed it."""
     counts: WriterCounts
 
 
 class _Place:
-    """The place of one bookie in the ensemble."""
+    """A bookie of the ensemble, and the entries that it must store."""
 
     __slots__ = ("bookie", "first", "lost", "stream", "unsent")
 
@@ -76,9 +75,9 @@ class _Place:
         self.bookie = bookie
         self.stream = stream
         self.first = first
-        """The bookie gets no entries before this one."""
+        """The first entry that the bookie stores."""
         self.lost = ""
-        """Why the bookie failed; empty: it did not."""
+        """The reason why the bookie failed; empty: it did not."""
         self.unsent: list[AddRun] = []
 
 
@@ -109,18 +108,18 @@ class BookKeeperWriter:
         self._telling = False
         self._tasks = TaskScope(parts.loop, f"the writer of ledger {ledger_id}", self._internal_error)
         self._change: Task[None] | None = None
-        """The change of the ensemble; while it is in progress, no further entries count."""
+        """The task that changes the ensemble; while it runs, no further entries count."""
         self._tried: set[str] = set()
         """Bookies that failed since an entry last counted."""
         self._listener: LedgerListener | None = None
         self._refused: LedgerError | None = None
-        """Why nothing can be appended."""
+        """The error that :meth:`append` raises; None: entries can be appended."""
         self._over = False
         """Whether the listener gets no more calls."""
         self._sealing = False
         self._closing: Task[tuple[int, int]] | None = None
         self._settled: Future[None] | None = None
-        """A future for the time when all entries count, or the writer has ended."""
+        """A future that completes when all entries count, or the writer has ended."""
 
     @property
     def last_add_confirmed(self) -> int:
@@ -139,7 +138,7 @@ class BookKeeperWriter:
 
     @property
     def confirmed_length(self) -> int:
-        """Bytes of all entries up to that one."""
+        """The bytes of all entries up to :attr:`last_add_confirmed`."""
         after = self._confirmed + 1
         return self._encoder.length - sum(run.payload_bytes(after) for run in self._pending)
 
@@ -147,7 +146,7 @@ class BookKeeperWriter:
         self._listener = listener
 
     def append(self, buffer: bytes, starts: array[int], ends: array[int], first: int, count: int) -> int:
-        """See ``LedgerWriter.append``.
+        """Appends entries; see ``LedgerWriter.append``.
 
         :raises EntryTooLarge: an entry is larger than bookies accept; nothing was appended
         """
@@ -177,7 +176,7 @@ class BookKeeperWriter:
         return await outcome(self._loop, self._closing)
 
     def forget_before(self, entry_id: int) -> None:
-        """Does nothing: bookies keep entries until the ledger is deleted."""
+        """Does nothing, because bookies keep entries until the ledger is deleted."""
 
     def refuse(self, reason: LedgerError) -> None:
         """Accepts no more appends; earlier ones still count and are reported."""
@@ -192,16 +191,16 @@ class BookKeeperWriter:
             await finished(self._loop, self._settled)
 
     def stop(self) -> None:
-        """Stops because the store is closing; the ledger stays as it is, and no callbacks follow."""
+        """Stops because the store is closing; the ledger is not changed, and no callbacks follow."""
         if not self._over:
             self._leave()
 
     def fenced(self) -> None:
-        """The ledger is being recovered by this process."""
+        """Ends the writer because this process recovers the ledger."""
         self.end(self._fenced("by a recovery in this process"))
 
     def end(self, reason: LedgerError) -> None:
-        """Ends the writer: entries that do not count by now never will."""
+        """Ends the writer: entries that do not count yet never will."""
         if self._over:
             return
         self._leave()
@@ -219,8 +218,8 @@ class BookKeeperWriter:
             self._listener = None
 
     def _internal_error(self, work: str, error: BaseException) -> None:
-        """Ends the writer: which bookies have which entries may be wrong. The ledger is recovered before it
-        is read."""
+        """Ends the writer after an internal error, because it may be wrong about which bookies have which
+        entries. The ledger is recovered before it is read."""
         self.end(LedgerError(f"ledger {self.ledger_id}: {work} failed because of an internal error: {error}"))
 
     async def look(self) -> None:
@@ -282,7 +281,7 @@ class BookKeeperWriter:
             self._change = self._tasks.start(self._change_ensemble(), "the change of its bookies")
 
     def _tell(self) -> None:
-        """Reports what counts by now; once for all answers of a turn."""
+        """Reports the entries that count now, once for all answers of a turn of the loop."""
         self._telling = False
         if self._over or self._change is not None:
             return
@@ -362,7 +361,7 @@ class BookKeeperWriter:
     async def _write_record(self, change: Callable[[LedgerRecord], LedgerRecord]) -> None:
         """Writes the metadata, merged with AutoRecovery's changes.
 
-        :raises LedgerFenced: the ledger is being recovered, or was closed, elsewhere
+        :raises LedgerFenced: the ledger is being recovered, or was closed, by another client
         :raises LedgerError: the metadata was changed in another way, or deleted
         """
         records = self._parts.records

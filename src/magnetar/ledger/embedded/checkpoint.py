@@ -1,4 +1,5 @@
-"""The checkpoint: the state from the log before a segment, so that only what follows is replayed."""
+"""The checkpoint: the state of the store before a segment of the log, so that only later segments are
+replayed."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ _BODY = struct.Struct("<qQQQII")
 """Next ledger id, next segment id, first segment of the log, its first sequence number, segments, ledgers."""
 _SEGMENT = struct.Struct("<QIIQQQQQ")
 """Segment id, kind, settled, size of the file, end of its last group, runs, bytes of bodies, and bytes of
-bodies of the ledger that has most."""
+bodies of the ledger with the most."""
 _LEDGER = struct.Struct("<qIqqqII")
-"""Ledger id, closed, last entry, length, first entry still needed, length of metadata, parts."""
+"""Ledger id, closed, last entry, length, first entry still needed, length of metadata, number of parts."""
 _PART = struct.Struct("<qqqq")
 _BLOCK_BYTES = 256 << 10
 _SWAP = sys.byteorder != "little"
@@ -41,11 +42,11 @@ class SealedSegment:
     end: int
     runs: int
     stored: int = 0
-    """Bytes of the bodies of all runs of entries at the time of sealing."""
+    """Bytes of the bodies of all runs of entries when the segment was sealed."""
     largest: int = 0
-    """The most of them that belong to one ledger."""
+    """The largest part of ``stored`` that belongs to one ledger."""
     settled: bool = False
-    """Whether the segment need not be sorted by ledger (any more)."""
+    """Whether the segment need not be sorted by ledger, or is sorted."""
 
     def fields(self) -> tuple[int, ...]:
         """Returns the fields in the order of the checkpoint."""
@@ -74,9 +75,9 @@ class Checkpoint:
 
 
 class CheckpointRows:
-    """The rows of ledgers in a checkpoint, joined to blocks as they come.
+    """The rows of ledgers in a checkpoint, joined to blocks as they are added.
 
-    A checkpoint of many ledgers is never joined to one piece: that would block the loop too long.
+    A checkpoint of many ledgers is never joined to one piece, because that would block the loop too long.
     """
 
     def __init__(self, sealed: frozenset[int]) -> None:
@@ -105,7 +106,7 @@ class CheckpointRows:
             self._end_block()
 
     def blocks(self) -> list[bytes]:
-        """Returns all added rows."""
+        """Returns all added rows, in blocks."""
         self._end_block()
         return self._blocks
 
@@ -124,7 +125,7 @@ class CheckpointRows:
 
 
 def encode_checkpoint(checkpoint: Checkpoint, rows: CheckpointRows) -> list[bytes]:
-    """Returns the pieces of a checkpoint's file; ``rows`` are written instead of the checkpoint's ledgers."""
+    """Returns the pieces of a checkpoint's file, with ``rows`` instead of the checkpoint's ledgers."""
     pieces = [
         _BODY.pack(
             checkpoint.next_ledger_id,

@@ -1,4 +1,5 @@
-"""Compaction: rewrites sealed segments with few live entries, small ones, and those that are out of order."""
+"""Compaction: rewrites sealed segments with few live entries, small segments, and segments that are not
+sorted."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from magnetar.ledger.interface import DataDamaged
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0
-"""The delay after a rewrite failed for lack of space."""
+"""The delay after a rewrite that failed because space was short."""
 
 
 class Compactions(NamedTuple):
@@ -39,12 +40,12 @@ class Compactions(NamedTuple):
     """Segments rewritten for their order, or because many were small."""
     written_bytes: int
     reclaimed_bytes: int
-    """The deleted part of the rewritten segments."""
+    """The bytes of deleted entries in the rewritten segments."""
     running: bool
 
 
 class Segments(NamedTuple):
-    """Access to a store's segments."""
+    """The methods of a store for access to its segments."""
 
     table: SegmentTable
     files: SegmentFiles
@@ -66,7 +67,7 @@ class _LivePart(NamedTuple):
     segment_id: int
     runs: PartIndex
     forgotten: int
-    """The first entry id that is kept; earlier entries are left out."""
+    """The first entry id that is kept, by ledger; earlier entries are left out."""
 
 
 class _Abandoned(Exception):
@@ -95,15 +96,16 @@ class _Schedule:
         self._major_at = now + settings.major_compaction_interval
 
     def due(self, now: float, *, urgent: bool) -> tuple[str, float]:
-        """Returns the kind that is due, and the live share below which a segment is rewritten; 0: none is
-        due."""
+        """Returns the kind of compaction that is due, and the live share below which it rewrites a segment; 0
+        if none is due."""
         settings = self._settings
         if now >= self._major_at or urgent:
             return MAJOR, max(settings.major_compaction_threshold, settings.minor_compaction_threshold)
         return MINOR, settings.minor_compaction_threshold if now >= self._minor_at else 0.0
 
     def done(self, kind: str, now: float) -> None:
-        """Schedules the next compaction after one has ended; a major compaction includes a minor one."""
+        """Schedules the next compaction after one has ended. A major compaction counts also as a minor
+        one."""
         if kind == MAJOR:
             self._major_at = now + self._settings.major_compaction_interval
         if kind == MAJOR or now >= self._minor_at:
@@ -122,7 +124,7 @@ class Compaction:
         failed: Callable[[str, BaseException], None],
         finished: Callable[[], None],
     ) -> None:
-        """:param finished: called when there is a result to apply, or when to consider again"""
+        """:param finished: called when there is a result to apply, or when to call :meth:`consider` again"""
         self._finished = finished
         self._io = io
         self._settings = settings
@@ -171,9 +173,10 @@ class Compaction:
             self._end_pause()
 
     async def consider(self) -> None:
-        """Starts to rewrite the segments most worth it, unless there are none or a rewrite is in progress.
+        """Starts to rewrite the segments that are most worth it, unless there are none or a rewrite is in
+        progress.
 
-        No segment may be sealed or removed meanwhile.
+        No segment may be sealed or removed during the call.
         """
         if self._task is not None or self._result is not None or self._stopping:
             return
@@ -246,7 +249,7 @@ class Compaction:
         return SORTING, await self._first_mixed(known[: -settings.sort_behind or None])
 
     async def _first_mixed(self, candidates: list[SealedSegment]) -> list[SealedSegment]:
-        """Returns the first segment that is worth sorting, if there is one."""
+        """Returns the first segment that is worth sorting, as a list; empty if there is none."""
         mixed: list[SealedSegment] = []
 
         def look_at(segment: SealedSegment) -> None:
@@ -262,7 +265,8 @@ class Compaction:
         return self._table.live_bytes.get(segment.segment_id, 0) < threshold * segment.stored
 
     def _is_mixed(self, segment: SealedSegment) -> bool:
-        """Whether reading one ledger means jumping through the segment."""
+        """Whether reads of one ledger in a segment must skip entries of others, because its runs are
+        short."""
         if segment.kind != LOG or not segment.runs:
             return False
         short = segment.stored < segment.runs * self._settings.sorted_run_bytes
@@ -326,10 +330,10 @@ class Compaction:
         self._reclaimed_bytes += max(0, sum(segment.size for segment in chosen) - written)
 
     async def _write(self, parts: list[_LivePart], ids: Iterator[int]) -> list[Rewritten]:
-        """Writes group by group, with pauses in which others have the disk to themselves.
+        """Writes group by group, with pauses that leave the disk to others.
 
         :raises _SegmentDamaged: the checksum of a run does not match
-        :raises SpaceExhausted: there is not enough room
+        :raises SpaceExhausted: the disk has not enough room
         """
         loop, worker = self._io.loop, self._worker
         assert worker is not None
@@ -354,10 +358,10 @@ class Compaction:
 
     def _closed(self, _: None, error: BaseException | None) -> None:
         if error is not None:
-            self._failed("cannot close what was rewritten", error)
+            self._failed("cannot close the rewritten segments", error)
 
     async def _rest(self, took: float, written: int, entries: int) -> None:
-        """Waits after a step of ``took`` seconds, as long as the limits of share and rate require."""
+        """Pauses after a step of ``took`` seconds, as long as the limits of time share and rate require."""
         if self._urgent or self._stopping:
             return
         settings = self._settings
@@ -404,7 +408,7 @@ class Compaction:
         return found
 
     async def _live_parts(self, indexes: list[tuple[int, int, PartIndex]]) -> list[_LivePart]:
-        """Returns the parts that are still needed, by ledger and entry."""
+        """Returns the parts with entries that are still needed, by ledger and entry."""
         live: list[_LivePart] = []
 
         def take(index: tuple[int, int, PartIndex]) -> None:
@@ -420,12 +424,12 @@ class Compaction:
         return live
 
     def _begin(self, parts: list[_LivePart], opened: dict[int, File], ids: Iterator[int]) -> Rewriting:
-        """Runs on the worker."""
+        """Starts writing the new segments. Runs on the worker."""
         files = self._segments.files
         wanted = sum(part.runs.stored() for part in parts)
         free = self._io.disk.free_bytes()
         if free < wanted + self._settings.segment_bytes // 4:
-            raise SpaceExhausted(f"{wanted} bytes are to be rewritten, {free} are free")
+            raise SpaceExhausted(f"{wanted} bytes must be rewritten, but only {free} bytes are free")
         for part in parts:
             if part.segment_id not in opened:
                 opened[part.segment_id] = files.open(part.segment_id)

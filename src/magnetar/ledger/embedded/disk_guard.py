@@ -1,10 +1,10 @@
 """Watches how full the device is, so that publishing can stop before a write fails.
 
-The guard checks the device periodically. A device may fill faster than that: when the store prepares the next
-segment it finds out whether there is room, and reports it to the guard.
+The guard checks the device periodically. A device may fill faster than that, so the store also determines
+whether there is room when it prepares the next segment, and reports a shortage to the guard.
 
-The limits are named after BookKeeper's (https://bookkeeper.apache.org/docs/reference/config): above
-``diskUsageWarnThreshold`` space is reclaimed at once; above ``diskUsageThreshold`` publishing shall stop,
+The limits have the names of BookKeeper's (https://bookkeeper.apache.org/docs/reference/config): above
+``diskUsageWarnThreshold`` space is reclaimed at once; above ``diskUsageThreshold`` publishing must stop,
 until usage falls below ``diskUsageLwmThreshold``.
 """
 
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 _SAMPLE_SECONDS = 60.0
 _SAMPLES = 24 * 60
 _RESUME_RESERVES = 1.25
-"""A device that was full because of the reserve is no longer full with this multiple of the reserve free."""
+"""A device that was full because of the reserve counts as full until this multiple of the reserve is free."""
 _FORECAST_SECONDS = 3600.0
-"""The shortest time span of samples for a forecast."""
+"""The minimum time span of the samples for a forecast, in seconds."""
 
 
 class DiskState(Enum):
@@ -38,27 +38,27 @@ class DiskState(Enum):
 
 
 class DiskUse(NamedTuple):
-    """Bytes of the device that a store is on."""
+    """The size and use of the store's device, in bytes."""
 
     total: int
     free: int
 
     @property
     def share(self) -> float:
-        """The used share, 0 to 1."""
+        """Returns the used share of the device, 0 to 1."""
         return 1 - self.free / self.total if self.total else 1.0
 
 
 @dataclass(frozen=True)
 class DiskGuardSettings:
-    """Limits as shares of the device's bytes, 0 to 1."""
+    """Limits as shares of the device's size, 0 to 1."""
 
     warn_share: float = 0.9
     full_share: float = 0.95
     resume_share: float = 0.93
-    """The device counts as full until usage is below this."""
+    """The share below which a full device no longer counts as full."""
     reserve_bytes: int = 256 << 20
-    """With less free space than this, the device is full, whatever the share."""
+    """The free bytes below which the device counts as full, whatever the share."""
     interval_seconds: float = 10.0
 
     def __post_init__(self) -> None:
@@ -90,16 +90,17 @@ class DiskGuard:
         self._stopped = False
         self._shortage = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
-        """Seconds on the loop's clock and free bytes: one sample a minute, for a day."""
+        """Pairs of seconds on the loop's clock and free bytes: one sample a minute, for a day."""
 
     def start(self) -> None:
         self._judge()
         self._arm()
 
     def tell_shortage(self, reason: str) -> None:
-        """The device is full from now on, between two checks: there is no room for the next segment.
+        """Reports, between two checks, that there is no room for the next segment, so that the device counts
+        as full.
 
-        :param reason: why; empty: there is room again, and the result of the checks counts
+        :param reason: the reason; empty: there is room again, and the result of the checks applies
         """
         self._shortage = reason
         if not self._stopped and self._timer is not None:
@@ -113,7 +114,7 @@ class DiskGuard:
 
     @property
     def reason(self) -> str:
-        """Why publishing shall stop while the device is full."""
+        """The reason why publishing must stop; empty if the device is not full."""
         settings, use = self._settings, self.use
         if use.free < settings.reserve_bytes:
             return (
@@ -128,8 +129,8 @@ class DiskGuard:
         )
 
     def seconds_until_full(self) -> float | None:
-        """Returns when the device will be full at the rate of the last day; None: it does not fill, or too
-        little is known."""
+        """Returns the seconds until the device is full at the rate of the last day; None if it does not fill,
+        or there are too few samples."""
         if not self._samples:
             return None
         then, free_then = self._samples[0]

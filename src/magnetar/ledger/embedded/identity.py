@@ -16,15 +16,16 @@ STORE_ID_BYTES = 16
 
 
 class StoreLocked(LedgerError):
-    """Another process, or another store in this one, uses the directory."""
+    """Another process, or another store in this process, uses the directory."""
 
 
 class UnknownFormat(LedgerError):
-    """The directory was written by a newer release whose format this one does not know."""
+    """A newer release wrote the directory in a format that this release does not know."""
 
 
 def lock_store(disk: Disk, directory: str) -> File:
-    """Takes the lock of a directory, which is created if it is missing; closing the file releases the lock.
+    """Takes the lock of a directory, which is created if missing; closing the returned file releases the
+    lock.
 
     :raises StoreLocked: the directory is in use
     """
@@ -32,7 +33,9 @@ def lock_store(disk: Disk, directory: str) -> File:
     file = disk.open(f"{directory}/{_LOCK_NAME}", create=True)
     if not file.lock(exclusive=True):
         file.close()
-        raise StoreLocked(f"the ledger store in {directory!r} is in use by another process")
+        raise StoreLocked(
+            f"the ledger store in {directory!r} is in use by another process: stop that process"
+        )
     return file
 
 
@@ -46,7 +49,7 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
     if not disk.exists(path):
         segments = [name for name in disk.names(directory) if segment_id_of(name) is not None]
         if segments:
-            raise DataDamaged(f"{path} is missing but {directory}/{segments[0]} is there")
+            raise DataDamaged(f"{path} is missing, but {directory}/{segments[0]} exists")
         store_id = new_id()
         _write(disk, directory, store_id)
         return store_id
@@ -60,7 +63,7 @@ def store_identity(disk: Disk, directory: str, new_id: Callable[[], bytes]) -> b
         found, writer, store_id = int(fields["format"]), str(fields["writer"]), bytes.fromhex(fields["store"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataDamaged(
-            f"{path} is damaged: it does not hold the format and id of a ledger store: {error}"
+            f"{path} is damaged: it must contain the format and id of a ledger store: {error}"
         ) from error
     if found > FORMAT_VERSION:
         raise UnknownFormat(
@@ -80,10 +83,10 @@ def _write(disk: Disk, directory: str, store_id: bytes) -> None:
 
 
 def replace_file(disk: Disk, directory: str, name: str, *pieces: bytes) -> None:
-    """Replaces ``directory/name`` with ``pieces``, one after the other; durable when this returns.
+    """Replaces ``directory/name`` with the concatenated ``pieces``; durable when this returns.
 
-    The bytes are never written to an existing file. If a power cut kept half of the last rename, the leftover
-    temporary name is a second name of the very file that must stay intact until it is replaced.
+    The bytes are never written to an existing file. If a power cut left half of the last rename, the
+    temporary name may be a second name of the very file that must stay intact until it is replaced.
     """
     temporary = f"{directory}/{name}.tmp"
     if disk.exists(temporary):

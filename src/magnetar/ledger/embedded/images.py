@@ -16,20 +16,21 @@ class ImageFile(NamedTuple):
 
     path: str
     bytes: int
-    """-1: the whole file, whose length does not change any more."""
+    """The number of bytes; -1: the whole file, whose length does not change any more."""
     sealed: bool
-    """Whether the file never changes again while the image holds it."""
+    """Whether the file does not change while the image is held."""
 
 
 class StoreImage(NamedTuple):
-    """The files of the store at a moment, besides VERSION and the copy of the checkpoint."""
+    """The files of the store at one moment, besides VERSION and the copy of the checkpoint."""
 
     segments: frozenset[int]
     files: list[ImageFile]
 
 
 class StoreImages:
-    """Takes images; one is what a power cut at that moment would leave, without anything that is not durable.
+    """Takes images. An image is the state that a power cut at that moment would leave, without bytes that are
+    not durable.
 
     An image pins its segments like a read: their files and indexes keep their names and bytes until the
     image is released.
@@ -51,12 +52,12 @@ class StoreImages:
         self._files = files
         self._maintenance = maintenance
         self.held = 0
-        """Images that were taken and not released yet."""
+        """The number of images that were taken and not released yet."""
 
     async def prepare(self, checkpoint_copy: str) -> None:
-        """Makes everything durable that was appended before the call, and holds the last checkpoint.
+        """Makes all earlier appends durable, and keeps the last checkpoint.
 
-        :meth:`finish` has to be called afterwards, soon: no segment is sealed or removed in between.
+        :meth:`finish` must be called soon afterwards, because no segment is sealed or removed until then.
 
         :param checkpoint_copy: path for a copy of the checkpoint, which belongs to the image
         :raises StoreClosed: the log has failed
@@ -70,7 +71,7 @@ class StoreImages:
             raise
 
     def take(self) -> StoreImage:
-        """Returns the image of this moment; between :meth:`prepare` and :meth:`finish`."""
+        """Returns the image of this moment; called between :meth:`prepare` and :meth:`finish`."""
         found: dict[int, list[ImageFile]] = {}
         for state in (SegmentState.SEALED, SegmentState.LEAVING):
             for segment_id in self._segments.of(state):
@@ -89,7 +90,7 @@ class StoreImages:
         return StoreImage(frozenset(found), files)
 
     def finish(self) -> None:
-        """Lets the store go on after :meth:`prepare`."""
+        """Lets the store seal and remove segments again after :meth:`prepare`."""
         self._maintenance.let_go()
 
     def release(self, image: StoreImage) -> None:

@@ -1,4 +1,4 @@
-"""Where the runs of a segment are: in memory as arrays, for a sealed segment in an index file."""
+"""The positions of the runs in a segment: in memory as arrays, for a sealed segment in an index file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import NamedTuple
 from magnetar.io.crc32c import crc32c
 
 RUN_FIELDS = 4
-"""A run in an array: its first entry minus the part's, offset of its body, the body's length and checksum."""
+"""The fields of a run in an array: its first entry minus the part's, and offset, length and checksum of its
+body."""
 _MAGIC = b"MGSEGIDX"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIQQI")
@@ -29,10 +30,10 @@ class PartIndex(NamedTuple):
     first_entry_id: int
     last_entry_id: int
     runs: array[int]
-    """:data:`RUN_FIELDS` numbers of 32 bits per run."""
+    """The runs, each with :data:`RUN_FIELDS` numbers of 32 bits."""
 
     def run_of(self, entry_id: int) -> int:
-        """Returns the number of the run that holds an entry of this part."""
+        """Returns the index of the run that contains an entry of this part."""
         delta = entry_id - self.first_entry_id
         runs = self.runs
         low, high = 0, len(runs) // RUN_FIELDS
@@ -59,7 +60,7 @@ class PartIndex(NamedTuple):
         return self.first_entry_id + begin, end - begin
 
     def stored(self) -> int:
-        """Bytes of the runs' bodies."""
+        """Returns the bytes of the bodies of all runs."""
         return sum(self.runs[2::RUN_FIELDS])
 
 
@@ -93,7 +94,7 @@ class GrowingIndex:
         return PartIndex(self._first[ledger_id], self._last[ledger_id], runs)
 
     def stored(self) -> int:
-        """Bytes of the bodies of all runs."""
+        """Returns the bytes of the bodies of all runs."""
         return sum(sum(runs[2::RUN_FIELDS]) for runs in self._runs.values())
 
     def ledger_ids(self) -> list[int]:
@@ -128,10 +129,10 @@ def encode_index(segment_id: int, end: int, parts: Sequence[tuple[int, PartIndex
 def load_part(
     read_at: Callable[[int, int], bytes], segment_id: int, ledger_id: int, entry_id: int
 ) -> PartIndex | None:
-    """Returns the part that holds an entry, found by bisection in an index file.
+    """Returns the part that contains an entry, found by bisection in an index file.
 
-    Returns None if the file does not have it, or a checksum does not match; the segment itself must be read
-    then.
+    Returns None if the file does not contain the entry, or a checksum does not match. The segment itself must
+    then be read.
     """
     count = _count_of(read_at, segment_id)
     if count is None:
@@ -173,7 +174,7 @@ def load_parts(read_at: Callable[[int, int], bytes], segment_id: int) -> list[tu
 
 
 def _count_of(read_at: Callable[[int, int], bytes], segment_id: int) -> int | None:
-    """Returns the number of parts of an index file; None if it is not this segment's."""
+    """Returns the number of parts in an index file; None if the file is not this segment's."""
     header = read_at(_HEADER.size, 0)
     if len(header) < _HEADER.size:
         return None
@@ -236,7 +237,7 @@ def _array_of(data: bytes) -> array[int]:
 
 
 class NewPart(NamedTuple):
-    """The share of a ledger in a rewritten segment, without gaps."""
+    """The entries of a ledger in a rewritten segment, without gaps."""
 
     ledger_id: int
     runs: PartIndex

@@ -1,4 +1,4 @@
-"""Finds where the entries of a ledger are, wherever the index of their segment is."""
+"""Finds the runs with the entries of a ledger, in memory, in the cache or in index files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from magnetar.ledger.interface import DataDamaged
 
 class IndexLookup:
     """Finds entries in segments. Growing segments have their index in memory, sealed ones in a cache and in
-    an
-    index file."""
+    an index file."""
 
     def __init__(
         self, files: SegmentFiles, reads: SegmentReads, segments: SegmentTable, cache_bytes: int
@@ -34,10 +33,10 @@ class IndexLookup:
         self._segments = segments
 
     async def part(self, segment_id: int, ledger_id: int, first: int, entry_id: int) -> PartIndex:
-        """Returns the index of the part that begins at ``first`` and holds ``entry_id``, in a pinned segment.
+        """Returns the part of a pinned segment that begins at ``first`` and contains ``entry_id``.
 
         :raises DataDamaged: neither the index file nor the segment has valid data
-        :raises LedgerUnreadable: the operating system does not return them
+        :raises LedgerUnreadable: the operating system cannot read the files
         """
         segment = self._segments.get(segment_id)
         if segment is not None and segment.log is not None:
@@ -65,7 +64,7 @@ class IndexLookup:
         return parts if parts is not None else self._rebuild(segment_id)
 
     def _load(self, segment_id: int, ledger_id: int, entry_id: int) -> PartIndex:
-        """Runs on a worker."""
+        """Reads a part from an index file or, if that is damaged, from the segment. Runs on a worker."""
         try:
             file = self._files.open_index(segment_id)
         except FileNotFoundError:
@@ -101,7 +100,7 @@ class IndexLookup:
             if owner == ledger_id and part.first_entry_id <= entry_id <= part.last_entry_id:
                 return part
         path = self._files.segment_path(segment_id)
-        raise DataDamaged(f"{path}: does not hold entry {entry_id} of ledger {ledger_id}")
+        raise DataDamaged(f"{path}: the segment does not contain entry {entry_id} of ledger {ledger_id}")
 
 
 def rebuild_index(reader: SegmentReader, path: str, end: int) -> list[tuple[int, PartIndex]]:

@@ -1,4 +1,4 @@
-"""Reading a ledger of the embedded store, and read plans for readers in other processes."""
+"""Reading ledgers of the embedded store, and read plans for readers in other processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TOKEN_BYTES = 16
 
 
 class ReadContext(NamedTuple):
-    """What all readers of a store share."""
+    """The objects that all readers of a store share."""
 
     table: LedgerTable
     segments: SegmentTable
@@ -44,7 +44,7 @@ class ReadContext(NamedTuple):
 
 
 class _Extent(NamedTuple):
-    """Runs of a part that are read together."""
+    """Adjacent runs of a part that are read together."""
 
     run: int
     after: int
@@ -61,14 +61,14 @@ class EmbeddedReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """The present metadata."""
+        """The current metadata of the ledger."""
         return self._row.metadata()
 
     def in_background(self) -> None:
         self._background = True
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Does nothing: the writer uses the same store."""
+        """Does nothing, because the writer uses the same store."""
 
     async def last_add_confirmed(self) -> int:
         return self._row.last_entry_id
@@ -112,7 +112,8 @@ class EmbeddedReader:
     async def _read_extent(
         self, place: tuple[int, int, int], first: int, last: int, max_bytes: int, optional: bool
     ) -> EntryRun | None:
-        """Reads entries from ``first`` on that lie close together; None if ``optional`` and none fits."""
+        """Reads entries from ``first`` on that lie close together; returns None if ``optional`` and none
+        fits."""
         context = self._context
         segment_id, part_first, _ = place
         context.reads.pin(segment_id)
@@ -133,8 +134,8 @@ class EmbeddedReader:
         return EntryRun(self._row.ledger_id, first, taken, data, starts, ends)
 
     def _plan(self, part: PartIndex, first: int, last: int, max_bytes: int) -> _Extent:
-        """Returns the runs from the one that holds ``first`` on, until there are enough or the next is too
-        far away."""
+        """Returns the runs from the one that contains ``first`` on, until there are enough or the next one is
+        too far away."""
         runs = part.runs
         begin = part.run_of(first)
         at = begin * RUN_FIELDS
@@ -165,8 +166,8 @@ class EmbeddedReader:
         starts: array[int],
         ends: array[int],
     ) -> int:
-        """Checks the runs of an extent and takes the bounds of their entries; returns the number
-        of entries."""
+        """Checks the runs of an extent and appends the bounds of their entries; returns the number of
+        entries."""
         first, last, left, optional = wanted
         taken = 0
         for number in range(extent.run, extent.after):
@@ -200,7 +201,7 @@ class _Held:
 
 
 class EmbeddedReadPlans:
-    """The plans of one store; see :class:`magnetar.ledger.interface.ReadPlans`.
+    """The read plans of one store; see :class:`magnetar.ledger.interface.ReadPlans`.
 
     A plan pins its segments like a read in this process: their files and indexes keep their names and bytes
     until the plan is released or expires. A late reader finds another segment's header, or no file.
@@ -217,7 +218,7 @@ class EmbeddedReadPlans:
         if self._closed:
             raise StoreClosed("the ledger store is closed")
         if len(self._plans) >= self._most:
-            raise TooManyReadPlans(f"{self._most} read plans are already held")
+            raise TooManyReadPlans(f"{self._most} read plans are already held, the maximum: release one")
         planned = [part for wanted in ranges for part in self._sealed_parts(*wanted)]
         segments = frozenset(part.segment_id for part in planned)
         for segment_id in segments:
@@ -258,7 +259,9 @@ class EmbeddedReadPlans:
     def _held(self, plan_id: str) -> _Held:
         held = self._plans.get(plan_id)
         if held is None:
-            raise NoSuchReadPlan(f"read plan {plan_id} does not exist: it was released, or it has expired")
+            raise NoSuchReadPlan(
+                f"read plan {plan_id} does not exist: it was released, or it has expired; make a new one"
+            )
         return held
 
     def _expire_in(self, plan_id: str, seconds: float) -> Cancellable:

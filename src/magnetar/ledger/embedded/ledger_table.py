@@ -1,4 +1,4 @@
-"""The store's state of every ledger, open or closed: one small row each."""
+"""The state of all ledgers of the store, open or closed: one small row each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _VALUE = struct.Struct("<I")
 _CLOSED = struct.Struct("<qq")
 
 PART_FIELDS = 4
-"""A part of a ledger is its share of one segment: segment id, first entry, last entry, stored bytes."""
+"""The fields of a part, a ledger's entries in one segment: segment id, first entry, last entry, stored
+bytes."""
 
 
 class LedgerRow:
-    """The durable state of a ledger. Without a run, it takes a few hundred bytes."""
+    """The durable state of a ledger, which takes a few hundred bytes."""
 
     __slots__ = (
         "closed",
@@ -36,16 +37,16 @@ class LedgerRow:
     def __init__(self, ledger_id: int, created: bytes) -> None:
         self.ledger_id = ledger_id
         self.created = created
-        """The body of the run that created it: creation time and custom metadata."""
+        """The body of the run that created the ledger: creation time and custom metadata."""
         self.closed = False
         self.recovering = False
         self.last_entry_id = -1
         self.length = 0
         """Bytes of the entries."""
         self.forgotten = 0
-        """Earlier entries will not be read again."""
+        """The first entry id that may be read again."""
         self.parts: array[int] = array("q")
-        """:data:`PART_FIELDS` numbers per part, in the order of the entries."""
+        """The parts, each with :data:`PART_FIELDS` numbers, in the order of the entries."""
 
     def metadata(self) -> LedgerMetadata:
         if self.closed:
@@ -56,8 +57,8 @@ class LedgerRow:
         return LedgerMetadata(self.ledger_id, state, self.last_entry_id, self.length, ctime_ms, custom)
 
     def add_run(self, segment_id: int, first: int, count: int, stored: int, entry_bytes: int) -> None:
-        """Adds a run of ``stored`` bytes that is durable in a segment; a replay may bring the
-        same run again."""
+        """Adds a run of ``stored`` bytes that is durable in a segment. A replay may add the same run
+        again."""
         last = first + count - 1
         parts = self.parts
         if len(parts) and parts[-4] == segment_id and parts[-2] + 1 == first:
@@ -70,7 +71,8 @@ class LedgerRow:
             self.length += entry_bytes
 
     def part_of(self, entry_id: int) -> tuple[int, int, int] | None:
-        """Returns segment id, first and last entry of the part that holds an entry; None if no part does."""
+        """Returns segment id, first and last entry of the part that contains an entry; None if no part
+        does."""
         parts = self.parts
         low, high = 0, len(parts) // PART_FIELDS
         while low < high:
@@ -121,20 +123,20 @@ class LedgerTable:
         self.rows: dict[int, LedgerRow] = {}
         self.next_ledger_id = 1
         self.durable_next_ledger_id = 1
-        """Above all ids of ledgers that were ever in the table."""
+        """A number above the ids of all ledgers that were ever in the table."""
         self.live_bytes: dict[int, int] = {}
         """The bytes of bodies that may still be read, by segment id."""
         self.emptied: set[int] = set()
-        """Segments that have no live bytes any more; the owner removes them and clears the set."""
+        """Segments without live bytes; the owner of the table removes them and clears the set."""
         self.fail: Fail | None = None
-        """Stops the process after a mistake in the program; None before the store serves."""
+        """Stops the process after an internal error; None before the store serves."""
         self._looked: dict[int, _Seen] = {}
-        """The ledgers as of the last check."""
+        """The state of ledgers at the last check."""
 
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: ledgers and bytes of segments do not add up, or a ledger went back
+        :raises BrokenInvariant: the bytes of ledgers and segments do not match, or a ledger lost entries
         """
         live: dict[int, int] = {}
         seen: dict[int, _Seen] = {}
@@ -156,7 +158,7 @@ class LedgerTable:
         must(live == self.live_bytes, "segments hold", self.live_bytes, "and ledgers have", live)
 
     def create(self, ledger_id: int, created: bytes) -> LedgerRow:
-        """Adds a ledger; one that exists already (in a replay) stays as it is."""
+        """Adds a ledger. A ledger that exists already (in a replay) is not changed."""
         row = self.rows.get(ledger_id)
         if row is None:
             row = self.rows[ledger_id] = LedgerRow(ledger_id, created)
@@ -200,7 +202,8 @@ class LedgerTable:
     def forget(self, row: LedgerRow, entry_id: int, may_grow: Callable[[int], bool]) -> None:
         """Drops the parts that lie wholly below ``entry_id``.
 
-        :param may_grow: whether a segment has no index file: a part in such a segment may grow and is kept
+        :param may_grow: returns whether a segment has no index file; a part in such a segment may grow, and
+            is kept
         """
         row.forgotten = max(row.forgotten, entry_id)
         gone = 0
@@ -214,7 +217,7 @@ class LedgerTable:
     ) -> None:
         """Replaces the parts in ``sources`` with rewritten ones.
 
-        What was forgotten meanwhile is left out.
+        Entries that were forgotten in the meantime are left out.
         """
         kept = []
         for part in row.each_part():
@@ -261,7 +264,7 @@ def encode_created(ctime_ms: int, custom: Mapping[str, bytes]) -> bytes:
 
 
 def decode_created(body: bytes) -> tuple[int, dict[str, bytes]]:
-    """Returns the creation time in milliseconds, and the custom metadata."""
+    """Returns the creation time in ms since 1970, and the custom metadata."""
     ctime_ms, count = _CREATED.unpack_from(body)
     at = _CREATED.size
     custom: dict[str, bytes] = {}
@@ -283,6 +286,6 @@ def encode_closed(last_entry_id: int, length: int) -> bytes:
 
 
 def decode_closed(body: bytes) -> tuple[int, int]:
-    """Returns the last entry id, and the length in bytes."""
+    """Returns the last entry id, and the length of the ledger in bytes."""
     last_entry_id, length = _CLOSED.unpack(body)
     return last_entry_id, length

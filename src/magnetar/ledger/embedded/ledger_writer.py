@@ -15,15 +15,15 @@ from magnetar.ledger.interface import LedgerClosed, LedgerError, LedgerListener
 
 
 class WriteContext(NamedTuple):
-    """What all writers of a store share."""
+    """The objects that all writers of a store share."""
 
     log: CommitLog
     loop: Loop
     part_bytes: int
-    """An append is cut into pieces of about this size."""
+    """The approximate size in bytes of the pieces into which an append is cut."""
     forget: Callable[[LedgerRow, int], None]
     closed: Callable[[int], None]
-    """Called with a ledger whose writer has closed it."""
+    """Called with the id of a ledger that its writer has closed."""
 
 
 class EmbeddedWriter:
@@ -103,7 +103,8 @@ class EmbeddedWriter:
         self._context.forget(self._row, entry_id)
 
     def end(self, reason: LedgerError) -> None:
-        """Ends the writer from outside: queued entries are dropped, those in flight never acknowledged."""
+        """Ends the writer because of an external event: queued entries are dropped, those in flight never
+        acknowledged."""
         if self._queue.ended:
             return
         self._ended = reason
@@ -129,4 +130,4 @@ class EmbeddedWriter:
 
 
 def _nobody(_told: object) -> None:
-    """Ignores calls after the end."""
+    """Replaces the listener after the end, and ignores calls."""

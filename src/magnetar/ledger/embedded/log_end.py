@@ -1,9 +1,9 @@
-"""The file with the durable end of the log: without it, the loss of the log's last segment would be
+"""The file with the durable end of the log, without which the loss of the log's last segment would be
 unnoticed.
 
-A group declares earlier groups durable, so damage is detected by what follows it. Nothing follows the end of
-the log. While the log grows, its end is recorded once a second in a separate file. A log that ends before the
-recorded position has lost acknowledged entries.
+A group declares earlier groups durable, so damage is detected by later groups. At the end of the log there
+are none, so while the log grows, its end is recorded once a second in a separate file. A log that ends before
+the recorded position has lost acknowledged entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG_END_NAME = "log-end"
 NOTED_SECONDS = 1.0
 """The maximum time between a commit and the record of the log's end."""
 _SLOT_BYTES = 4096
-"""There are two slots; the older one is overwritten, so that a torn write leaves the other."""
+"""The size of a slot. There are two; the older one is overwritten, so that a torn write leaves the other."""
 _FIELDS = struct.Struct("<8s16sQQ")
 """Magic, store id, segment id, sequence number."""
 _CHECKSUM = struct.Struct("<I")
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class LogEnd(NamedTuple):
-    """A position that the log had durably reached."""
+    """A durable position of the log."""
 
     segment_id: int
     sequence: int
@@ -58,7 +58,7 @@ def _encode(store_id: bytes, end: LogEnd) -> bytes:
 
 
 def read_log_end(disk: Disk, directory: str, store_id: bytes) -> LogEnd | None:
-    """Returns None if it was never recorded in this store, or if the file does not read back."""
+    """Returns the recorded end; None if this store has recorded none, or if the file cannot be read."""
     path = f"{directory}/{LOG_END_NAME}"
     if not disk.exists(path):
         return None
@@ -99,7 +99,7 @@ class LogEndFile:
         self._slot = 0
 
     def note(self, end: LogEnd) -> None:
-        """Makes it durable some time later. A call while a record is being written is ignored."""
+        """Records an end; it becomes durable later. A call while a record is being written is ignored."""
         if not self._writing:
             self._writing = True
             self._worker.submit(lambda: self._write(end), self._written)
@@ -129,7 +129,7 @@ class LogEndFile:
 
 
 class StoreFailure:
-    """The first failure stops the process, because the state of the disk is unknown then."""
+    """Stops the process after the first failure, because the state of the disk is then unknown."""
 
     def __init__(self, io: Io) -> None:
         self.happened = False

@@ -1,4 +1,4 @@
-"""The work behind the log: sealing, checkpoints, and the removal of dead segments."""
+"""Work in the background of the log: sealing, checkpoints, and the removal of dead segments."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ T = TypeVar("T")
 NewPlaces = dict[int, list[Place]]
 
 _RETRY_SECONDS = 10.0
-"""The delay after there was no room for an index or a checkpoint."""
+"""The delay after a step that had no room for an index or a checkpoint."""
 
 
 class LogStart(NamedTuple):
-    """Where replay will begin after the next checkpoint."""
+    """The position where the replay after the next checkpoint will begin."""
 
     segment_id: int
     sequence: int
@@ -47,7 +47,7 @@ class LogStart(NamedTuple):
 
 
 class Maintenance:
-    """One task whose steps never overlap; ``reminder`` wakes it when there may be something to do.
+    """One task whose steps never overlap; ``reminder`` wakes it when there may be work.
 
     Only its steps seal, retire and remove segments.
     """
@@ -83,13 +83,13 @@ class Maintenance:
         self._task: Task[None] | None = None
         self._retry: Cancellable | None = None
         self._not_before = 0.0
-        """When a step that had no room is retried, on the loop's clock."""
+        """The time on the loop's clock when a step that had no room is tried again."""
         self._stopping = False
         self._stepping = False
         self._holds = 0
-        """Holders of :meth:`hold`."""
+        """The number of callers of :meth:`hold` that have not called :meth:`let_go`."""
         self._changed: list[Future[None]] = []
-        """Completed when a step ends, and when the last holder lets go."""
+        """Completed when a step ends, and when the last holder calls :meth:`let_go`."""
 
     def start(self) -> None:
         """Starts the task."""
@@ -108,14 +108,14 @@ class Maintenance:
             self._retry.cancel()
 
     async def seal_last(self) -> None:
-        """At a clean stop: seals full segments, so that nothing is left to replay if there is room for the
-        indexes."""
+        """Seals full segments at a clean stop, if there is room for indexes, so that the next start replays
+        nothing."""
         try:
             await self._seal()
             await self._retire()
         except OSError as error:
             if not is_shortage(error):
-                self._failed("cannot write the ledger store at its end", error)
+                self._failed("cannot write the ledger store while it closes", error)
             _log.warning(
                 "not enough disk space for the ledger store's own files; the next start replays the log: %s",
                 error,
@@ -165,7 +165,7 @@ class Maintenance:
                 await self._compaction.consider()
 
     async def hold(self, checkpoint_copy: str) -> None:
-        """Waits for the end of the present step, and begins no other one until :meth:`let_go`.
+        """Waits for the end of the current step, and begins no other one until :meth:`let_go`.
 
         :param checkpoint_copy: path for a copy of the last durable checkpoint
         :raises OSError: the copy cannot be written
@@ -195,8 +195,8 @@ class Maintenance:
                 future.set_result(None)
 
     def _wait_for_room(self, error: OSError) -> None:
-        """Schedules a retry. Until an index or a checkpoint is written, the previous one is valid: nothing is
-        lost.
+        """Schedules another attempt. Until an index or a checkpoint is written, the previous one is valid, so
+        nothing is lost.
 
         :raises OSError: the cause was not a lack of room or of file descriptors
         """
@@ -273,7 +273,7 @@ class Maintenance:
         await each(self._io, "sealing", parts, forget)
 
     def _write_sealed(self, segment: LogSegment, parts: list[tuple[int, PartIndex]]) -> SealedSegment:
-        """Runs on the worker: an index may have 100,000 runs."""
+        """Writes the index of a full segment, which may have 100,000 runs. Runs on the worker."""
         index = encode_index(segment.segment_id, segment.end, parts)
         write = partial(self._files.write_index, segment.segment_id, index)
         self._files.write_within(len(index), write)
@@ -289,7 +289,7 @@ class Maintenance:
         self._reclaimed()
 
     async def _switch_to(self, compacted: Compacted) -> None:
-        """Switches the ledgers to the segments that a compaction wrote, then releases those that it read."""
+        """Switches the ledgers to the segments that a compaction wrote, then releases its source segments."""
         for entry in compacted.rewritten:
             self._segments.rewritten(entry.segment)
         new: NewPlaces = {}
@@ -335,8 +335,8 @@ class _CheckpointFile:
 
 
 def _figures(segment: LogSegment, size: int, parts: list[PartIndex]) -> SealedSegment:
-    """Bytes of ledgers that were deleted before the sealing also count as stored: otherwise the segment would
-    not look sparse."""
+    """Returns the row of a sealed segment. Bytes of ledgers that were deleted before the sealing count as
+    stored, so that the segment counts as sparse."""
     largest = max((part.stored() for part in parts), default=0)
     runs = sum(part.run_count() for part in parts)
     return SealedSegment(segment.segment_id, LOG, size, segment.end, runs, segment.index.stored(), largest)

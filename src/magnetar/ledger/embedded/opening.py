@@ -19,7 +19,8 @@ from magnetar.ledger.embedded.settings import EmbeddedSettings
 from magnetar.ledger.interface import DataDamaged
 
 _BYTES_BESIDE_RUN = 256
-"""A run's row in its group and in the index, and its share of headers, rounded up."""
+"""The bytes of a run besides its body, rounded up: its rows in the group and the index, and its part of
+headers."""
 _ROOM_TO_GO_ON = 64 << 10
 _STEP_BYTES = 1 << 20
 
@@ -27,7 +28,7 @@ _STEP_BYTES = 1 << 20
 class FoundSegments(NamedTuple):
     sealed: list[SealedSegment]
     leftovers: list[int]
-    """Segments that are removed once a checkpoint no longer names them."""
+    """Segments that are removed once no checkpoint names them."""
     next_segment_id: int
     next_sequence: int
 
@@ -48,11 +49,11 @@ def open_directory(
     store_id: bytes,
     table: LedgerTable,
 ) -> FoundSegments:
-    """Reads the checkpoint into ``table``, replays what follows and rewrites it to new segments.
+    """Reads the checkpoint into ``table``, replays the later log and rewrites it to new segments.
 
-    The old log is never continued: its pages may look written without being durable. Its content counts from
-    the next checkpoint on, which must be written before the store serves. If there is no room to rewrite it,
-    its segments are overwritten in place with their own content, and sealed.
+    The old log is never continued, because its pages may look written without being durable. Its content is
+    safe from the next checkpoint on, which must be written before the store serves. If there is no room to
+    rewrite it, its segments are overwritten in place with their own content, and sealed.
 
     :raises DataDamaged: acknowledged bytes do not read back
     """
@@ -90,8 +91,8 @@ def open_directory(
 
 
 def _room_to_move(live: Iterable[LiveRun]) -> int:
-    """Returns an upper bound of the bytes for new segments with these runs and their indexes, and some to
-    continue with."""
+    """Returns an upper bound of the bytes of new segments with these runs and their indexes, and of room to
+    continue."""
     return _ROOM_TO_GO_ON + sum(run.body_length + _BYTES_BESIDE_RUN for run in live)
 
 
@@ -121,8 +122,8 @@ def _refuse_missing(checkpoint: Checkpoint, present: Iterable[int], files: Segme
 def seal_in_place(files: SegmentFiles, replay: LogReplay) -> list[SealedSegment]:
     """Returns the segments of a replayed log, durable with their indexes when this returns.
 
-    Each is truncated behind its last group, which frees room, and every byte is written again in place: bytes
-    that read back may never have reached the device.
+    Each is truncated behind its last group, which frees room, and every byte is written again in place,
+    because bytes that read back may never have reached the device.
 
     :raises DataDamaged: a run does not match its checksum
     """

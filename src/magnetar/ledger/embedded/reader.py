@@ -1,4 +1,4 @@
-"""Reads segments from files, in this process or another: needs the codec and no other part of the store."""
+"""Reads segments from files, in this process or another; uses the codec and no other part of the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunAt(NamedTuple):
     first_entry_id: int
     confirmed: int
     body_at: int
-    """Offset in the segment."""
+    """The offset of the run's body in the segment."""
     body_length: int
     checksum: int
 
@@ -65,7 +65,7 @@ class SegmentReader:
     """The groups of one segment, read through a window that moves forward."""
 
     def __init__(self, read_at: ReadAt, size: int, segment_id: int) -> None:
-        """:param size: bytes of the file"""
+        """:param size: the size of the file in bytes"""
         self.segment_id = segment_id
         self.size = size
         self._read_at = read_at
@@ -87,7 +87,8 @@ class SegmentReader:
         return self._window[begin : begin + length]
 
     def group_at(self, offset: int) -> Group | None:
-        """Returns the group at ``offset`` if its header and table are valid and belong exactly there."""
+        """Returns the group at ``offset``; None unless its header and table are valid and belong to this
+        offset."""
         head = self.bytes_at(offset, GROUP_HEADER_BYTES)
         if len(head) < GROUP_HEADER_BYTES:
             return None
@@ -112,8 +113,7 @@ class SegmentReader:
             sequence += 1
 
     def groups_beyond(self, offset: int) -> Iterator[Group]:
-        """Iterates over groups of this segment with a valid header at or after ``offset``, wherever they
-        begin."""
+        """Iterates over groups of this segment with a valid header at or after ``offset``, at any offset."""
         position = offset
         while position + GROUP_HEADER_BYTES <= self.size:
             data = self._read_at(_WINDOW, position)
@@ -127,7 +127,7 @@ class SegmentReader:
             position += max(1, len(data) - len(GROUP_MAGIC) + 1)
 
     def claimed_ledgers(self, offset: int) -> set[int]:
-        """Returns the ledgers that a damaged group seems to name; a guess for error texts."""
+        """Returns the ledgers in the table of a damaged group; a guess for error texts."""
         head = self.bytes_at(offset, GROUP_HEADER_BYTES)
         if len(head) < GROUP_HEADER_BYTES:
             return set()
@@ -139,7 +139,7 @@ class SegmentReader:
         return {run[2] for run in claimed if run[0] <= 3 and 0 < run[2] < 1 << 48}
 
     def entries(self, run: RunAt) -> list[bytes] | None:
-        """Returns the entries of a run, or None if its body does not match its checksum."""
+        """Returns the entries of a run; None if its body does not match its checksum."""
         data = self._read_at(run.body_length, run.body_at)
         if run.kind != ENTRIES or not body_is_whole(data, 0, run.body_length, run.checksum):
             return None
@@ -149,18 +149,18 @@ class SegmentReader:
 
 
 class EntriesDamaged(Exception):
-    """Entries in a segment do not match their checksum; says which."""
+    """Entries in a segment do not match their checksum; the message names them."""
 
 
 def entries_of_part(
     segment: SegmentReader, read_index: ReadAt, ledger_id: int, first: int, last: int
 ) -> Iterator[tuple[int, bytes]] | None:
-    """Iterates over entries ``first`` to ``last`` of a ledger with their ids, as located by a read plan.
+    """Iterates over entries ``first`` to ``last`` of a ledger with their ids, in a segment of a read plan.
 
-    Returns None if the index does not have them; ask the store then. The caller holds a shared lock on the
-    segment's file and has checked its header.
+    Returns None if the index does not contain them; the caller must then ask the store. The caller holds a
+    shared lock on the segment's file and has checked its header.
 
-    :raises EntriesDamaged: during the iteration: some entries do not match their checksum
+    :raises EntriesDamaged: some entries do not match their checksum; raised during the iteration
     """
     part = load_part(read_index, segment.segment_id, ledger_id, first)
     if part is None or part.last_entry_id < last:

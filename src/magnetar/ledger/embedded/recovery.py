@@ -1,4 +1,4 @@
-"""Recovery at the start: the checkpoint, the log behind it, and the decision between torn and damaged."""
+"""Recovery at the start: the checkpoint, the later log, and the distinction of torn and damaged groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from magnetar.ledger.interface import DataDamaged
 def read_checkpoint(disk: Disk, directory: str, files: SegmentFiles) -> Checkpoint:
     """Returns the last checkpoint; in a new directory, an empty one is written first.
 
-    :raises DataDamaged: it is damaged, or missing beside segments
+    :raises DataDamaged: the checkpoint is damaged, or missing beside segments
     """
     path = f"{directory}/{CHECKPOINT_NAME}"
     if not disk.exists(path):
@@ -56,14 +56,14 @@ class _TailSegment:
     file: File
     reader: SegmentReader
     log: bool
-    """Whether its header is valid and marks it as part of the log."""
+    """Whether the segment's header is valid and marks it as part of the log."""
 
 
 @dataclass
 class LogReplay:
     """The part of the log behind a checkpoint, applied to a table.
 
-    Afterwards ``runs`` has the entries found there, and ``sequence`` is the next group's number.
+    After the replay, ``runs`` has the entries of this part, and ``sequence`` is the next group's number.
     """
 
     files: SegmentFiles
@@ -78,7 +78,7 @@ class LogReplay:
     def run(self) -> None:
         """Replays the log.
 
-        :raises DataDamaged: acknowledged bytes do not read back; names file, offset and ledgers
+        :raises DataDamaged: acknowledged bytes do not read back; the message names file, offset and ledgers
         """
         self.sequence = self.checkpoint.log_sequence
         segments = self._tail_segments()
@@ -95,7 +95,7 @@ class LogReplay:
         self._refuse_gaps()
 
     def live_runs(self) -> list[LiveRun]:
-        """Returns the live entries of the tail, by ledger and entry."""
+        """Returns the live entries of the replayed part, by ledger and entry."""
         rows = self.table.rows
         live = []
         for run in self.runs:
@@ -163,7 +163,7 @@ class LogReplay:
         )
 
     def _refuse_damage(self, segments: list[_TailSegment], number: int, offset: int) -> None:
-        """Searches behind the end of the replay for a group that proves more to be durable."""
+        """Raises DataDamaged if a group behind the end of the replay proves that more groups were durable."""
         for segment in segments[number:]:
             begin = offset if segment is segments[number] else SEGMENT_HEADER_BYTES
             for group in segment.reader.groups_beyond(begin):
@@ -171,7 +171,7 @@ class LogReplay:
                     self._report(segments[number], offset, self._ledgers_behind(segments, number, offset))
 
     def _ledgers_behind(self, segments: list[_TailSegment], number: int, offset: int) -> set[int]:
-        """Returns the ledgers that lost entries: those that the damaged group names, else those with a gap
+        """Returns the ledgers that lost entries: those in the damaged group's table, or those with a gap
         behind it."""
         damaged = segments[number].reader.group_at(offset)
         if damaged is not None and damaged.sequence == self.sequence:

@@ -36,7 +36,7 @@ class RunDamaged(DataDamaged):
 
 
 class LiveRun(NamedTuple):
-    """A run that is still needed, and where it is now."""
+    """A run that is still needed, and its current position."""
 
     ledger_id: int
     first_entry_id: int
@@ -67,7 +67,7 @@ Place = tuple[int, int, int, int]
 
 
 def places_of(rewritten: Iterable[Rewritten]) -> Iterator[tuple[int, Place]]:
-    """Iterates over (ledger id, place) of all parts of these segments."""
+    """Iterates over (ledger id, part) of all parts of these segments."""
     for entry in rewritten:
         for part in entry.parts:
             runs = part.runs
@@ -76,7 +76,7 @@ def places_of(rewritten: Iterable[Rewritten]) -> Iterator[tuple[int, Place]]:
 
 
 class _SegmentWriter:
-    """One rewritten segment while it is written."""
+    """A rewritten segment that is being written."""
 
     def __init__(self, files: SegmentFiles, store_id: bytes, segment_id: int) -> None:
         self._files = files
@@ -143,7 +143,7 @@ class Rewriting:
         self._writer: _SegmentWriter | None = None
         self._finished: list[Rewritten] = []
         self.bytes = 0
-        """Written so far."""
+        """The number of bytes written so far."""
         self.entries = 0
 
     def step(self) -> bool:
@@ -199,7 +199,7 @@ def rewrite_runs(
 
 
 def _merged(runs: Iterable[LiveRun], limit: int) -> Iterator[tuple[Run, int]]:
-    """Iterates over runs for a group with their sizes, with adjacent runs of one ledger merged."""
+    """Iterates over runs for a group and their sizes; adjacent runs of one ledger are merged."""
     lengths: list[bytes] = []
     payloads: list[bytes] = []
     ledger_id = first = count = size = 0
@@ -220,7 +220,7 @@ def _merged(runs: Iterable[LiveRun], limit: int) -> Iterator[tuple[Run, int]]:
 
 
 def _groups(runs: Iterable[tuple[Run, int]], limit: int) -> Iterator[tuple[list[Run], int]]:
-    """Combines runs to groups of about ``limit`` bytes, and returns the groups' sizes as well."""
+    """Iterates over groups of runs of about ``limit`` bytes, and their sizes."""
     group: list[Run] = []
     total = GROUP_HEADER_BYTES
     for run, size in runs:

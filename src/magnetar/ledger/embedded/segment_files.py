@@ -26,24 +26,25 @@ _ZEROS = bytes(1 << 20)
 _RESERVED_SEGMENTS = 2
 """The size of the reserve in segments of the current size, which grows with the publish rate."""
 _RESUME_PARTS = 4
-"""After a shortage, one part in this many, or a segment if that is more, must be free in addition."""
+"""After a shortage, the free bytes must exceed the limit by this fraction (1/n) of it, or by a segment if
+that is more."""
 _LAST_PARTS = 4
-"""One part in this many of the reserve is not for cursors."""
+"""The fraction (1/n) of the reserve that cursors may not use."""
 _MARGIN_SHARE = 16
-"""One part in this many of the reserve stays free for the file system's own needs."""
+"""The fraction (1/n) of the reserve that stays free for the file system's own needs."""
 
 
 class SegmentRoom(Enum):
-    """The room that a segment may use."""
+    """The kinds of room from which a segment can be made."""
 
     PLENTY = "plenty"
-    """New entries may be accepted while there is room of this kind."""
+    """So much room that new entries may be accepted."""
     FREE = "free"
-    """All free bytes: entries that were accepted must be stored."""
+    """All free bytes, for entries that were accepted and must be stored."""
     RESERVED = "reserved"
-    """The reserve for a full device, except its last quarter: cursors are written there."""
+    """The reserve for a full device, except its last quarter, for writes of cursors."""
     LAST = "last"
-    """The last quarter as well: only for changes of ledgers, so that deletions are always possible."""
+    """The whole reserve, only for changes of ledgers, so that deletions are always possible."""
 
 
 class SegmentFiles:
@@ -66,7 +67,7 @@ class SegmentFiles:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes of files kept for reuse; each has at least the size of a segment."""
+        """Returns the bytes of files kept for reuse; each has at least the size of a segment."""
         return len(self._free) * self._settings.segment_bytes
 
     def segment_path(self, segment_id: int) -> str:
@@ -83,7 +84,7 @@ class SegmentFiles:
     def prepare(self, segment_id: int, kind: int, size: int, room: SegmentRoom) -> File:
         """Returns a segment ready for its first group: filled, with header and directory durable.
 
-        :raises SpaceExhausted: there is not enough room for it; nothing of it is left
+        :raises SpaceExhausted: there is not enough room; no part of the file is left
         """
         try:
             return self._prepared(SegmentHeader(segment_id, self._store_id, kind, size), room)
@@ -97,7 +98,10 @@ class SegmentFiles:
             raise SpaceExhausted(f"no space for a segment of {size} bytes: {error}") from error
 
     def _prepared(self, header: SegmentHeader, room: SegmentRoom) -> File:
-        """:raises OSError: something of it may be left"""
+        """Returns a new or reused segment file that is filled.
+
+        :raises OSError: a part of the file may be left
+        """
         size = header.size
         if room is SegmentRoom.PLENTY:
             self._check_plenty(size)
@@ -124,7 +128,8 @@ class SegmentFiles:
         return self._make(header)
 
     def _reserve_has(self, size: int, room: SegmentRoom) -> bool:
-        """Whether the reserve can provide a segment of ``size`` bytes and keep what ``room`` must leave."""
+        """Whether the reserve can provide a segment of ``size`` bytes and keep the part that ``room`` must
+        leave."""
         left = self.reserve.held - size - self._margin
         return left >= (0 if room is SegmentRoom.LAST else self.reserve.wanted // _LAST_PARTS)
 
@@ -149,8 +154,7 @@ class SegmentFiles:
         return self.reserve.held - missing >= self.reserve.wanted // _LAST_PARTS
 
     def write_within(self, wanted: int, write: Callable[[], T]) -> T:
-        """Calls ``write``, which needs ``wanted`` bytes, and first releases as much of the reserve as it
-        needs.
+        """Calls ``write``, which needs ``wanted`` bytes, after releasing as much of the reserve as necessary.
 
         :raises OSError: as raised by ``write``; even the whole reserve may not be enough
         """
@@ -159,7 +163,7 @@ class SegmentFiles:
     def _reuse(self, name: str, header: SegmentHeader) -> File | None:
         """Returns a free file with a new header; None (and the file is deleted) if it does not fit.
 
-        A file that a reader outside this process still has open, with a shared lock, is left alone.
+        A file that a reader in another process still has open, with a shared lock, is not touched.
         """
         path = f"{self._directory}/{name}"
         file = self._disk.open(path)
@@ -184,7 +188,10 @@ class SegmentFiles:
         return file
 
     def _check_plenty(self, size: int) -> None:
-        """:raises SpaceExhausted: too little would be left after a segment of ``size`` bytes"""
+        """Checks that a segment for new entries leaves enough room.
+
+        :raises SpaceExhausted: too little would be left after a segment of ``size`` bytes
+        """
         was_short, self._short = self._short, True
         settings, total = self._settings, self._disk.total_bytes()
         self.reserve.grow(_RESERVED_SEGMENTS * size)
@@ -213,8 +220,7 @@ class SegmentFiles:
         self._free.clear()
 
     def create_rewritten(self, segment_id: int) -> File:
-        """Returns an empty file for a segment written in one go; the caller writes the header and all else,
-        and syncs."""
+        """Returns an empty file for a rewritten segment; the caller writes header and content, and syncs."""
         return self._disk.open(self.segment_path(segment_id), create=True, exclusive=True)
 
     def open(self, segment_id: int, *, ahead: bool = True) -> File:
@@ -251,7 +257,7 @@ class SegmentFiles:
         self._disk.sync_directory(self._directory)
 
     def trim(self, file: File, end: int) -> int:
-        """Truncates a sealed segment if that frees a lot; returns the size of the file."""
+        """Truncates a sealed segment if that frees enough bytes; returns the size of the file."""
         size = file.size()
         used = max(end, SEGMENT_HEADER_BYTES)
         if used * 4 < size * 3:

@@ -1,4 +1,4 @@
-"""Names and the header of segment files."""
+"""The names and the header of segment files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.lazy_dataclass import dataclass
 
 FORMAT_VERSION = 1
 SEGMENT_HEADER_BYTES = 4096
-"""The first group begins here; it never shares a page with the header."""
+"""The size of the header; the first group begins behind it, never in the same page."""
 
 _MAGIC = b"MGSEGMNT"
 _HEADER = struct.Struct("<8sII16sQQ")
@@ -17,16 +17,17 @@ _HEADER = struct.Struct("<8sII16sQQ")
 _CHECKSUM = struct.Struct("<I")
 
 LOG = 0
-"""Part of the log: groups continue the sequence of the previous segment."""
+"""A segment of the log: its groups continue the sequence of the previous segment."""
 REWRITTEN = 1
-"""Live runs of other segments, written completely before it is referenced; its sequence starts at 1."""
+"""A segment with live runs of others, written completely before it is referenced; its sequence starts at
+1."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
     segment_id: int
     store_id: bytes
-    """16 bytes."""
+    """The id of the store, 16 bytes."""
     kind: int
     size: int
     format_version: int = FORMAT_VERSION
@@ -40,7 +41,7 @@ class SegmentHeader:
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | None:
-    """Returns the header at the beginning of ``data``, or None if there is no valid one."""
+    """Returns the header at the beginning of ``data``; None if there is no valid one."""
     if len(data) < _HEADER.size + _CHECKSUM.size:
         return None
     magic, version, kind, store_id, segment_id, size = _HEADER.unpack_from(data)

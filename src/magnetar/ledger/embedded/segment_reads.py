@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SegmentReads:
-    """Reads of one store. A pinned segment keeps its file, whatever happens to its ledgers."""
+    """Reads of one store. A pinned segment keeps its file, even if its ledgers are deleted."""
 
     def __init__(
         self, io: Io, files: SegmentFiles, settings: EmbeddedSettings, unpinned: Callable[[], None]
@@ -29,7 +29,7 @@ class SegmentReads:
         self._files = files
         self._settings = settings
         self._open: OrderedDict[tuple[int, bool], File] = OrderedDict()
-        """The open files by segment, and by whether the file may be read ahead."""
+        """The open files by segment, and by whether the operating system may read ahead."""
         self._pins: dict[int, int] = {}
         self._workers: list[Worker] = []
         self._next_worker = 0
@@ -56,7 +56,7 @@ class SegmentReads:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: a segment has less than one pin, or bytes in flight are negative
+        :raises BrokenInvariant: the pins of a segment or the bytes in flight are out of range
         """
         for segment_id, pins in self._pins.items():
             must(pins > 0, "segment", segment_id, "is held", pins, "times")
@@ -64,7 +64,7 @@ class SegmentReads:
         must(bool(self._in_flight) or not self._queue, "reads are queued while none is in progress")
 
     def adopt(self, segment_id: int, file: File) -> None:
-        """Takes over an open file."""
+        """Takes over an open file of a segment."""
         self._adopt((segment_id, True), file)
 
     def _adopt(self, key: tuple[int, bool], file: File) -> None:
@@ -82,7 +82,7 @@ class SegmentReads:
         """Returns up to ``length`` bytes of a pinned segment; fewer only at its end.
 
         :param ahead: whether the operating system may read ahead
-        :raises LedgerUnreadable: the operating system does not return them
+        :raises LedgerUnreadable: the operating system cannot read the bytes
         """
         await self._wait_for_room(length)
         key = segment_id, ahead
@@ -108,7 +108,7 @@ class SegmentReads:
     async def job(self, segment_id: int, job: Callable[[], T]) -> T:
         """Runs ``job``, which reads from a segment or its index, on one of the readers' workers.
 
-        :raises StoreClosed: there are no workers any more
+        :raises StoreClosed: the store is closed
         :raises LedgerUnreadable: the operating system refuses an operation of the job
         """
         if self._closed:
@@ -122,7 +122,8 @@ class SegmentReads:
 
     @contextmanager
     def _unreadable(self, segment_id: int) -> Iterator[None]:
-        """Converts system errors to a ledger's errors, after which readers try again instead of ending."""
+        """Converts system errors to :class:`LedgerUnreadable`, after which readers try again instead of
+        ending."""
         try:
             yield
         except OSError as error:
@@ -130,7 +131,7 @@ class SegmentReads:
             raise LedgerUnreadable(f"{path} cannot be read: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Refuses all waiting reads from now on."""
+        """Refuses all waiting and later reads."""
         self._closed = True
         for worker in self._workers:
             worker.close()

@@ -14,11 +14,11 @@ from magnetar.ledger.embedded.segment_header import LOG, SEGMENT_HEADER_BYTES
 from magnetar.ledger.embedded.settings import EmbeddedSettings
 
 _ROOMS: Sequence[SegmentRoom] = (SegmentRoom.FREE, SegmentRoom.RESERVED, SegmentRoom.LAST)
-"""Without plenty of room, the kinds of room that are tried in turn for what must be stored."""
+"""The kinds of room that are tried in turn for entries that must be stored, if there is not plenty."""
 
 
 class LogSegment:
-    """A segment of the log that takes, or will take, groups."""
+    """A segment of the log that receives, or will receive, groups."""
 
     __slots__ = ("end", "file", "first_sequence", "index", "reserved", "room", "segment_id", "size")
 
@@ -29,39 +29,38 @@ class LogSegment:
         self.file = file
         self.size = size
         self.room = room
-        """The kind of room that the segment was made from, which decides its use."""
+        """The kind of room from which the segment was made, which determines its use."""
         self.reserved = room in (SegmentRoom.RESERVED, SegmentRoom.LAST)
-        """Whether the segment is not meant for entries, except those of high priority."""
+        """Whether the segment is not for entries, except those of high priority."""
         self.end = SEGMENT_HEADER_BYTES
-        """Where the next group begins."""
+        """The offset where the next group begins."""
         self.first_sequence = 0
         self.index = GrowingIndex()
 
 
 class _Prepared(NamedTuple):
     segment: LogSegment | None
-    """None: no segment was needed, and there is no room."""
+    """The prepared segment; None: no segment was needed, and there is no room."""
     shortage: str
-    """Why no more entries should be accepted; empty: there is plenty of room."""
+    """The reason why no more entries should be accepted; empty: there is plenty of room."""
     refused: bool = False
-    """There is no room for the waiting caller, even in the reserve."""
+    """Whether there is no room for the waiting caller, even in the reserve."""
 
 
 class _Waiting(NamedTuple):
     """A caller that waits for a segment."""
 
     needed: int
-    """Bytes that must fit into it."""
+    """The number of bytes that must fit into the segment."""
     ready: Callable[[], None]
     refused: Callable[[], None]
 
 
 class SegmentSupply:
-    """Hands out segments in ascending order of their ids, and prepares one ahead.
+    """Provides segments in ascending order of their ids, and prepares one ahead.
 
-    Each preparation, one segment ahead of need, checks how much room there is. A lack of room is reported and
-    is no error; from then on only accepted entries get segments. When the device is full, segments come from
-    the reserve.
+    Each preparation checks how much room there is. A shortage is reported, but is no error: from then on only
+    accepted entries get segments. When the device is full, segments come from the reserve.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class SegmentSupply:
     ) -> None:
         """:param short: called when the reason to refuse entries changes; empty: entries are accepted"""
         self.shortage = ""
-        """The last reported reason."""
+        """The last reported reason for a shortage; empty: none."""
         self._files = files
         self._worker = worker
         self._settings = settings
@@ -86,13 +85,13 @@ class SegmentSupply:
         self._preparing = False
         self._waiting: _Waiting | None = None
         self._last = False
-        """Whether the last segment that was handed out is for changes of ledgers only."""
+        """Whether the last provided segment is for changes of ledgers only."""
         self._size = settings.first_segment_bytes
         self._stopped = False
 
     @property
     def ready_bytes(self) -> int:
-        """The size of the prepared segment."""
+        """The size of the prepared segment, in bytes."""
         return 0 if self._ready is None else self._ready.size
 
     @property
@@ -102,7 +101,7 @@ class SegmentSupply:
 
     @property
     def reserved(self) -> SegmentRoom | None:
-        """The kind of room of the prepared segment, if it is from the reserve."""
+        """The kind of room of the prepared segment if it is from the reserve, otherwise None."""
         return self._ready.room if self._ready is not None and self._ready.reserved else None
 
     def first(self) -> LogSegment:
@@ -121,7 +120,7 @@ class SegmentSupply:
     def prefetch(self, active: LogSegment, last: LogSegment) -> None:
         """Starts to prepare the segment after ``active``.
 
-        Sizes grow as long as segments get full, and shrink when ``last`` was sealed half empty.
+        Sizes grow while segments become full, and shrink when ``last`` was sealed half empty.
         """
         if active is last or last.end * 2 >= last.size:
             self._size = min(active.size * 2, self._settings.segment_bytes)
@@ -130,10 +129,10 @@ class SegmentSupply:
         self._request(self._size)
 
     def take(self, needed: int, ready: Callable[[], None], refused: Callable[[], None]) -> LogSegment | None:
-        """Returns the next segment, with room for ``needed`` bytes; None: ``ready`` is called when to ask
-        again.
+        """Returns the next segment, with room for ``needed`` bytes; None if it is not ready: ``ready`` is
+        called when to ask again.
 
-        :param refused: called instead if even the reserve has no room for it
+        :param refused: called instead of ``ready`` if even the reserve has no room for it
         """
         segment = self._ready
         if segment is not None and segment.size >= needed:
@@ -149,13 +148,12 @@ class SegmentSupply:
         return None
 
     def look_for_room(self) -> None:
-        """Retries to prepare a segment ahead, if there was no room for one."""
+        """Tries again to prepare a segment ahead, if there was no room for one."""
         if self.shortage:
             self._request(self._size)
 
     def stop(self) -> None:
-        """Ends all preparation, and discards the prepared segment. Call with nothing in flight on
-        the worker."""
+        """Ends all preparation, and discards the prepared segment. The worker must have nothing in flight."""
         self._stopped = True
         if self._ready is not None:
             self._discard(self._ready)
@@ -175,7 +173,7 @@ class SegmentSupply:
         self._worker.submit(partial(self._prepare, self._next_id(), size, needed, rooms), self._prepared)
 
     def _prepare(self, segment_id: int, size: int, needed: int, rooms: Sequence[SegmentRoom]) -> _Prepared:
-        """Runs on the worker.
+        """Prepares a segment. Runs on the worker.
 
         :param needed: bytes that must have room somewhere; 0: none
         :param rooms: the kinds of room to try if there is not plenty

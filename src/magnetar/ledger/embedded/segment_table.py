@@ -1,4 +1,4 @@
-"""All segments that hold entries, and their states."""
+"""All segments with entries, and their states."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from magnetar.ledger.embedded.segment_supply import LogSegment
 
 
 class SegmentState(Enum):
-    """The states of a segment. Before them there is a prepared file, after them one kept for reuse: neither
-    holds entries, and neither is in the table."""
+    """The states of a segment. A prepared file, and a file kept for reuse, have no entries and are not in the
+    table."""
 
     GROWING = "growing"
     """The log writes to it; its index is in memory."""
     FULL = "full"
-    """The log has moved on; its index is still in memory only."""
+    """The log has continued in the next segment; the index is still in memory only."""
     REWRITTEN = "rewritten"
-    """A compaction wrote it, and ledgers are being switched to it."""
+    """A compaction wrote the segment, and ledgers are being switched to it."""
     SEALED = "sealed"
-    """It has an index file, and checkpoints name it."""
+    """The segment has an index file, and checkpoints name it."""
     LEAVING = "leaving"
-    """Nothing in it is needed, and a checkpoint that does not name it is being written."""
+    """None of its entries is needed, and a checkpoint that does not name it is being written."""
     DEAD = "dead"
-    """No checkpoint names it: it is removed as soon as it has no readers."""
+    """No checkpoint names the segment, which is removed as soon as it has no readers."""
 
 
 _FOLLOWING: Mapping[SegmentState | None, frozenset[SegmentState | None]] = {
@@ -49,17 +49,17 @@ class Segment:
     segment_id: int
     state: SegmentState | None = None
     log: LogSegment | None = None
-    """Set while its index is in memory."""
+    """The segment of the log, while its index is in memory."""
     next_sequence: int = 0
-    """The sequence number of the first group behind it, once the segment is full."""
+    """The sequence number of the first group of the next segment, once this one is full."""
     sealed: SealedSegment | None = None
-    """Its row in checkpoints, once it has an index file."""
+    """The segment's row in checkpoints, once it has an index file."""
     damaged: bool = False
-    """Whether the segment could not be read when it was to be rewritten; such a segment is kept as it is."""
+    """Whether the segment could not be read to be rewritten, so that it is kept unchanged."""
 
 
 class SegmentTable:
-    """The segments. Each is in exactly one state, and changes its state only here.
+    """The segments. Each is in exactly one state, which only the methods of this class change.
 
     :param next_id: the id of the next new segment
     """
@@ -83,11 +83,11 @@ class SegmentTable:
         return self._by_state[state]
 
     def begin(self, log: LogSegment) -> None:
-        """The log writes to ``log`` from now on."""
+        """Adds the segment to which the log now writes."""
         self._move(Segment(log.segment_id, log=log), SegmentState.GROWING)
 
     def fill(self, segment_id: int, next_sequence: int) -> None:
-        """Notes that the log has moved on from a segment to the next one."""
+        """Records that the log has continued in the next segment."""
         segment = self._rows[segment_id]
         segment.next_sequence = next_sequence
         self._move(segment, SegmentState.FULL)
@@ -96,18 +96,18 @@ class SegmentTable:
             violated(None, "segments to which the log writes", "one", list(growing))
 
     def rewritten(self, sealed: SealedSegment) -> None:
-        """Adds a segment that a compaction has written: it is durable, with its index."""
+        """Adds a segment that a compaction has written, durably, with its index."""
         self._move(Segment(sealed.segment_id, sealed=sealed), SegmentState.REWRITTEN)
 
     def seal(self, sealed: SealedSegment) -> None:
-        """Notes that a segment has its index, and that its parts of ledgers no longer change."""
+        """Records that a segment has its index file, and that its parts of ledgers no longer change."""
         segment = self._rows.get(sealed.segment_id) or Segment(sealed.segment_id)
         segment.sealed = sealed
         segment.log = None
         self._move(segment, SegmentState.SEALED)
 
     def leave(self, segment_id: int) -> None:
-        """A checkpoint is being written that does not name it."""
+        """Records that a checkpoint is being written that does not name the segment."""
         self._move(self._rows[segment_id], SegmentState.LEAVING)
 
     def die(self, segment_id: int) -> None:
@@ -115,16 +115,16 @@ class SegmentTable:
         self._move(self._rows[segment_id], SegmentState.DEAD)
 
     def add_leftovers(self, segment_ids: Iterable[int]) -> None:
-        """Registers files that an earlier process left and that nothing will name."""
+        """Adds files that an earlier process left and that no checkpoint will name."""
         for segment_id in segment_ids:
             self._move(Segment(segment_id), SegmentState.DEAD)
 
     def remove(self, segment_id: int) -> None:
-        """Forgets a segment whose file is being removed."""
+        """Removes a segment whose file is being removed."""
         self._move(self._rows[segment_id], None)
 
     def may_grow(self, segment_id: int) -> bool:
-        """Whether parts of ledgers in it may still grow, or have no index file yet."""
+        """Whether parts of ledgers in a segment may still grow, or have no index file yet."""
         segment = self._rows.get(segment_id)
         return segment is not None and segment.log is not None
 
@@ -140,7 +140,8 @@ class SegmentTable:
         return [each.sealed for each in self._by_state[SegmentState.SEALED].values() if each.sealed]
 
     def stored_bytes(self) -> int:
-        """Bytes of the files of all segments that are not being written, as far as their size is known."""
+        """Returns the bytes of the files of all segments that are not being written, if their size is
+        known."""
         return sum(
             row.log.end if row.log is not None else row.sealed.size if row.sealed is not None else 0
             for row in self._rows.values()

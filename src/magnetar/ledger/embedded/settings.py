@@ -17,62 +17,63 @@ class EmbeddedSettings:
     first_segment_bytes: int = 1 << 20
     """The size of the first segment after a start, which must be ready before the store serves."""
     segment_runs: int = 100_000
-    """A segment is sealed after this many runs even if there is room: this limits the time of a replay, and
+    """The number of runs at which a segment is sealed even if it has room: limits the time of a replay, and
     the memory of the index that is not yet on disk."""
     group_bytes: int = 4 << 20
-    """A group is ended at about this size."""
+    """The approximate size at which a group ends."""
     run_bytes: int = 256 << 10
-    """A run is ended at about this size: a read takes whole runs."""
+    """The approximate size at which a run ends; a read takes whole runs."""
     commit_bytes: int = 16 << 20
-    """The most bytes of groups that are written and synced together."""
+    """The maximum number of bytes in groups that are written and synced together."""
     zero_fill_bytes: int = 1 << 20
-    """The step in which a new segment is filled with zeros, so that commits get their turn at the device."""
+    """The step in which a new segment is filled with zeros, so that commits can use the device in between."""
     idle_seconds: float = 0.05
-    """After this time without a commit the log counts as idle, and writes an empty group, which declares the
-    last one durable."""
+    """The time without a commit after which the log counts as idle, and writes an empty group that declares
+    the last one durable."""
     reader_workers: int = 2
     reads_in_flight_bytes: int = 32 << 20
-    """The limit of requested and not yet returned bytes of all readers together."""
+    """The maximum number of bytes that all readers together have requested and not yet received."""
     coalesce_gap_bytes: int = 16 << 10
     """Two runs of a ledger with a smaller gap between them are read together."""
     index_cache_bytes: int = 16 << 20
-    """Indexes of sealed segments that are kept in memory."""
+    """The maximum size of cached indexes of sealed segments."""
     open_segments: int = 64
-    """Sealed segments that are kept open for reading."""
+    """The maximum number of sealed segments that are kept open for reading."""
     free_segments: int = 2
-    """Dead segments that are kept for reuse; further ones are removed."""
+    """The number of dead segments that are kept for reuse; further ones are removed."""
     read_plans: int = 1000
-    """The most read plans at the same time."""
+    """The maximum number of read plans at the same time."""
     reserve_bytes: int = 64 << 20
-    """Reserved for a full device: for cursors, changes of ledgers, indexes and checkpoints."""
+    """The reserve for a full device: for cursors, changes of ledgers, indexes and checkpoints."""
     entry_free_bytes: int = 0
-    """A segment for entries leaves at least this much of the device free."""
+    """The bytes of the device that a new segment for entries must leave free."""
     full_share: float = 1.0
-    """The share of the device's bytes above which no new segment for entries may take the device's use."""
+    """The used share of the device above which no new segment for entries is created."""
     gc_wait_seconds: float = 0.0
-    """The shortest time between two searches for segments to rewrite."""
+    """The minimum time in seconds between two searches for segments to rewrite."""
     minor_compaction_threshold: float = 0.2
     """A sealed segment with a smaller live share is rewritten by a minor compaction."""
     minor_compaction_interval: float = 0.0
-    """Seconds between minor compactions; 0: whenever there is something to do."""
+    """Seconds between minor compactions; 0: whenever a segment is due."""
     major_compaction_threshold: float = 0.5
     major_compaction_interval: float = 0.0
     compaction_share: float = 0.1
-    """The largest share of time for rewriting."""
+    """The maximum share of time for rewriting."""
     compaction_group_bytes: int = 64 << 10
-    """Groups of rewritten segments are ended at about this size; the log gets its turn between two groups."""
+    """The approximate size at which groups of rewritten segments end; the log can write between two
+    groups."""
     compaction_bytes_per_second: float = 0.0
-    """The limit for rewriting; 0: only the share limits it."""
+    """The maximum rate of rewriting; 0: only the share of time limits it."""
     compaction_entries_per_second: float = 0.0
     sort_behind: int = 4
-    """A segment of the log with this many sealed segments after it is rewritten once, sorted by ledger,
+    """A segment of the log is rewritten once, sorted by ledger, when this many sealed segments follow it,
     unless its runs are long already."""
     sorted_run_bytes: int = 64 << 10
-    """The average length from which on runs count as long."""
+    """The average length of runs, in bytes, from which on they count as long."""
     small_segments: int = 8
-    """The number of sealed segments below half the size at which they are merged."""
+    """The number of sealed segments below half the normal size at which they are merged."""
     cursor_write_interval: float = 0.1
-    """Seconds; see ``LedgerStore.cursor_write_interval``."""
+    """See ``LedgerStore.cursor_write_interval``; in seconds."""
 
     def __post_init__(self) -> None:
         smallest = 4 * SEGMENT_HEADER_BYTES

@@ -40,29 +40,29 @@ from magnetar.ledger.interface import (
 
 
 class SpaceUse(NamedTuple):
-    """The space that a store's files take, in bytes, and how it is reclaimed."""
+    """The space that a store's files take, in bytes, and the segments that were rewritten."""
 
     stored_bytes: int
-    """The size of all segments, including deleted data and room that is filled ahead."""
+    """The size of all segments, including deleted entries and room that is filled ahead."""
     wanted_bytes: int
     """The stored size of the entries that may still be read."""
     ahead_bytes: int
-    """The rest of the segment that is being written, the prepared one, and those kept for reuse."""
+    """The unused rest of the segment that is being written, the prepared one, and those kept for reuse."""
     segments: int
-    """Full segments."""
+    """The number of full segments."""
     ledgers: int
     compactions: Compactions
 
 
 class EmbeddedLedgerStore:
-    """A ``LedgerStore``; made by :meth:`open_store`.
+    """A ``LedgerStore`` on the local disk, opened by :meth:`open_store`.
 
-    An id is durable before it is returned, and never assigned again: the run that creates the ledger carries
-    it. Appends, changes of ledgers and closes go through the same log, in order.
+    An id is durable before it is returned, and never assigned again, because the run that creates the ledger
+    contains it. Appends, changes of ledgers and closes go through the same log, in order.
     """
 
     def __init__(self, io: Io, directory: str, settings: EmbeddedSettings, lock: File) -> None:
-        """Blocks; :meth:`open_store` does the rest."""
+        """Takes the files of an open store; blocks. Use :meth:`open_store`."""
         self.cursor_write_interval: float | None = settings.cursor_write_interval
         self._io = io
         self._lock = lock
@@ -124,9 +124,9 @@ class EmbeddedLedgerStore:
     async def open_store(cls, io: Io, directory: str, settings: EmbeddedSettings) -> EmbeddedLedgerStore:
         """Opens the store in ``directory``, which is created if it is missing.
 
-        :raises StoreLocked: another process uses it
-        :raises UnknownFormat: a newer release wrote it
-        :raises DataDamaged: acknowledged bytes do not read back; says which
+        :raises StoreLocked: another process uses the directory
+        :raises UnknownFormat: a newer release wrote the directory
+        :raises DataDamaged: acknowledged bytes do not read back; the message names them
         :raises SpaceExhausted: there is not enough room for a segment
         """
         lock = lock_store(io.disk, directory)
@@ -189,7 +189,7 @@ class EmbeddedLedgerStore:
 
     @property
     def durable_next_ledger_id(self) -> int:
-        """Ids below it were assigned durably: no crash takes that back."""
+        """A number above all ids that were assigned durably, so that no crash takes them back."""
         return self._table.durable_next_ledger_id
 
     def ledgers_of(self, component: bytes) -> list[LedgerMetadata]:
@@ -213,18 +213,19 @@ class EmbeddedLedgerStore:
         )
 
     def hurry(self, urgent: bool) -> None:
-        """Sets whether space is short; reclaimable space is then reclaimed at once."""
+        """Sets whether space is short, so that space is reclaimed at once."""
         self._compaction.hurry(urgent)
         self._reminder.remind()
         self._supply.look_for_room()
 
     @property
     def shortage(self) -> str:
-        """Why no more entries should be accepted; empty: they may."""
+        """The reason why no more entries should be accepted; empty: entries are accepted."""
         return self._supply.shortage
 
     def listen_for_shortage(self, listener: Callable[[str], object]) -> None:
-        """Reports changes of :attr:`shortage`, which is checked with each segment, one ahead of need."""
+        """Registers ``listener`` for changes of :attr:`shortage`, which is checked with each segment, one
+        ahead of need."""
         self._short = listener
 
     def check(self) -> None:
@@ -243,7 +244,8 @@ class EmbeddedLedgerStore:
         self._check_places()
 
     def _check_places(self) -> None:
-        """Checks that ledgers' parts are in segments that stay, and the last one where the log put it."""
+        """Checks that the ledgers' parts are in segments that are kept, and the last part where the log wrote
+        it."""
         segments = self._segments
         for segment_id in self._table.live_bytes:
             segment = segments.get(segment_id)
@@ -297,13 +299,13 @@ class EmbeddedLedgerStore:
         self._lock.close()
 
     def _begun(self, segment: LogSegment) -> None:
-        """The log writes to ``segment`` from now on."""
+        """Registers the segment to which the log now writes."""
         self._segments.begin(segment)
         self._reads.pin(segment.segment_id)
         self._reads.adopt(segment.segment_id, segment.file)
 
     def _filled(self, segment: LogSegment, next_sequence: int) -> None:
-        """The log has moved on from ``segment``."""
+        """Registers that the log has continued in the next segment."""
         self._segments.fill(segment.segment_id, next_sequence)
         self._reminder.remind()
 

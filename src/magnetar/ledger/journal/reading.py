@@ -1,4 +1,4 @@
-"""Finds the metadata journals of a ledger store, and reads one."""
+"""Finds the metadata journals of a ledger store, and reads a journal."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _READ_BYTES = 1 << 20
 
 @dataclass
 class Journal:
-    """A chain of ledgers that continue each other; the first begins with a snapshot."""
+    """A chain of ledgers, each the continuation of the one before; the first begins with a snapshot."""
 
     ledgers: list[int]
     """The ids of the journal's ledgers, in their order."""
     whole: bool
-    """Whether the first ledger of the journal exists. Otherwise the journal only shows how far the metadata
-    had come."""
+    """Whether the first ledger of the journal exists. Otherwise the journal only shows the last generation of
+    the metadata."""
     last: Header | None = None
     """The header of the last entry; None: the journal has no entries."""
 
     def ends_at(self, generation: int, tally: Tally) -> bool:
-        """Whether the journal holds all metadata as of this generation, so that it can be continued."""
+        """Whether the journal contains all metadata as of a generation, so that it can be continued."""
         last = self.last
         if last is None or not self.whole or not last.complete or last.kind is RecordKind.MORE_EDITS:
             return False
@@ -46,7 +46,7 @@ class Journal:
 async def find_journals(store: EmbeddedLedgerStore) -> list[Journal]:
     """Returns all journals, the oldest first.
 
-    :raises DataDamaged: a journal's last entry does not read back
+    :raises DataDamaged: a journal's last entry cannot be read
     """
     found: list[Journal] = []
     by_last: dict[int, Journal] = {}
@@ -65,7 +65,7 @@ async def find_journals(store: EmbeddedLedgerStore) -> list[Journal]:
 
 
 def newest(journals: list[Journal]) -> Header | None:
-    """Returns the newest state of the metadata that any journal knows of."""
+    """Returns the header of the newest generation in any journal; None if there are no entries."""
     known = [journal.last for journal in journals if journal.last is not None]
     return max(known, key=lambda header: header.generation, default=None)
 
@@ -90,7 +90,8 @@ class Tree:
     numbers: dict[str, int] = field(default_factory=dict)
     """The number of the next sequential child of each node, by the parent's path."""
     _edited: set[str] = field(default_factory=set)
-    """Paths set by edits. Parts come in order, so that only these may lie in the range of a later part."""
+    """Paths set by edits. Parts come in order, so that only these paths can lie in the range of a later
+    part."""
 
     def tally(self) -> Tally:
         found = Tally()
@@ -121,7 +122,7 @@ class Tree:
 async def read_journal(store: EmbeddedLedgerStore, journal: Journal) -> tuple[Tree, Header]:
     """Returns the metadata as of the last transaction of which the journal has all entries.
 
-    :raises DataDamaged: an entry does not read back, or the nodes are not those that were written
+    :raises DataDamaged: an entry cannot be read, or the nodes are not those that were written
     """
     tree = Tree()
     waiting: list[Record] = []
@@ -136,10 +137,10 @@ async def read_journal(store: EmbeddedLedgerStore, journal: Journal) -> tuple[Tr
                 last = record.header
     name = f"the metadata journal in ledger {journal.ledgers[0]}"
     if last is None or not last.complete:
-        raise DataDamaged(f"{name} does not hold all of the metadata")
+        raise DataDamaged(f"{name} does not contain all of the metadata")
     if tree.tally() != last.tally:
         raise DataDamaged(
-            f"{name} has {len(tree.nodes)} nodes, which are not the {last.tally.nodes} that were written"
+            f"{name} has {len(tree.nodes)} nodes, which differ from the {last.tally.nodes} that were written"
         )
     return tree, last
 

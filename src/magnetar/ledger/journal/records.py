@@ -12,10 +12,11 @@ from magnetar.metadata.interface import Node
 from magnetar.metadata.progress import Edit, Numbered, Tally
 
 COMPONENT = b"metadata-journal"
-"""As ``component`` in the custom metadata of a journal's ledgers."""
+"""The ``component`` in the custom metadata of a journal's ledgers."""
 
 CONTINUES = "magnetar/continues"
-"""In the custom metadata: the id of the ledger that this one continues. A journal's first ledger has none."""
+"""The key in the custom metadata for the id of the ledger that this one continues. A journal's first ledger
+has none."""
 
 _HEADER = struct.Struct("<4sBBH16sqqQ")
 """Magic, format version, kind, whether the snapshot is complete, metadata id, generation, tally."""
@@ -25,12 +26,12 @@ _LENGTH = struct.Struct("<I")
 _NUMBERS = struct.Struct("<qqq")
 _NUMBER = struct.Struct("<q")
 _ENTRY_BYTES = 256 << 10
-"""An entry is ended at about this size."""
+"""The approximate size at which an entry ends."""
 
 
 class RecordKind(IntEnum):
     PART = 1
-    """All nodes in a range of paths: earlier nodes in that range are void."""
+    """All nodes in a range of paths; they replace earlier nodes in that range."""
     EDITS = 2
     """The changes of one transaction, or the last of its several entries."""
     MORE_EDITS = 3
@@ -46,7 +47,7 @@ class _Op(IntEnum):
 class Header(NamedTuple):
     kind: RecordKind
     complete: bool
-    """Whether the ledgers up to this entry hold all metadata."""
+    """Whether the ledgers up to this entry contain all metadata."""
     metadata_id: bytes
     generation: int
     tally: Tally
@@ -56,9 +57,9 @@ class Header(NamedTuple):
 class Record(NamedTuple):
     header: Header
     after: str
-    """The path behind which the range of a part begins."""
+    """The range of a part begins behind this path."""
     upto: str
-    """The last path of the range of a part; empty for a range without an end."""
+    """The last path of a part's range; empty for a range without an end."""
     edits: list[Edit]
 
 
@@ -110,7 +111,7 @@ def _text(text: str) -> bytes:
 def decode_header(entry: bytes, where: str) -> Header:
     """Returns the header of an entry.
 
-    :raises DataDamaged: the entry is not one of a journal, or a newer release wrote it
+    :raises DataDamaged: the entry is not a journal's, or a newer release wrote it
     """
     if len(entry) < _HEADER.size or entry[:4] != _MAGIC:
         raise DataDamaged(f"{where} is not an entry of a metadata journal")
@@ -125,7 +126,7 @@ def decode_header(entry: bytes, where: str) -> Header:
 def decode_record(entry: bytes, where: str) -> Record:
     """Returns the record in an entry.
 
-    :raises DataDamaged: the entry is not one of a journal
+    :raises DataDamaged: the entry is not a journal's
     """
     header = decode_header(entry, where)
     reader = _Reader(entry, _HEADER.size)

@@ -36,9 +36,9 @@ _PARTS_IN_FLIGHT = 8
 class MetadataJournal:
     """Appends each transaction of the metadata to a ledger, before the transaction is reported as done.
 
-    An entry that is acknowledged after a change of the metadata is therefore never durable without that
-    change: the log is written in order. A journal begins with a snapshot of all nodes. It is replaced by a
-    new one, and deleted, when the transactions since its snapshot take more than the snapshot.
+    The log is written in order. So an entry that is acknowledged after a change of the metadata is never
+    durable without that change. A journal begins with a snapshot of all nodes. When the transactions since
+    the snapshot take more bytes than the snapshot, a new journal replaces it, and it is deleted.
     """
 
     def __init__(self, io: Io, store: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore) -> None:
@@ -47,7 +47,7 @@ class MetadataJournal:
         self._metadata = metadata
         self._current: _Target | None = None
         self._following: _Target | None = None
-        """The journal that is being started; both are written until it is complete."""
+        """The journal that is being started; both journals are written until it is complete."""
         self._before: list[int] = []
         """Ledgers of journals that are deleted once the next one is complete."""
         self._tasks = TaskScope(io.loop, "the metadata journal", lambda _work, error: self._try_later(error))
@@ -55,12 +55,12 @@ class MetadataJournal:
         self._timer: Cancellable | None = None
         self._stopped = False
         self.snapshots = 0
-        """Started and completed since the start of the process."""
+        """The number of snapshots that were started and completed since the start of the process."""
         metadata.listen_for_edits(self._edited)
 
     @property
     def behind(self) -> bool:
-        """Whether the ledgers do not hold all metadata now."""
+        """Whether some of the metadata is not in the ledgers now."""
         return self._current is None
 
     @property
@@ -69,9 +69,9 @@ class MetadataJournal:
         return self._current is not None and self._current.is_durable
 
     async def start(self, found: list[Journal]) -> None:
-        """Continues the journal that ends where the metadata is, or starts one.
+        """Continues the journal that ends at the current generation of the metadata, or starts a new one.
 
-        Returns when the ledgers hold all metadata, or there is no room for that.
+        Returns when the ledgers contain all metadata, or there is no room for it.
         """
         progress = self._metadata.progress
         going_on = next((one for one in found if one.ends_at(progress.generation, progress.tally)), None)
@@ -195,7 +195,7 @@ class MetadataJournal:
 
 
 class _Target:
-    """The ledger that a journal is written to."""
+    """The ledger to which a journal is written."""
 
     def __init__(self, io: Io, writer: LedgerWriter, failed: Callable[[_Target, LedgerError], None]) -> None:
         self.writer = writer
@@ -242,7 +242,10 @@ class _Target:
             self._end(error)
 
     async def durable(self) -> None:
-        """Waits until everything appended is durable. :raises LedgerError: the ledger failed"""
+        """Waits until all appended entries are durable.
+
+        :raises LedgerError: the ledger failed
+        """
         while self._durable < self._last or self._error is not None:
             if self._error is not None:
                 raise self._error
