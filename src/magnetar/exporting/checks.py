@@ -23,7 +23,7 @@ from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 from magnetar.protocol.errors import ProtocolError
 
 _MOST_BYTES = 64 << 20
-"""Of an uncompressed entry with snapshots."""
+"""The maximum size of an uncompressed entry with snapshots."""
 _PENDING_ACKS = "__transaction_pending_ack"
 _BUFFER_SNAPSHOTS = "__transaction_buffer_snapshot"
 
@@ -33,11 +33,11 @@ class Known:
     """Facts that are read once for all topics of a namespace."""
 
     there: set[TopicName] = field(default_factory=set)
-    """Topics of the target, without numbers of partitions."""
+    """The topics of the target, without partition indexes."""
     pending_acks: list[str] = field(default_factory=list)
-    """Topics of the source with the transaction state of a subscription; local names."""
+    """The topics of the source with the transaction state of a subscription; local names."""
     transactional: set[str] = field(default_factory=set)
-    """Topics and partitions of the source that have had transactions; full names."""
+    """The topics and partitions of the source that have had transactions; full names."""
 
 
 async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceName) -> Known:
@@ -58,7 +58,7 @@ async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceN
 
 
 def _note_topics(topics: set[str], entry: bytes) -> None:
-    """Adds the topic that an entry has a snapshot of, or removes one that was deleted."""
+    """Adds the topic of a snapshot in an entry, or removes a topic whose snapshot was deleted."""
     try:
         for name, payload in records_of(entry, _MOST_BYTES):
             if payload:
@@ -160,12 +160,12 @@ def _is_offloaded(summary: LedgerSummary) -> bool:
 
 
 def of_transactions(local: str) -> bool:
-    """Whether the topic holds transaction state, and is not exported."""
+    """Whether the topic contains transaction state, and is not exported."""
     return local.startswith(_BUFFER_SNAPSHOTS) or local.endswith(_PENDING_ACKS)
 
 
 def too_many_copies(topic: str, policies: Mapping[str, Any]) -> str | None:
-    """Returns why a store with one copy cannot honour the policies of a topic; None: it can."""
+    """Returns the reason why a store with one copy cannot honour the policies of a topic; None if it can."""
     copies = (policies.get("persistence") or {}).get("bookkeeperEnsemble", 1)
     if copies <= 1:
         return None

@@ -25,7 +25,7 @@ class Selection:
     """The selected topics; an empty selection means everything."""
 
     topics: frozenset[TopicName] = frozenset()
-    """Without numbers of partitions."""
+    """The selected topics, without partition indexes."""
     namespaces: frozenset[NamespaceName] = frozenset()
 
     @property
@@ -41,7 +41,7 @@ class ExportPlan:
     units: list[Unit] = field(default_factory=list)
     namespaces: list[NamespaceName] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    """Sentences; if there are any, nothing is exported."""
+    """Sentences; if there are any, no topic is exported."""
     left_out: list[str] = field(default_factory=list)
     """The objects that are not exported, with reasons."""
 
@@ -55,7 +55,7 @@ class Export:
         self._namespaces = NamespaceExport(source, target, which)
 
     async def plan(self, selection: Selection) -> ExportPlan:
-        """Determines what would be exported, and whether it can be; writes nothing.
+        """Determines which topics would be exported, and whether they can be; writes nothing.
 
         :raises ManagedLedgerError: a record cannot be read
         :raises MetadataError: a store does not answer
@@ -92,17 +92,17 @@ class Export:
         return plan
 
     def _shared(self) -> list[str]:
-        """Returns why nothing can be exported if both sides share their ledgers.
+        """Returns the reasons why no topic can be exported because both sides share their ledgers.
 
-        An export recognizes its unrecorded ledgers by the topic in their metadata, which is also in those of
-        the source's ledgers.
+        An export recognizes its unrecorded ledgers by the topic in their metadata, which the source's ledgers
+        also have.
         """
         source, target = self._source, self._target
         if not source.bookies or source.bookies != target.bookies:
             return []
         return [
             f"{source.name} and {target.name} keep their ledgers on the same bookies, where ledgers left "
-            "by an interrupted export could not be told apart from those of the topic"
+            "by an interrupted export could not be distinguished from the topic's own ledgers"
         ]
 
     async def _policies_refused(self, namespace: NamespaceName, units: dict[TopicName, Unit]) -> list[str]:
@@ -167,7 +167,7 @@ class Export:
             ) from error
 
     async def give_up(self, selection: Selection, told: Callable[[Unit], None]) -> list[str]:
-        """Removes what interrupted exports have left at the target.
+        """Removes from the target the data of interrupted exports.
 
         :returns: the reasons why that is not possible, one sentence each
         :param told: called with each topic that was removed from the target
@@ -193,8 +193,9 @@ class Export:
         return refused
 
     async def run(self, plan: ExportPlan, keep: Keep, told: Callable[[Unit], None]) -> None:
-        """Exports everything.
+        """Exports all topics of a plan.
 
+        :param keep: writes lines of the mapping durably
         :param told: called with each exported topic
         :raises NotExported: a check fails, or another process interfered
         """

@@ -16,11 +16,11 @@ HEADER = "#magnetar-export-mapping-1"
 
 
 class NotTranslated(Exception):
-    """A file is not a mapping, or does not contain a position; the text says which."""
+    """A file is not a mapping, or does not contain a position; the message gives the reason."""
 
 
 class Translated(NamedTuple):
-    """The next message: ledger, entry, batch index."""
+    """The new position of the next message: ledger, entry, batch index."""
 
     ledger: int
     entry: int
@@ -28,9 +28,10 @@ class Translated(NamedTuple):
 
 
 def line_of(mapped: MappedLedger) -> str:
-    """Returns the topic, the old ledger, the new ledger and the number of entries, separated by tabs.
+    """Returns a line: topic, old ledger, new ledger and number of entries, separated by tabs.
 
-    A name that would break the line is written as JSON text: no name begins with a quotation mark.
+    A name with a tab or a line break is written as a JSON string, because no name begins with a quotation
+    mark.
     """
     topic = mapped.topic if mapped.topic.isprintable() else json.dumps(mapped.topic)
     return "\t".join(str(field) for field in (topic, *mapped[1:])) + "\n"
@@ -41,11 +42,11 @@ class Mapping:
     """The mapping of all topics of a file."""
 
     topics: dict[str, list[MappedLedger]] = field(default_factory=dict)
-    """Ledgers in order, by full name of the topic or partition."""
+    """The ledgers in order, by full name of the topic or partition."""
 
     @staticmethod
     def parse(lines: Iterable[str]) -> Mapping:
-        """Parses a file; the last line of a ledger counts.
+        """Parses a file. If a ledger has several lines, the last one is used.
 
         :raises NotTranslated: the file is not a mapping
         """
@@ -54,7 +55,9 @@ class Mapping:
             text = line.rstrip("\n")
             if number == 1:
                 if text != HEADER:
-                    raise NotTranslated(f"line 1 must be {HEADER}")
+                    raise NotTranslated(
+                        f"line 1 must be {HEADER}: give a mapping file of magnetar export-ledgers"
+                    )
                 continue
             fields = text.split("\t")
             try:
@@ -83,7 +86,7 @@ class Mapping:
         raise NotTranslated(f"{topic} had no message {ledger_id}:{entry_id} when it was exported")
 
     def place(self, topic: str, ledger_id: int, entry_id: int, index: int) -> Translated:
-        """Returns the position of the next message to read, which need not exist yet.
+        """Returns the new position of the next message to read, which need not exist yet.
 
         :raises NotTranslated: the next message is no longer in the topic
         """
@@ -93,7 +96,8 @@ class Mapping:
             return Translated(ledgers[at].new, entry_id, index)
         if at == 0:
             raise NotTranslated(
-                f"{topic}: the messages from {ledger_id}:{entry_id} on had been deleted when it was exported"
+                f"{topic}: the messages from {ledger_id}:{entry_id} on had been deleted "
+                f"when the topic was exported"
             )
         # A ledger without entries was not exported.
         if at < len(ledgers):

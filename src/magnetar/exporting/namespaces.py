@@ -17,11 +17,11 @@ _CLUSTERS = ("replication_clusters", "allowed_clusters", "allowedClusters")
 _OF_THE_PLACE = frozenset(
     {"bundles", "replication_clusters", "allowed_clusters", "clusterThatCanDeleteNamespace", "migrated"}
 )
-"""Fields of a namespace about where it is served, not how."""
+"""Fields of a namespace's policies about the clusters and bundles that serve it."""
 
 
 class WhichPolicies(Enum):
-    """Whose policies count if a namespace exists on both sides with different policies."""
+    """The side whose policies are used if a namespace exists on both sides with different policies."""
 
     REFUSE = "refuse"
     SOURCE = "source"
@@ -29,7 +29,7 @@ class WhichPolicies(Enum):
 
 
 async def namespaces_of(side: OpenStores) -> list[NamespaceName]:
-    """Returns all namespaces in order, without those of the system."""
+    """Returns all namespaces in order, except system namespaces."""
     found = []
     for tenant in await side.metadata.children(POLICIES):
         if tenant == "pulsar":
@@ -46,7 +46,7 @@ async def namespaces_of(side: OpenStores) -> list[NamespaceName]:
 class NamespaceExport:
     """Exports the policies of namespaces.
 
-    :param which: whose policies count if both sides have some
+    :param which: the side whose policies are used if both sides have some
     """
 
     def __init__(self, source: OpenStores, target: OpenStores, which: WhichPolicies) -> None:
@@ -93,7 +93,7 @@ class NamespaceExport:
         ]
 
     async def carry(self, namespace: NamespaceName) -> None:
-        """Creates it at the target with its tenant and its resource group, unless it exists.
+        """Creates the namespace at the target, with its tenant and its resource group, unless it exists.
 
         :raises MetadataError: the store refused
         """
@@ -128,7 +128,7 @@ class NamespaceExport:
             await _put(self._target, path, json.loads(node.value))
 
     def _mapped(self, record: Record) -> Record:
-        """Returns the record with the target's cluster name in place of the source's."""
+        """Returns the record with the target's cluster name instead of the source's."""
         found = dict(record)
         for key in _CLUSTERS:
             if isinstance(found.get(key), list):
@@ -141,7 +141,7 @@ class NamespaceExport:
 
 
 def _comparable(record: Record) -> dict[str, object]:
-    """Returns the policies that differ from those of a new namespace."""
+    """Returns the policies that differ from the policies of a new namespace."""
     usual = new_policies((), {})
     return {
         key: value

@@ -1,7 +1,7 @@
-"""The ledgers that an export has created for a topic; each is recorded before it is written to.
+"""The ledgers that an export has created for a topic, each recorded before entries are written to it.
 
 Each has a node below the topic's note, named after the ledger that it copies. So an interrupted export
-continues with complete copies, and deletes the rest.
+can continue with complete copies, and delete the others.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ _EXPORT = "magnetar/export"
 _COPY = "copy-"
 _STATE = "state-"
 _MOST_IN_DOUBT = 10_000
-"""Ids that are checked for a ledger that was created but not recorded."""
+"""The maximum number of ids that are checked for a ledger that was created but not recorded."""
 _READ_BYTES = 1 << 20
 _MOST_ON_WAY = 8 << 20
-"""Bytes in flight to the target store."""
+"""The maximum number of bytes in flight to the target store."""
 Rewrite = Callable[[bytes], bytes]
-"""Returns the entry in its form for the target store."""
+"""Returns an entry in its form for the target store."""
 
 
 @dataclass(frozen=True)
 class NotedLedger:
     new: int
     contents: LedgerContents | None = None
-    """None: the copy may be incomplete."""
+    """The verified contents; None: the copy may be incomplete."""
     gone: bool = False
-    """A placeholder for a deleted ledger: only its id is needed."""
+    """Whether this is a placeholder for a deleted ledger, of which only the id is needed."""
     topic: str = ""
-    """The managed ledger whose messages it contains; empty: it has no messages."""
+    """The managed ledger whose messages the ledger contains; empty: it has no messages."""
 
 
 class NotedLedgers:
     """The recorded ledgers of one topic, in the metadata of the target.
 
-    :param names: values of the ledgers' custom metadata by which they belong to this topic
+    :param names: values in the custom metadata of the ledgers that belong to this topic
     """
 
     def __init__(self, side: OpenStores, unit: str, note: ExportNote, names: frozenset[bytes]) -> None:
@@ -76,7 +76,7 @@ class NotedLedgers:
         self.copies: dict[int, NotedLedger] = {}
         """Copies by the id of their source ledger."""
         self.states: set[int] = set()
-        """Ledgers of cursors."""
+        """The ledgers of cursors."""
 
     async def begin(self) -> None:
         """Creates the note."""
@@ -98,7 +98,7 @@ class NotedLedgers:
         await self._write()
 
     async def read(self) -> None:
-        """Reads the notes that earlier runs have left.
+        """Reads the notes of earlier runs.
 
         :raises MetadataDamaged: a note cannot be read
         """
@@ -113,10 +113,12 @@ class NotedLedgers:
                 else:
                     self.copies[int(name.removeprefix(_COPY))] = _decoded(json.loads(node.value))
             except (ValueError, KeyError, TypeError) as error:
-                raise MetadataDamaged(f"{node.path} is not the export record of a ledger: {error}") from error
+                raise MetadataDamaged(
+                    f"{node.path} is not the record of an exported ledger: {error}"
+                ) from error
 
     async def _probe(self) -> int:
-        """Returns a new unique id; ledgers that are created from now on have higher ones."""
+        """Returns a new unique id; ledgers that are created later have higher ids."""
         writer = await self._side.ledgers.create(self._side.managed.settings.quorums, self._placeholder)
         await writer.close()
         await self._side.ledgers.delete(writer.ledger_id)
@@ -147,18 +149,18 @@ class NotedLedgers:
     ) -> LedgerWriter:
         """Creates the ledger for a copy of ``old``.
 
-        :param topic: the managed ledger whose messages it gets
+        :param topic: the managed ledger whose messages the ledger gets; empty: none
         """
         writer = await self._side.ledgers.create(quorums, custom)
         await self._note(old, NotedLedger(writer.ledger_id, topic=topic))
         return writer
 
     async def create_placeholder(self, old: int, quorums: Quorums, topic: str) -> None:
-        """Creates a ledger only for its id."""
+        """Creates a ledger of which only the id is used."""
         await (await self.create(old, quorums, self._placeholder, topic)).close()
 
     async def finish(self, old: int, contents: LedgerContents | None) -> None:
-        """Notes that the copy of a ledger is complete.
+        """Records that the copy of a ledger is complete.
 
         :param contents: the verified contents; None: a placeholder
         """
@@ -174,7 +176,7 @@ class NotedLedgers:
         self.copies[old] = ledger
 
     async def is_there(self, ledger: NotedLedger) -> bool:
-        """Returns whether the copy of a ledger exists with the recorded number of entries and size.
+        """Whether the copy of a ledger exists with the recorded number of entries and size.
 
         A ledger that was recorded as gone needs no copy, so the answer is true.
         """
@@ -264,17 +266,17 @@ class CursorLedgers:
         return await self._store.ledger_ids()
 
     async def close(self) -> None:
-        """Does nothing: the caller owns the store."""
+        """Does nothing, because the caller owns the store."""
 
 
 class LedgerContents(NamedTuple):
-    """Size and digest of a ledger's entries."""
+    """The size and digest of a ledger's entries."""
 
     entries: int
     size: int
     """Bytes of all entries."""
     digest: str
-    """SHA-256 of all entries, each preceded by its size, in hexadecimal digits."""
+    """The SHA-256 of all entries, each preceded by its size, in hexadecimal digits."""
 
 
 class _Digest:
@@ -294,7 +296,7 @@ class _Digest:
 
 
 class _Filling:
-    """The listener of a writer, which bounds the bytes in flight."""
+    """The listener of a writer, which limits the bytes in flight."""
 
     def __init__(self, loop: Loop, writer: LedgerWriter) -> None:
         self._loop = loop
@@ -345,7 +347,9 @@ async def fill(
     while at <= last:
         for run in await reader.read(at, last, _READ_BYTES):
             if run.first_entry_id != at:
-                raise LedgerError(f"read entry {run.ledger_id}:{run.first_entry_id} instead of {at}")
+                raise LedgerError(
+                    f"the ledger returned entry {run.ledger_id}:{run.first_entry_id} instead of entry {at}"
+                )
             if rewrite is None:
                 _add(digest, run)
                 await filling.append(run.buffer, run.starts, run.ends, run.count, run.size())

@@ -21,7 +21,7 @@ _READ_BYTES = 1 << 20
 
 
 def _split(entry: bytes) -> tuple[MessageIdData, int]:
-    """Returns the id in front of a compacted message, and the end of the id.
+    """Returns the message id in front of a compacted message, and the offset behind the id.
 
     :raises NotExported: the entry is not a compacted message
     """
@@ -31,7 +31,7 @@ def _split(entry: bytes) -> tuple[MessageIdData, int]:
             raise DecodeError("the entry ends inside the id")
         return MessageIdData.FromString(entry[_SIZE_BYTES:end]), end
     except DecodeError as error:
-        raise NotExported(f"an entry of a compacted ledger is not a message with its id: {error}") from error
+        raise NotExported(f"an entry of a compacted ledger must be a message with its id: {error}") from error
 
 
 async def ledgers_in_compacted(reader: LedgerReader) -> set[int]:
@@ -74,7 +74,7 @@ def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict
 
 
 def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
-    """Returns one version of a schema, which contains the positions of earlier versions.
+    """Returns a version of a schema with the ids of the copied ledgers in the positions of earlier versions.
 
     :raises NotExported: the entry is not a schema
     """
@@ -91,7 +91,7 @@ def schema_entry(entry: bytes, ledgers: Mapping[int, int]) -> bytes:
 def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes:
     """Returns a schema's locator with the ids of the copied ledgers.
 
-    :raises NotExported: the value is not a locator, or names a ledger that was not copied
+    :raises NotExported: the value is not a locator, or contains a ledger that was not copied
     """
     try:
         locator = schemas.SchemaLocator.FromString(value)
@@ -103,7 +103,7 @@ def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes
 
 
 def without_id(entry: bytes) -> bytes:
-    """Returns a compacted message in the form of the topic's entry.
+    """Returns a compacted message in the form of the topic's entry, without its id.
 
     :raises NotExported: the entry is not a compacted message
     """
@@ -111,12 +111,13 @@ def without_id(entry: bytes) -> bytes:
 
 
 class Moved(NamedTuple):
-    """One ledger of a topic."""
+    """A ledger of a topic, with its id at the source and at the target."""
 
     old: int
     new: int
     entries: int
-    """-1: the ledger was deleted before; it has a new id for positions that refer to it."""
+    """The number of entries; -1: the ledger was deleted before, and has a new id for positions that refer to
+    it."""
 
 
 class MovedLedgers:
@@ -127,15 +128,16 @@ class MovedLedgers:
         self._kept = sorted(each for each in self._all.values() if each.entries >= 0)
 
     def exactly(self, position: Position) -> Position | None:
-        """Returns the new position of a message, also of a deleted one; None: its ledger was not exported."""
+        """Returns the new position of a message, even of a deleted one; None if its ledger was not
+        exported."""
         moved = self._all.get(position[0])
         return None if moved is None else (moved.new, position[1])
 
     def mark(self, position: Position) -> Position:
-        """Returns the mark-delete position after which the same entries remain.
+        """Returns the new mark-delete position, after which the same entries remain.
 
-        For a deleted ledger it is before the next existing one; it is never beyond the last entry of a
-        ledger.
+        For a deleted ledger, the position is before the next existing one. It is never beyond the last entry
+        of a ledger.
         """
         ledger_id, entry_id = position
         at = bisect_right(self._kept, (ledger_id, 1 << 63, 0))

@@ -28,7 +28,8 @@ from magnetar.metadata.interface import MetadataStore
 from magnetar.naming.topic_name import TopicName, decode_path_piece
 
 _BUCKETS = "#pulsar.internal.delayed.bucket"
-"""Prefix of properties in which Apache Pulsar names the ledgers of its delayed message index, a cache."""
+"""The prefix of properties in which Apache Pulsar stores the ledgers of its delayed message index, a
+cache."""
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Unit:
 
     name: TopicName
     managed_ledgers: list[str] = field(default_factory=list)
-    """Names, in the order of the partitions."""
+    """The names of the topic's managed ledgers, in the order of the partitions."""
 
     @property
     def path(self) -> str:
@@ -47,7 +48,7 @@ class Unit:
 @dataclass
 class StoredCursor:
     piece: str
-    """The name in the form of paths."""
+    """The name of the topic as encoded in paths."""
     storage: CursorStorage
     state: AcknowledgedState
 
@@ -64,7 +65,8 @@ class StoredCursor:
         return self.storage.properties.get(COMPACTED_LEDGER)
 
     def ledgers(self) -> Sequence[int]:
-        """Returns all its ledgers, with that of its state last, because it names the others."""
+        """Returns all ledgers of the cursor. The ledger of its state is last, because it contains the ids of
+        the others."""
         found = {*self.storage.side.all, *owned_ledgers(self.storage.properties)}
         for name, value in self.storage.cursor_properties.items():
             if name.startswith(_BUCKETS) and value.isascii() and value.isdigit():
@@ -76,11 +78,11 @@ class StoredCursor:
 
 @dataclass
 class ExportedTopic:
-    """One managed ledger."""
+    """One managed ledger of an exported topic."""
 
     name: str
     version: int
-    """The version of its record."""
+    """The version of the managed ledger's record."""
     record: ManagedLedgerRecord
     cursors: list[StoredCursor] = field(default_factory=list)
 
@@ -112,7 +114,7 @@ async def managed_ledgers_of(side: OpenStores, topic: TopicName) -> list[str]:
 
 
 async def read_record(side: OpenStores, name: str) -> ExportedTopic | None:
-    """Reads only the record; None if it does not exist.
+    """Returns a topic with its record only; None if the record does not exist.
 
     :raises MetadataDamaged: the record cannot be read
     """
@@ -124,7 +126,8 @@ async def read_record(side: OpenStores, name: str) -> ExportedTopic | None:
 
 
 async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
-    """Reads the record and all cursors. Fences the writer of the last ledger, and closes the ledger.
+    """Returns a topic with its record and all cursors; fences the writer of the last ledger, and closes the
+    ledger.
 
     :raises NotExported: the topic no longer exists
     :raises ManagedLedgerError: a record cannot be read
@@ -139,7 +142,7 @@ async def read_topic(side: OpenStores, name: str) -> ExportedTopic:
 
 
 async def read_cursors(side: OpenStores, name: str, sizes: LedgerSizes) -> list[StoredCursor]:
-    """Reads the cursors of a managed ledger.
+    """Returns the cursors of a managed ledger.
 
     :param sizes: the sizes of the managed ledger's ledgers
     """
@@ -185,7 +188,7 @@ async def _close_last(side: OpenStores, record: ManagedLedgerRecord) -> None:
 
 
 def mapped_properties(properties: Mapping[str, int], ledgers: Mapping[int, int]) -> dict[str, int]:
-    """Returns the properties of a cursor, with the copies in place of the ledgers that they name."""
+    """Returns the properties of a cursor, with the ids of copies instead of the copied ledgers."""
     found = {name: value for name, value in properties.items() if not name.startswith("magnetar.")}
     if COMPACTED_LEDGER in found:
         found[COMPACTED_LEDGER] = ledgers[found[COMPACTED_LEDGER]]
@@ -193,15 +196,15 @@ def mapped_properties(properties: Mapping[str, int], ledgers: Mapping[int, int])
 
 
 class NotExported(Exception):
-    """Something cannot be exported; the text says what, and why."""
+    """A topic or namespace cannot be exported; the message names it and gives the reason."""
 
 
 @dataclass
 class OpenStores:
-    """Open stores without a serving broker."""
+    """The open stores of one side, without a broker that serves clients."""
 
     name: str
-    """The name for messages."""
+    """The name of the stores in messages."""
     identity: str
     """A permanent unique id of the stores."""
     cluster: str
@@ -210,15 +213,15 @@ class OpenStores:
     metadata: MetadataStore
     managed: ManagedLedgerFactory
     broker: BrokerService
-    """Does not serve clients; used for policies."""
+    """A broker that does not serve clients, for access to policies."""
     one_copy: bool
-    """Entries are stored once, whatever the policies say."""
+    """Whether each entry is stored once, whatever the policies are."""
     still_alone: Callable[[], None]
-    """:raises NotExported: a broker may serve the topics by now"""
+    """Checks that no broker serves; raises NotExported if a broker may serve the topics by now."""
     served_by: Sequence[str] = ()
-    """Processes that would have to be stopped; only for a check."""
+    """Processes that must be stopped before an export; only set for a check."""
     bookies: str = ""
-    """Id of the bookies, which is common to all clusters that share them; empty: not shared."""
+    """The id of the bookies, which is the same for all clusters that share them; empty: not shared."""
 
     @property
     def ledgers(self) -> LedgerStore:

@@ -1,9 +1,10 @@
 """Exports one topic, with its partitions, from one side to the other.
 
-First everything is copied and read back, while the topic is complete at the source and can be served there.
-Then the target gets the records, which brokers may not open yet. One node at the source, the note that the
-topic has left, reverses that: brokers may no longer open the topic at the source, but soon at the target. The
-data at the source are deleted last. Notes record the progress, and the run after an interruption continues.
+First all data is copied and read back, while the topic is complete at the source and can be served there.
+Then the records are written at the target, which brokers may not open yet. Then one node at the source, the
+note that the topic has left, is the switch: brokers may no longer open the topic at the source, but soon at
+the target. The data at the source is deleted last. Notes record the progress, and the next run continues
+after an interruption.
 """
 
 from __future__ import annotations
@@ -57,18 +58,18 @@ PARTITIONED = "/admin/partitioned-topics"
 
 
 class MappedLedger(NamedTuple):
-    """A line of the mapping."""
+    """A line of the mapping file."""
 
     topic: str
-    """Full name of the topic or partition."""
+    """The full name of the topic or partition."""
     old: int
     new: int
     entries: int
-    """-1: the ledger was deleted before."""
+    """The number of entries; -1: the ledger was deleted before the export."""
 
 
 Keep = Callable[[Sequence[MappedLedger]], None]
-"""Writes lines of the mapping durably."""
+"""Writes lines of the mapping file durably."""
 
 
 class TopicExport:
@@ -89,9 +90,10 @@ class TopicExport:
         self._noted = NotedLedgers(target, unit.path, note, frozenset(names))
         self._quorums = Quorums()
         self._wanted: set[int] = set()
-        """Ledgers that were copied in this run or earlier."""
+        """The ledgers that were copied in this run or earlier."""
         self._anew = False
-        """A ledger was copied again, so all later ones must be too, to keep ids ascending."""
+        """Whether a ledger was copied again, so that all later ones must be copied, too, to keep ids
+        ascending."""
 
     async def run(self) -> None:
         """Exports the topic, or continues an interrupted export.
@@ -116,7 +118,7 @@ class TopicExport:
         await self._clear_up()
 
     async def give_up(self) -> None:
-        """Removes what an interrupted export has left at the target; the topic stays at the source.
+        """Removes the data of an interrupted export from the target; the topic stays at the source.
 
         :raises NotExported: the topic has left the source, so that the export can only be finished
         :raises LedgerError: ledgers cannot be deleted
@@ -158,7 +160,10 @@ class TopicExport:
                 f"{self._unit.name} is still arriving from {left.peer_name}; finish that export first"
             )
         if arriving is not None and arriving.state is ExportState.LEFT:
-            raise NotExported(f"{self._unit.name} is already being exported to {arriving.peer_name}")
+            raise NotExported(
+                f"{self._unit.name} is already being exported to {arriving.peer_name}: "
+                "finish that export first"
+            )
         if left is not None and arriving is None:
             raise NotExported(
                 f"{self._unit.name} has left {self._source.name}, but the target has no record of it"
@@ -226,7 +231,7 @@ class TopicExport:
         return Moved(old, self._noted.copies[old].new, contents.entries)
 
     async def _id_for(self, old: int, name: str) -> int:
-        """Returns an id in the target store for a deleted ledger, to which other records refer."""
+        """Returns an id in the target store for a deleted ledger to which other records refer."""
         noted = self._noted
         self._wanted.add(old)
         known = noted.copies.get(old)
@@ -249,7 +254,9 @@ class TopicExport:
     ) -> LedgerContents:
         """Copies a ledger and reads the copy back, unless a complete copy exists.
 
-        :param topic: the topic of its messages; empty: it has no messages
+        :param topic: the topic of the ledger's messages; empty: it has no messages
+        :param rewrite: returns an entry in its form for the target
+        :param describe: returns the custom metadata of the copy
         """
         noted, target = self._noted, self._target
         self._wanted.add(old)
@@ -287,7 +294,8 @@ class TopicExport:
     async def _schema(self) -> tuple[str, bytes] | None:
         """Returns the path and the value of the topic's schema locator.
 
-        None: the topic has no schemas, or they are exported with a persistent topic."""
+        Returns None if the topic has no schemas, or if they are exported with a persistent topic.
+        """
         name = self._unit.name
         path = f"{SCHEMAS}/{name.schema_path}"
         node = await self._source.metadata.get(path)
@@ -405,7 +413,7 @@ class TopicExport:
         await noted.remove()
 
     async def _remove_source(self) -> None:
-        """Deletes ledgers before the records that name them, so that a later run finds the rest."""
+        """Deletes ledgers before the records that contain their ids, so that a later run finds the rest."""
         source = self._source
         if await source.metadata.get(note_path(self._unit.path)) is None:
             # Everything was removed before; present data were created since.
@@ -438,7 +446,7 @@ class TopicExport:
 async def _make(metadata: MetadataStore, path: str, value: bytes) -> None:
     """Writes a node that must not exist or must be empty.
 
-    :raises NotExported: it has a value
+    :raises NotExported: the node has a value
     """
     node = await metadata.get(path)
     try:

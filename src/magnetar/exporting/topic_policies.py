@@ -19,14 +19,14 @@ _NOTHING_SET: dict[str, object] = {
     "subscriptionTypesEnabled": [],
     "subscriptionPolicies": {},
 }
-"""Fields of every record."""
+"""The fields that every record has, without policies."""
 
 Records = dict[str, dict[str, object]]
-"""Policies by record key."""
+"""Policies by the key of their record."""
 
 
 async def read_policies(side: OpenStores, namespace: NamespaceName) -> Records:
-    """Reads the topic policies of a namespace; changes nothing, and does not fence the writer.
+    """Returns the topic policies of a namespace; changes nothing, and does not fence the writer.
 
     :raises LedgerError: a ledger cannot be read
     """
@@ -38,7 +38,7 @@ async def read_policies(side: OpenStores, namespace: NamespaceName) -> Records:
 async def read_records(
     side: OpenStores, namespace: NamespaceName, local: str, take: Callable[[bytes], None]
 ) -> None:
-    """Passes the entries of a compacted system topic to ``take``; likewise.
+    """Passes the entries of a compacted system topic to ``take``; does not fence the writer.
 
     :raises LedgerError: a ledger cannot be read
     """
@@ -80,7 +80,7 @@ def _apply(entry: bytes, found: Records) -> None:
 
 
 async def carry_policies(source: OpenStores, target: OpenStores, topic: TopicName) -> None:
-    """Sets exactly the policies of the source's topic at the target.
+    """Copies the topic policies of the source to the target, where they replace all others.
 
     :raises NotExported: topic policies are disabled at the target
     :raises BrokerError: policies cannot be read or set
@@ -111,6 +111,6 @@ def _without_place(policies: Mapping[str, object]) -> dict[str, object]:
 
 
 async def forget_policies(source: OpenStores, topic: TopicName) -> None:
-    """Removes the policies of a topic that has left."""
+    """Removes the policies of a topic that has left the source."""
     if source.broker.policies.topics is not None:
         await source.broker.policies.topics.delete(topic)

@@ -21,14 +21,15 @@ _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class BundleRange:
-    """Hashes from ``lower`` up to ``upper``, which is excluded except in the last range of a namespace."""
+    """The hashes from ``lower`` up to ``upper``, which is excluded except in the last range of a
+    namespace."""
 
     lower: int
     upper: int
 
     def __post_init__(self) -> None:
         if not FULL_LOWER <= self.lower < self.upper <= FULL_UPPER:
-            raise InvalidName(f"invalid bundle {self}: bounds must ascend within 0x00000000 … 0xffffffff")
+            raise InvalidName(f"invalid bundle {self}: the bounds must ascend within 0x00000000 … 0xffffffff")
 
     @classmethod
     def parse(cls, text: str) -> BundleRange:
@@ -38,7 +39,7 @@ class BundleRange:
         """
         match = _RANGE.fullmatch(text)
         if match is None:
-            raise InvalidName(f"invalid bundle {text!r}: must be 0xSSSSSSSS_0xEEEEEEEE")
+            raise InvalidName(f"invalid bundle {text!r}: it must be 0xSSSSSSSS_0xEEEEEEEE")
         return cls(int(match[1], 16), int(match[2], 16))
 
     def __contains__(self, value: int) -> bool:
@@ -73,7 +74,7 @@ class Bundles:
         :raises InvalidName: ``count`` is out of range
         """
         if not 1 <= count <= MAX_BUNDLES:
-            raise InvalidName(f"invalid number of bundles {count}: must be from 1 to {MAX_BUNDLES}")
+            raise InvalidName(f"invalid number of bundles {count}: it must be from 1 to {MAX_BUNDLES}")
         size = (1 << 32) // count
         return cls([*(size * index for index in range(count)), FULL_UPPER])
 
@@ -81,20 +82,20 @@ class Bundles:
     def parse(cls, boundaries: Sequence[str]) -> Bundles:
         """Parses boundaries in the form of policies: ``0x00000000`` and so on.
 
-        :raises InvalidName: one is not a number, or they do not ascend over all hashes
+        :raises InvalidName: a boundary is not a number, or the boundaries do not ascend over all hashes
         """
         for boundary in boundaries:
             if not _BOUNDARY.fullmatch(boundary):
-                raise InvalidName(f"invalid bundle boundary {boundary!r}: must be 0xHHHHHHHH")
+                raise InvalidName(f"invalid bundle boundary {boundary!r}: it must be 0xHHHHHHHH")
         return cls([int(boundary, 16) for boundary in boundaries])
 
     def find(self, value: int) -> BundleRange:
-        """Returns the range of a hash (0 … 0xffffffff)."""
+        """Returns the range that contains a hash (0 … 0xffffffff)."""
         index = min(bisect_right(self.boundaries, value), len(self.boundaries) - 1)
         return BundleRange(self.boundaries[index - 1], self.boundaries[index])
 
     def of_topic(self, full_name: str) -> BundleRange:
-        """Returns the range of a topic, by its full name."""
+        """Returns the range that contains the hash of a topic's full name."""
         return self.find(bundle_hash(full_name))
 
     def texts(self) -> list[str]:

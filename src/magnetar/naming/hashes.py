@@ -14,7 +14,7 @@ _C2 = 0x1B873593
 
 
 def murmur3_32(data: bytes, seed: int = 0) -> int:
-    """MurmurHash3 x86 32 bit, unsigned."""
+    """Returns MurmurHash3 x86 32 bit, unsigned."""
     value = seed & _MASK
     whole = len(data) & ~3
     for offset in range(0, whole, 4):
@@ -36,12 +36,13 @@ def _scramble(block: int) -> int:
 
 
 def murmur3_positive(data: bytes) -> int:
-    """:func:`murmur3_32` without the sign bit: for partition routing and sticky keys."""
+    """Returns :func:`murmur3_32` without the sign bit, for partition routing and sticky keys."""
     return murmur3_32(data) & 0x7FFFFFFF
 
 
 def java_string_hash(text: str) -> int:
-    """Java's ``String.hashCode`` without the sign bit: for partition routing of clients that choose it."""
+    """Returns Java's ``String.hashCode`` without the sign bit, for partition routing of clients that choose
+    it."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for offset in range(0, len(units), 2):
@@ -50,7 +51,7 @@ def java_string_hash(text: str) -> int:
 
 
 def boost_string_hash(data: bytes) -> int:
-    """``boost::hash<std::string>`` (Boost 1.82 and later, 64 bits) without all but its lowest 31 bits: for
+    """Returns the lowest 31 bits of ``boost::hash<std::string>`` (Boost 1.82 and later, 64 bits), for
     partition routing as in official C++ and Python clients."""
     golden, factor = 0x9E3779B97F4A7C15, 0xDF442D22CE4859B9
     weight = _folded_product(golden, factor)
@@ -73,22 +74,22 @@ def boost_string_hash(data: bytes) -> int:
 
 
 def _folded_product(left: int, right: int) -> int:
-    """Returns the halves of a product of 128 bits, combined by exclusive or."""
+    """Returns the exclusive or of the two halves of a product of 128 bits."""
     product = (left & _MASK_64) * right
     return (product & _MASK_64) ^ (product >> 64)
 
 
 def bundle_hash(name: str) -> int:
-    """CRC-32 of a topic's full name, unsigned: it determines the bundle of the topic."""
+    """Returns the unsigned CRC-32 of a topic's full name, which determines the bundle of the topic."""
     return crc32(name.encode())
 
 
 def topic_list_hash(names: Iterable[str]) -> str:
-    """Returns the hash of a set of full topic names, eight hex digits; clients send it to get
-    changes only."""
+    """Returns the hash of a set of full topic names as eight hex digits; clients send it to get only
+    changes."""
     return sorted_topic_list_hash(sorted(names))
 
 
 def sorted_topic_list_hash(names: Iterable[str]) -> str:
-    """:func:`topic_list_hash` for sorted names."""
+    """Returns :func:`topic_list_hash` of names that are sorted already."""
     return crc32c(",".join(names).encode()).to_bytes(4, "little").hex()

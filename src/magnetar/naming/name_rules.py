@@ -1,12 +1,13 @@
-"""Rules for all names: the length, and characters that can be a piece of a path in the metadata."""
+"""Rules for all names: the length, and the names that cannot be a piece of a path in the metadata."""
 
 from __future__ import annotations
 
 MAX_NAME_BYTES = 1000
-"""In UTF-8, of a tenant, a namespace, a subscription, or a topic with everything in front of it. Paths in the
-metadata, where a byte may take three, and lists in one frame stay far from their limits."""
+"""The maximum size in UTF-8 of a tenant, a namespace, a subscription, or a topic with its tenant and
+namespace. Paths in the metadata, where a byte may take three, and lists in one frame then stay far from their
+limits."""
 _SHOWN = 100
-"""The characters of an overlong name that an error shows."""
+"""The number of characters of an overlong name that an error shows."""
 
 
 def check_length(kind: str, name: str) -> None:
@@ -30,7 +31,9 @@ def check_path_piece(kind: str, name: str) -> None:
     :raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper does not allow in paths
     """
     if name in (".", ".."):
-        raise InvalidName(f"invalid {kind} name {name!r}: it has a special meaning in paths")
+        raise InvalidName(
+            f"invalid {kind} name {name!r}: it has a special meaning in paths, so use another name"
+        )
 
 
 def check_subscription_name(name: str) -> None:
@@ -45,6 +48,4 @@ def check_subscription_name(name: str) -> None:
 
 
 class InvalidName(ValueError):
-    """The name of a topic, namespace or bundle breaks the rules; the text says which part and what is
-    allowed.
-    """
+    """The name of a topic, namespace or bundle breaks the rules; the message names the part and the rule."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from magnetar.naming.name_rules import InvalidName, check_length, check_path_piece
 
 POLICIES = "/admin/policies"
-"""Tenants and namespaces in the metadata: a node for a tenant, and below it one for each namespace."""
+"""The parent of tenants and namespaces in the metadata: a node for a tenant, and below it one for each
+namespace."""
 LOCAL_POLICIES = "/admin/local-policies"
 """The node below which each cluster stores its own data about namespaces: bundles and placement."""
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
@@ -19,7 +20,7 @@ _BROKER = re.compile(r"[^/]+:[0-9]+")
 def check_part(kind: str, part: str) -> None:
     """Checks one part of a name.
 
-    :param kind: what it names, for the message
+    :param kind: the kind of object that the part names, for the message
     :raises InvalidName: the part is empty, too long, ``.`` or ``..``, or has characters other than letters,
         digits and ``-=:._``
     """
@@ -33,7 +34,7 @@ def check_part(kind: str, part: str) -> None:
 class NamespaceName:
     tenant: str
     cluster: str | None
-    """Set in legacy names only."""
+    """The cluster in a legacy name; None in other names."""
     local: str
 
     def __post_init__(self) -> None:
@@ -63,12 +64,13 @@ class NamespaceName:
 
     @property
     def is_global(self) -> bool:
-        """Whether the namespace may be replicated: all but legacy namespaces of one cluster."""
+        """Whether the namespace may be replicated; false for legacy namespaces with a cluster in their
+        names."""
         return self.cluster is None or self.cluster == "global"
 
     @property
     def path(self) -> str:
-        """The name as a piece of a metadata path, without a leading slash."""
+        """Returns the name as a piece of a metadata path, without a leading slash."""
         return str(self)
 
     def __str__(self) -> str:
@@ -78,14 +80,14 @@ class NamespaceName:
 
 
 def heartbeat_namespaces(cluster: str, broker_id: str) -> tuple[NamespaceName, NamespaceName]:
-    """Returns the namespaces in the older and the newer form of names.
+    """Returns the namespaces of a broker's health check, in the older and the newer form of names.
 
-    :param broker_id: ``host:port`` of its HTTP interface
+    :param broker_id: ``host:port`` of the broker's HTTP interface
     """
     return NamespaceName(_TENANT, cluster, broker_id), NamespaceName(_TENANT, None, broker_id)
 
 
 def heartbeat_of(namespace: NamespaceName) -> str | None:
-    """Returns the id of the broker that checks its health there; None for any other namespace."""
+    """Returns the id of the broker whose health check uses a namespace; None for any other namespace."""
     found = namespace.tenant == _TENANT and _BROKER.fullmatch(namespace.local) is not None
     return namespace.local if found else None

@@ -7,10 +7,10 @@ from magnetar.naming.name_rules import InvalidName
 
 TYPES = ("function", "sink", "source")
 LATEST = "latest"
-"""The version of a name without one."""
+"""The version in a name that states none."""
 
 _NOWHERE = frozenset("/\\@\0")
-"""Characters that no part may have."""
+"""Characters that no part may contain."""
 
 
 def check_type(text: str) -> None:
@@ -38,7 +38,7 @@ def check_parts(**parts: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PackageName:
-    """The name of a package. :raises InvalidName: it breaks the rules"""
+    """The name of a package; the constructor raises InvalidName if the name breaks the rules."""
 
     type: str
     tenant: str

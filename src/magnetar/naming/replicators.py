@@ -1,6 +1,6 @@
 """Names for replication between clusters and for shadow topics (PIP-180).
 
-They are those of Apache Pulsar 4.0, so that Pulsar and Magnetar clusters can replicate to each other.
+The names are Apache Pulsar's (4.0), so that Pulsar and Magnetar clusters can replicate to each other.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from magnetar.naming.topic_name import TopicName
 DEFAULT_PREFIX = "pulsar.repl"
 """The default of ``replicatorPrefix``, which must be the same in clusters that replicate to each other."""
 SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
-"""Property of a replicated message: its position in the cluster that it comes from, as ``LEDGER:ENTRY``."""
+"""The property of a replicated message with its position in the cluster that it comes from, as
+``LEDGER:ENTRY``."""
 LEDGER_MARK = "_LID"
 """The suffix of a producer's name in the property of the deduplication cursor with the ledger id of the last
-stored source position. :data:`ENTRY_MARK` is the suffix for its entry id."""
+stored source position. :data:`ENTRY_MARK` is the suffix for the entry id."""
 ENTRY_MARK = "_EID"
 _ARROW = "-->"
 SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
@@ -33,7 +34,7 @@ def producer_name(prefix: str, local: str, remote: str) -> str:
 
 
 def cursor_name(prefix: str, remote: str) -> str:
-    """Returns the name of the cursor at what has been sent to another cluster.
+    """Returns the name of the cursor at the last message that was sent to another cluster.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -41,7 +42,7 @@ def cursor_name(prefix: str, remote: str) -> str:
 
 
 def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
-    """Returns the cluster whose replicator has a producer of that name; None: the producer belongs to a
+    """Returns the cluster whose replicator has a producer of that name; None if the producer belongs to a
     client.
 
     Every name that begins with the prefix and a dot belongs to a replicator. For the producer of a source
@@ -56,7 +57,7 @@ def remote_cluster_of(prefix: str, producer_name: str) -> str | None:
 
 
 def cluster_of_cursor(prefix: str, name: str) -> str | None:
-    """Returns the cluster whose replicator has a cursor of that name; None: it is another cursor.
+    """Returns the cluster whose replicator has a cursor of that name; None for any other cursor.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -67,7 +68,8 @@ def cluster_of_cursor(prefix: str, name: str) -> str | None:
 def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName | None:
     """Returns the source of a topic with these properties; None if it is not a shadow topic.
 
-    A partition whose source is named without a partition is the shadow of the partition with the same index.
+    If the property of a partition contains a topic without a partition, the source is that topic's partition
+    with the same index.
 
     :raises InvalidName: the property is not the name of a persistent topic
     """
@@ -81,7 +83,7 @@ def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName |
 
 
 def shadow_cursor(prefix: str, shadow: TopicName) -> str:
-    """Returns the name of the source's cursor at what has been announced to a shadow topic.
+    """Returns the name of the source's cursor at the last message that was announced to a shadow topic.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -106,7 +108,7 @@ def shadow_producer(prefix: str, source: TopicName, shadow: TopicName) -> str:
 
 
 def source_of_producer(prefix: str, producer_name: str) -> str | None:
-    """Returns the source that has a producer of that name; None: it is another producer.
+    """Returns the source topic that has a producer of that name; None for any other producer.
 
     :param prefix: ``replicatorPrefix``
     """

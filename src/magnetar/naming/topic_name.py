@@ -14,19 +14,20 @@ from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 
 PARTITION_SUFFIX = "-partition-"
 SYSTEM = "pulsar/system"
-"""The namespace of the coordinators of transactions."""
+"""The namespace of transaction coordinators."""
 COORDINATORS = "transaction_coordinator_assign"
-"""The partitioned topic there whose partitions stand for the coordinators; it stores nothing."""
+"""The partitioned topic in that namespace whose partitions are the transaction coordinators; it stores no
+messages."""
 PENDING_ACK_SUFFIX = "__transaction_pending_ack"
 """The suffix of the names of managed ledgers with the pending acknowledgements of subscriptions."""
 _SURELY_SHORT = MAX_NAME_BYTES // 8
-"""In characters: a name this short needs no exact check. Only legacy names contain clusters."""
+"""A name with at most this many characters needs no exact check of its length."""
 _DEFAULT_NAMESPACE = NamespaceName("public", None, "default")
 MAX_PATTERN_LENGTH = 50
-"""In characters; Pulsar's default of ``subscriptionPatternMaxLength``."""
+"""The maximum number of characters in a pattern; Pulsar's default of ``subscriptionPatternMaxLength``."""
 _PARTITION = re.compile(r"-partition-\d+$")
 Matches = Callable[[str], bool]
-"""Whether the full name of a topic matches."""
+"""Returns whether a pattern matches the full name of a topic."""
 
 
 class Domain(Enum):
@@ -41,17 +42,17 @@ def encode_path_piece(name: str) -> str:
 
 
 def decode_path_piece(piece: str) -> str:
-    """The inverse of :func:`encode_path_piece`."""
+    """Decodes a piece that :func:`encode_path_piece` encoded."""
     return unquote_plus(piece)
 
 
 def subscription_piece(name: str) -> str:
-    """Encodes a subscription's name for paths of the admin interface: Pulsar's clients encode it twice."""
+    """Encodes a subscription's name twice for paths of the admin interface, as Pulsar's clients do."""
     return quote(encode_path_piece(name), safe="")
 
 
 def decode_subscription_piece(piece: str) -> str:
-    """The inverse of :func:`subscription_piece`; a name without % and + may be encoded once."""
+    """Decodes a piece that :func:`subscription_piece` encoded; a name without % and + may be encoded once."""
     return decode_path_piece(unquote(piece))
 
 
@@ -64,7 +65,7 @@ def _partition_index(local: str) -> int:
 
 
 def _check_topic_length(text: str) -> None:
-    """Checks the length without the partition index: if a topic's name is valid, its partitions' names are.
+    """Checks the length without the partition index, so that a valid topic has partitions with valid names.
 
     :raises InvalidName: the name is too long
     """
@@ -78,7 +79,7 @@ class TopicName:
     domain: Domain
     namespace_name: NamespaceName
     local: str
-    """As clients write it, not encoded. In legacy names it may contain slashes."""
+    """The local name as clients write it, not encoded. In legacy names it may contain slashes."""
 
     def __post_init__(self) -> None:
         namespace = self.namespace_name
@@ -90,7 +91,7 @@ class TopicName:
             raise InvalidName(f"invalid topic name '{self}': it is a partition of a topic with an empty name")
         check_path_piece("topic", self.local)
         if "/" in self.local and not self.namespace_name.legacy:
-            raise InvalidName(f"invalid topic name '{self}': the local name has a slash")
+            raise InvalidName(f"invalid topic name '{self}': the local name must not contain a slash")
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -113,7 +114,7 @@ class TopicName:
             return cls(domain, NamespaceName(parts[0], None, parts[1]), parts[2])
         if len(parts) == 4:
             return cls(domain, NamespaceName(parts[0], parts[1], parts[2]), parts[3])
-        raise InvalidName(f"invalid topic name {text!r}: must be domain://tenant/namespace/topic")
+        raise InvalidName(f"invalid topic name {text!r}: it must be domain://tenant/namespace/topic")
 
     @classmethod
     def _parse_short(cls, text: str) -> TopicName:
@@ -122,7 +123,7 @@ class TopicName:
             return cls(Domain.PERSISTENT, _DEFAULT_NAMESPACE, text)
         if len(parts) == 3:
             return cls(Domain.PERSISTENT, NamespaceName(parts[0], None, parts[1]), parts[2])
-        raise InvalidName(f"invalid short topic name {text!r}: must be topic or tenant/namespace/topic")
+        raise InvalidName(f"invalid short topic name {text!r}: it must be topic or tenant/namespace/topic")
 
     @property
     def tenant(self) -> str:
@@ -130,7 +131,7 @@ class TopicName:
 
     @property
     def cluster(self) -> str | None:
-        """Set in legacy names only."""
+        """The cluster in a legacy name; None in other names."""
         return self.namespace_name.cluster
 
     @property
@@ -152,36 +153,37 @@ class TopicName:
 
     @property
     def path(self) -> str:
-        """``tenant/[cluster/]namespace/domain/topic``, encoded: for paths below ``/managed-ledgers/`` and
-        similar ones."""
+        """Returns ``tenant/[cluster/]namespace/domain/topic``, encoded, for paths such as those below
+        ``/managed-ledgers/``."""
         return f"{self.namespace_name}/{self.domain.value}/{self.encoded_local}"
 
     @classmethod
     def from_path(cls, path: str) -> TopicName:
-        """The inverse of :attr:`path`.
+        """Returns the topic with a path in the form of :attr:`path`.
 
         :raises InvalidName: the path has another form
         """
         parts = path.split("/")
         if len(parts) not in (4, 5) or parts[-2] not in (domain.value for domain in Domain):
-            raise InvalidName(f"invalid topic path {path!r}: must be tenant/namespace/domain/topic")
+            raise InvalidName(f"invalid topic path {path!r}: it must be tenant/namespace/domain/topic")
         namespace = NamespaceName.parse("/".join(parts[:-2]))
         return cls(Domain(parts[-2]), namespace, decode_path_piece(parts[-1]))
 
     @property
     def schema_path(self) -> str:
-        """``tenant/namespace/topic`` of the partitioned topic, encoded, without a cluster: for
-        ``/schemas/``."""
+        """Returns ``tenant/namespace/topic`` of the partitioned topic, encoded and without a cluster, for
+        paths below ``/schemas/``."""
         return f"{self.tenant}/{self.namespace}/{self.base.encoded_local}"
 
     @property
     def partition_index(self) -> int:
-        """N of ``…-partition-N``; -1 for any other name (also with a sign or a leading zero)."""
+        """Returns N of ``…-partition-N``; -1 for any other name (also for N with a sign or a leading
+        zero)."""
         return _partition_index(self.local)
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic of a partition; the name itself for any other topic."""
+        """Returns the partitioned topic of a partition; the name itself for any other topic."""
         if self.partition_index < 0:
             return self
         return TopicName(self.domain, self.namespace_name, self.local.rpartition(PARTITION_SUFFIX)[0])
@@ -200,25 +202,25 @@ class TopicName:
 
     @property
     def is_transaction_log(self) -> bool:
-        """Whether the managed ledger of that name belongs to a coordinator or a subscription."""
+        """Whether a managed ledger of that name is a transaction log of a coordinator or a subscription."""
         return self.local.endswith(PENDING_ACK_SUFFIX) or (
             str(self.namespace_name) == SYSTEM and self.local.startswith(("__transaction_log_", COORDINATORS))
         )
 
     @property
     def has_transactions(self) -> bool:
-        """Whether messages of transactions may be published to the topic: not to those of the system."""
+        """Whether messages of transactions may be published to the topic; false for system topics."""
         namespace = self.namespace_name
         return not (self.reserved or heartbeat_of(namespace) is not None or str(namespace) == SYSTEM)
 
     @property
     def bundle_hash(self) -> int:
-        """The hash of the topic within its namespace: 0 … 0xffffffff."""
+        """Returns the hash of the topic within its namespace: 0 … 0xffffffff."""
         return bundle_hash(str(self))
 
     @property
     def admin_path(self) -> str:
-        """The topic's path in the HTTP admin interface."""
+        """Returns the topic's path in the HTTP admin interface."""
         root = "/admin" if self.namespace_name.legacy else "/admin/v2"
         return f"{root}/{self.domain.value}/{self.namespace_name}/{quote(self.local, '')}"
 
@@ -230,8 +232,8 @@ def compile_pattern(pattern: str) -> Matches | None:
     """Returns a function that matches the whole name of a topic, without domain and partition.
 
     Returns None if the pattern cannot be matched in linear time (https://github.com/google/re2); the client
-    then filters by itself. Python's own expressions would support all patterns, but a client could stop the
-    whole broker with one that backtracks forever.
+    must then filter the names. Python's own expressions would support all patterns, but some of them can take
+    exponential time, with which a client could stop the whole broker.
     """
     # Imported for the first pattern: most brokers never get one.
     import re2

@@ -1,7 +1,8 @@
-"""Ledgers in other storage: the formats and stores of Pulsar's tiered storage.
+"""Offloaded ledgers: the formats and stores of Pulsar's tiered storage.
 
-Calls block on the network or on files: they are made on a worker, never in the loop. Nothing here knows
-managed ledgers, policies or metadata: the caller records what is offloaded, and when it may be deleted.
+Calls block on the network or on files, so they must run on a worker, never in the loop. The package does not
+know managed ledgers, policies or metadata: the caller records which ledgers are offloaded, and when one may
+be deleted.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from magnetar.offload.interface import OffloadDriver
 from magnetar.offload.settings import AWS_S3, checked_driver, file_settings, s3_settings
 
 _SAME_OBJECTS = "S3"
-"""Pulsar's driver for stores other than Amazon's. Records name it, and its objects are those of aws-s3."""
+"""Pulsar's driver for S3-compatible stores. Records may name it, and its objects are the same as those of
+aws-s3."""
 
 
 def driver_for(name: str, values: Mapping[str, str], cache: PieceCache) -> OffloadDriver:
-    """Returns the driver that offloads ledgers, and reads what it offloaded.
+    """Returns the driver that offloads ledgers, and reads ledgers that it offloaded.
 
-    :param name: as in ``managedLedgerOffloadDriver``, in any case
-    :param values: its settings by Pulsar's names; missing and empty ones have their defaults
+    :param name: the value of ``managedLedgerOffloadDriver``; upper and lower case do not matter
+    :param values: the driver's settings by Pulsar's names; missing and empty ones have their defaults
     :raises OffloadMisconfigured: the driver is not supported or not installed, or a setting is invalid
     """
     return driver_of(name, {}, values, cache)
@@ -29,12 +31,11 @@ def driver_for(name: str, values: Mapping[str, str], cache: PieceCache) -> Offlo
 def driver_of(
     name: str, metadata: Mapping[str, str], values: Mapping[str, str], cache: PieceCache
 ) -> OffloadDriver:
-    """Returns a driver that reads and deletes a ledger where it was offloaded to.
+    """Returns a driver that reads and deletes a ledger in the store to which it was offloaded.
 
-    :param name: of the driver, as recorded with the ledger
-    :param metadata: the driver's metadata, as recorded with the ledger: they say where it is
-    :param values: the present settings by Pulsar's names: they say how to log in, and where the metadata say
-        nothing
+    :param name: the name of the driver, as recorded with the ledger
+    :param metadata: the driver's metadata, as recorded with the ledger: the location of its objects
+    :param values: the current settings by Pulsar's names: credentials, and locations that the metadata lacks
     :raises OffloadMisconfigured: the driver is not supported or not installed, or a setting is invalid
     """
     if metadata and name.lower() == _SAME_OBJECTS.lower():
@@ -49,9 +50,9 @@ def driver_of(
 
 
 def _located(values: Mapping[str, str], metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns settings with the place that the metadata of a ledger in an object store name.
+    """Returns settings with the location in the metadata of a ledger in an object store.
 
-    A region without an endpoint is a place of Amazon's, whatever endpoint the settings have now.
+    A region without an endpoint is one of Amazon's, whatever endpoint the settings have now.
     """
     found = dict(values)
     if metadata.get("bucket"):

@@ -45,16 +45,17 @@ _OBJECT_NAME = re.compile(r"([^/]+?)-ledger-([0-9]{1,18})(?:-index)?")
 
 
 def parsed_object_name(name: str) -> tuple[str, int] | None:
-    """Returns the uuid and the ledger id in the name of an object, or None: it is not one of a ledger."""
+    """Returns the uuid and the ledger id in the name of an object; None if it is not the name of a ledger's
+    object."""
     found = _OBJECT_NAME.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
 
 
 class BlockBuilder:
-    """Collects entries of one block."""
+    """Collects the entries of one block."""
 
     def __init__(self, block_bytes: int, first_entry_id: int) -> None:
-        """:param block_bytes: the length of the block if it gets full"""
+        """:param block_bytes: the length of a full block in bytes"""
         self.first_entry_id = first_entry_id
         self.entries = 0
         self.entry_bytes = 0
@@ -63,9 +64,9 @@ class BlockBuilder:
         self._size = HEADER_BYTES
 
     def add(self, entry: bytes | memoryview) -> bool:
-        """Adds the next entry; returns False, and adds nothing, if the block has no room for it.
+        """Adds the next entry; returns False, without adding the entry, if the block has no room for it.
 
-        A block takes its first entry whatever its length, and becomes longer for it.
+        A block accepts its first entry whatever its length, and becomes longer if necessary.
         """
         size = self._size + ENTRY_HEADER_BYTES + len(entry)
         if size > self._block_bytes and self.entries:
@@ -96,11 +97,11 @@ def read_header(
 ) -> BlockHeader:
     """Returns the header at the start of ``data``.
 
-    :param name: of the object
-    :param position: of the header in the object
-    :param first_entry_id: what the index says
+    :param name: the name of the object
+    :param position: the offset of the header in the object
+    :param first_entry_id: the block's first entry according to the index
     :param ledger_id: the ledger, in an object of several ledgers
-    :raises OffloadedLedgerDamaged: there is no header, or that of another block
+    :raises OffloadedLedgerDamaged: there is no header, or another block's
     """
     least = _HEADER.size if ledger_id is None else _HEADER.size + _LEDGER_ID.size
     if len(data) < least:
@@ -133,10 +134,10 @@ def read_entries(
     name: str, ledger_id: int, position: int, data: bytes, end: int, next_entry_id: int, piece_bytes: int
 ) -> Sequence[tuple[int, Piece]]:
     """Returns pieces of about ``piece_bytes`` with the entries that lie completely in ``data``, each with its
-    position in the object.
+    offset in the object.
 
-    :param position: of ``data`` in the object, where an entry or padding begins
-    :param end: where the block ends in the object
+    :param position: the offset of ``data`` in the object, where an entry or padding begins
+    :param end: the offset of the end of the block in the object
     :param next_entry_id: the id of the first entry
     :raises OffloadedLedgerDamaged: there are other entries, or one does not match its checksum
     """
@@ -185,10 +186,10 @@ def read_entries(
 
 
 def is_sound(data: memoryview, start: int, end: int) -> bool:
-    """Whether an entry begins with a checksum that is right, as almost all do; otherwise, :func:`verify`
-    looks more closely.
+    """Whether an entry begins with a valid checksum, as almost all entries do; if not, call :func:`verify`.
 
-    :param start: of the entry in ``data``
+    :param start: the offset of the entry in ``data``
+    :param end: the end of the entry
     """
     if end - start < _CHECKSUM.size:
         return False
@@ -199,7 +200,7 @@ def is_sound(data: memoryview, start: int, end: int) -> bool:
 def verify(name: str, position: int, entry_id: int, entry: memoryview) -> None:
     """Verifies the checksum that Pulsar's clients put into an entry, if it has one.
 
-    :raises OffloadedLedgerDamaged: it is wrong
+    :raises OffloadedLedgerDamaged: the checksum is wrong
     """
     at = 0
     if len(entry) >= _BROKER_METADATA.size:

@@ -1,4 +1,4 @@
-"""Pieces of offloaded ledgers that were read lately, for all readers of the process."""
+"""A cache of pieces of offloaded ledgers that were read recently, shared by all readers of the process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from magnetar.ledger.interface import EntryRun
 
 
 class Piece(NamedTuple):
-    """Consecutive entries of one ledger that lie together."""
+    """Consecutive entries of one ledger in one buffer."""
 
     run: EntryRun
     next_position: int
-    """Where the next piece begins, as the reader counts positions."""
+    """The start of the next piece, as a position of the reader."""
     next_length: int
-    """Bytes of the entry there, if known; 0: unknown."""
+    """The size of the first entry of the next piece in bytes; 0: unknown."""
 
 
 class PieceCache:
-    """Keeps the pieces that were used last, up to a number of bytes. Any thread may use it."""
+    """Keeps the most recently used pieces, up to a number of bytes. Any thread may use it."""
 
     def __init__(self, max_bytes: int) -> None:
-        """:param max_bytes: of all pieces together, at least 0; a larger piece is not kept"""
+        """:param max_bytes: the maximum size of all pieces together, at least 0; a larger piece is not
+        kept"""
         if max_bytes < 0:
-            raise ValueError(f"a cache cannot hold {max_bytes} bytes: give 0 or more")
+            raise ValueError(f"the size of a cache must be 0 or more bytes, not {max_bytes}")
         self._max_bytes = max_bytes
         self._pieces: OrderedDict[Hashable, Piece] = OrderedDict()
         self._lock = Lock()
@@ -35,7 +36,7 @@ class PieceCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all pieces."""
+        """Returns the bytes of all pieces."""
         return self._bytes
 
     @property

@@ -40,7 +40,7 @@ from magnetar.offload.reading import PieceReader, PieceStart
 from magnetar.offload.settings import DEFAULT_READ_BYTES, FILE_SYSTEM, FileSettings, local_path, missing_place
 
 _BASE = "storageBasePath"
-"""The name in the recorded metadata."""
+"""The name of the base in the recorded metadata."""
 _METADATA_KEY = -1
 _DATA, _INDEX = "data", "index"
 
@@ -48,15 +48,15 @@ _DATA, _INDEX = "data", "index"
 def file_driver_of(settings: FileSettings, metadata: Mapping[str, str], cache: PieceCache) -> FileDriver:
     """Returns a driver for the base of a ledger's recorded metadata, or for the configured one.
 
-    :raises OffloadMisconfigured: the base is missing, or is no local path
+    :raises OffloadMisconfigured: the base is missing, or is not a local path
     """
     return FileDriver(metadata.get(_BASE) or configured_base(settings), cache)
 
 
 def configured_base(settings: FileSettings) -> str:
-    """Returns where ledgers are offloaded to; reads the configuration of Hadoop if necessary.
+    """Returns the base of offloaded ledgers; reads Hadoop's configuration if necessary.
 
-    :raises OffloadMisconfigured: no setting says so, or the configuration cannot be read
+    :raises OffloadMisconfigured: no setting contains it, or the configuration cannot be read
     """
     if settings.uri:
         return settings.uri
@@ -78,7 +78,7 @@ def configured_base(settings: FileSettings) -> str:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Raises an error of the operating system as one of offloading."""
+    """Converts an error of the operating system to an offload error."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -90,11 +90,11 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 class FileDriver(OffloadDriver):
-    """Driver ``filesystem``."""
+    """The driver ``filesystem``."""
 
     def __init__(self, base: str, cache: PieceCache) -> None:
         """:param base: a ``file:`` URI or an absolute path
-        :raises OffloadMisconfigured: it is neither
+        :raises OffloadMisconfigured: ``base`` is neither
         """
         self._base = base
         self._path = local_path("fileSystemURI", base)
@@ -124,13 +124,14 @@ class FileDriver(OffloadDriver):
         self.delete(key)
 
     def close(self) -> None:
-        """Does nothing: the driver keeps nothing open."""
+        """Does nothing, because the driver keeps no files open."""
 
     def _folder(self, key: OffloadKey) -> Path:
         parts = key.managed_ledger.split("/")
         if not {"", ".", ".."}.isdisjoint(parts):
             raise OffloadMisconfigured(
-                f"managed ledger {key.managed_ledger!r} cannot be a folder: use another driver for it"
+                f"managed ledger {key.managed_ledger!r} cannot be the name of a folder: "
+                "use another driver for it"
             )
         return self._path.joinpath(*parts, f"{key.ledger_id}-{key.uuid}")
 
@@ -143,7 +144,7 @@ class MapFileWriter(OffloadWriter):
         self._entries = 0
         self._entry_bytes = 0
         self._sum = 0
-        """The CRC32-C of all entries."""
+        """The CRC32-C of all entries together."""
         with _translated(folder):
             folder.mkdir(parents=True)
             self._data = (folder / _DATA).open("xb")
@@ -158,7 +159,7 @@ class MapFileWriter(OffloadWriter):
 
     def append(self, first_entry_id: int, entries: Sequence[bytes | memoryview]) -> int:
         if first_entry_id != self._entries:
-            raise ValueError(f"{self._folder}: entry {first_entry_id} where entry {self._entries} follows")
+            raise ValueError(f"{self._folder}: the next entry must be {self._entries}, not {first_entry_id}")
         with _translated(self._folder):
             for entry in entries:
                 self._map.append(self._entries, entry)
@@ -183,9 +184,9 @@ class MapFileWriter(OffloadWriter):
         return OffloadedLedger(self._entries, self._entry_bytes, self._map.size, 1)
 
     def _compare(self) -> None:
-        """Compares the files with what was written.
+        """Compares the files with the entries that were written.
 
-        :raises OffloadedLedgerDamaged: they differ
+        :raises OffloadedLedgerDamaged: the files differ
         """
         entries = found = 0
         with (self._folder / _INDEX).open("rb") as file:
@@ -230,8 +231,10 @@ def _sync_folder(folder: Path) -> None:
 
 class MapFileReader(PieceReader):
     def __init__(self, folder: Path, ledger_id: int, cache: PieceCache) -> None:
-        """:raises OSError: a file cannot be read
-        :raises OffloadedLedgerDamaged: the files are not those of a ledger
+        """Opens the files of an offloaded ledger.
+
+        :raises OSError: a file cannot be read
+        :raises OffloadedLedgerDamaged: the files are not a ledger's
         """
         self._ledger_id = ledger_id
         self._cache = cache
@@ -292,9 +295,10 @@ class MapFileReader(PieceReader):
         return self._any_piece(start)
 
     def _plain_piece(self, start: PieceStart) -> Piece | None:
-        """Reads entries in one piece, where they lie in the file.
+        """Reads entries as one piece of the file.
 
-        :return: None: they are not there as they should be, and :meth:`_any_piece` says what is wrong
+        :return: None: the entries are not as expected there; :meth:`_any_piece` reads them or reports the
+            error
         """
         length = self._read_bytes + HEADER_BYTES
         while True:

@@ -32,7 +32,7 @@ _MAGIC = 0xDE47DE47
 _SEVERAL = struct.Struct(">qII")
 _MAGIC_OF_SEVERAL = 0x3D1FB0BC
 _ENTRIES, _SIZE, _CLOSED_MS = 2, 3, 4
-"""Numbers of fields of ``LedgerInfo``."""
+"""The numbers of fields of ``LedgerInfo``."""
 _BYTES = 2
 """Protobuf's wire type of fields with a length."""
 
@@ -40,25 +40,27 @@ _BYTES = 2
 class Block(NamedTuple):
     first_entry_id: int
     part: int
-    """From 1 on, its number in the multipart upload."""
+    """The number of the part in the multipart upload, from 1 on."""
     position: int
-    """Of its header in the data object."""
+    """The offset of the block's header in the data object."""
 
 
 class Index(NamedTuple):
     record: LedgerRecord
     data_length: int
     blocks: Sequence[Block]
-    """In ascending order; at least one."""
+    """The blocks in ascending order, at least one."""
     ends: Sequence[int] = ()
-    """Where each block ends in an object of several ledgers; empty: where the next one begins."""
+    """The end of each block in an object of several ledgers; empty: a block ends where the next one
+    begins."""
 
     def block_of(self, entry_id: int) -> int:
-        """Returns the number, from 0, of the block that an entry from the first one on lies in."""
+        """Returns the index of the block that contains an entry; the entry must not be before the first
+        block."""
         return bisect_right(self.blocks, entry_id, key=_first_entry_id) - 1
 
     def end_of(self, block: int) -> int:
-        """Returns where a block ends in the data object, at the latest."""
+        """Returns the latest possible end of a block in the data object."""
         if self.ends:
             return self.ends[block]
         if block + 1 < len(self.blocks):
@@ -86,8 +88,8 @@ def encoded(index: Index) -> bytes:
 def decoded(name: str, data: bytes) -> Index:
     """Returns the index in an object.
 
-    :param name: of the object
-    :raises OffloadedLedgerDamaged: it is not the index of one ledger
+    :param name: the name of the object
+    :raises OffloadedLedgerDamaged: the data is not the index of one ledger
     """
     try:
         magic, length, data_length, _header = _START.unpack_from(data)
@@ -110,10 +112,10 @@ def decoded(name: str, data: bytes) -> Index:
 
 
 def decoded_of_several(name: str, data: bytes, ledger_id: int) -> Index:
-    """Returns what an index of version 2 says of one ledger.
+    """Returns the index of one ledger from an index of version 2.
 
-    :param name: of the object
-    :raises OffloadedLedgerDamaged: it is not such an index, or does not have the ledger
+    :param name: the name of the object
+    :raises OffloadedLedgerDamaged: the data is not such an index, or lacks the ledger
     """
     try:
         magic, length, data_length, _header = _START.unpack_from(data)
@@ -150,7 +152,7 @@ def _closed(data: bytes) -> LedgerRecord:
     """Returns the metadata of a ledger from a ``LedgerInfo``.
 
     :raises ValueError: the data is not a ``LedgerInfo``, or the ledger has no entries
-    :raises IndexError: its end is missing
+    :raises IndexError: the end of the data is missing
     """
     numbers: dict[int, int] = {}
     at = 0
@@ -171,7 +173,7 @@ def _closed(data: bytes) -> LedgerRecord:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number of protobuf's encoding, and where it ends."""
+    """Returns a protobuf varint, and the offset behind it."""
     value = shift = 0
     while True:
         byte = data[at]

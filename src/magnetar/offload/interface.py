@@ -1,9 +1,9 @@
-"""The contract of offload drivers: what stores closed ledgers elsewhere, and reads them back.
+"""The contract of offload drivers, which copy closed ledgers to other storage and read them back.
 
 The order of an offload: the caller records a new UUID, :meth:`OffloadDriver.begin` starts, appended entries
 are uploaded in blocks, and :meth:`OffloadWriter.finish` returns once everything reads back as it was written.
-Only then may the caller record the ledger as offloaded. An attempt that was interrupted is removed by its
-recorded UUID with :meth:`OffloadDriver.discard`.
+Only then may the caller record the ledger as offloaded. :meth:`OffloadDriver.discard` removes the objects of
+an interrupted attempt by its recorded UUID.
 
 All calls block and may be made from any thread, but an :class:`OffloadWriter` and an :class:`OffloadedReader`
 serve one call at a time.
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 
 class OffloadError(Exception):
-    """An operation on offloaded ledgers failed; subclasses say how. No text contains a secret."""
+    """An operation on offloaded ledgers failed; subclasses give the reason. No text contains a secret."""
 
 
 class OffloadUnavailable(OffloadError):
-    """The store does not answer, is overloaded, or its answer was lost: trying again later may help. An
-    upload may have happened."""
+    """The store does not answer, is overloaded, or its answer was lost, so that another attempt may succeed.
+    An upload may have happened."""
 
 
 class OffloadRefused(OffloadError):
-    """The store refuses the credentials, or they permit too little: trying again does not help before an
-    operator changes something."""
+    """The store refuses the credentials, or they permit too little, so that an operator must change them
+    before another attempt."""
 
 
 class OffloadMisconfigured(OffloadError):
-    """A driver or one of its settings is missing, invalid or not supported; names the setting."""
+    """A driver or one of its settings is missing, invalid or not supported; the message names the setting."""
 
 
 class OffloadedLedgerMissing(OffloadError):
-    """An object or a file of an offloaded ledger does not exist; names it."""
+    """An object or a file of an offloaded ledger does not exist; the message names it."""
 
 
 class OffloadedLedgerDamaged(OffloadError):
     """An object or a file is not what an offload wrote, or belongs to another ledger.
 
-    Names the object, the position in it, what was expected there and what was found.
+    The message names the object, the position in it, the expected content and the content found.
     """
 
     def __init__(self, name: str, position: int, expected: str, found: str) -> None:
-        """:param position: in bytes from the start of the object"""
+        """:param position: the offset in the object in bytes"""
         super().__init__(
             f"{name} is damaged or foreign at byte {position}: expected {expected}, found {found}"
         )
@@ -63,16 +63,17 @@ class OffloadedLedgerDamaged(OffloadError):
 
 
 class OffloadKey(NamedTuple):
-    """Identifies one attempt to offload one ledger."""
+    """The identity of one attempt to offload one ledger."""
 
     managed_ledger: str
-    """Its name, such as ``public/default/persistent/topic``: some drivers make it part of the path."""
+    """The name of the managed ledger, such as ``public/default/persistent/topic``; some drivers use it in
+    paths."""
     ledger_id: int
     uuid: UUID
 
 
 class FoundObject(NamedTuple):
-    """An object with the name of an offloaded ledger or its index; anybody may have stored it."""
+    """An object with the name of an offloaded ledger or its index, stored by any program."""
 
     name: str
     uri: str
@@ -81,7 +82,7 @@ class FoundObject(NamedTuple):
     size: int
     modified_ms: int
     metadata: Mapping[str, str]
-    """What its owner has stored with it; names in lower case."""
+    """The metadata that was stored with the object, with names in lower case."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,9 @@ class OffloadedLedger:
 
     entries: int
     entry_bytes: int
-    """Bytes of all entries, as the length of the ledger counts them."""
+    """The bytes of all entries, as in the length of the ledger."""
     stored_bytes: int
-    """Bytes of all objects or files."""
+    """The bytes of all objects or files."""
     blocks: int
 
 
@@ -102,31 +103,31 @@ class OffloadWriter(ABC):
     @property
     @abstractmethod
     def upload_id(self) -> str:
-        """The store's name of the unfinished upload; empty if the driver has none."""
+        """The store's id of the unfinished upload; empty if the driver has none."""
 
     @abstractmethod
     def append(self, first_entry_id: int, entries: Sequence[bytes | memoryview]) -> int:
-        """Appends entries ``first_entry_id`` … in order and without gaps. Uploads each block that is full.
+        """Appends entries ``first_entry_id`` … in order and without gaps, and uploads each full block.
 
-        :return: bytes of entries whose upload the store has confirmed by now
+        :return: the bytes of entries whose upload the store has confirmed by now
         :raises OffloadError: the upload failed
         :raises ValueError: ``first_entry_id`` is not the next entry
         """
 
     @abstractmethod
     def finish(self) -> OffloadedLedger:
-        """Uploads the rest and the index, and compares with what the store returns.
+        """Uploads the last block and the index, and compares all with the data that the store returns.
 
-        :raises OffloadedLedgerDamaged: the store does not return what was written
+        :raises OffloadedLedgerDamaged: the store returns other data than was written
         :raises OffloadError: the upload failed
         :raises ValueError: entries or bytes are missing, compared with the metadata of the ledger
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Removes what was stored. Idempotent.
+        """Removes the objects stored so far. Idempotent.
 
-        :raises OffloadError: something may be left: :meth:`OffloadDriver.discard` removes it later
+        :raises OffloadError: some objects may be left; :meth:`OffloadDriver.discard` removes them later
         """
 
 
@@ -141,7 +142,7 @@ class OffloadedReader(ABC):
     @property
     @abstractmethod
     def first_entry_id(self) -> int:
-        """0, except in objects of several ledgers that begin within this one."""
+        """The first stored entry: 0, except in objects of several ledgers that begin within this one."""
 
     @property
     @abstractmethod
@@ -155,7 +156,8 @@ class OffloadedReader(ABC):
     @property
     @abstractmethod
     def requests(self) -> int:
-        """How often the store was asked for entries so far; reads that the cache answers do not count."""
+        """The number of requests for entries to the store so far; reads that the cache answers do not
+        count."""
 
     @abstractmethod
     def read(self, first: int, last: int, max_bytes: int) -> Sequence[EntryRun]:
@@ -164,13 +166,13 @@ class OffloadedReader(ABC):
         Returns at least one entry; stops before the entry that would exceed ``max_bytes``. Reads ahead if
         ``first`` follows the previous read. Checksums of blocks and entries have been verified.
 
-        :raises NoSuchEntry: ``first`` is outside of what is stored
+        :raises NoSuchEntry: ``first`` is not among the stored entries
         :raises OffloadError: the entries cannot be read
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Releases files; the cache keeps what was read."""
+        """Closes files; the cache keeps pieces that were read."""
 
 
 class OffloadDriver(ABC):
@@ -179,13 +181,13 @@ class OffloadDriver(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """As in ``managedLedgerOffloadDriver``."""
+        """The name of the driver, as in ``managedLedgerOffloadDriver``."""
 
     @property
     @abstractmethod
     def metadata(self) -> Mapping[str, str]:
-        """What is recorded with each offloaded ledger (``OffloadContext.driverMetadata``), so that it is
-        found again after the configuration has changed. It contains no credentials."""
+        """The location that is recorded with each offloaded ledger (``OffloadContext.driverMetadata``), so
+        that the ledger can be found after a change of the configuration. It contains no credentials."""
 
     @abstractmethod
     def begin(self, key: OffloadKey, record: LedgerRecord) -> OffloadWriter:
@@ -200,37 +202,40 @@ class OffloadDriver(ABC):
     def open(self, key: OffloadKey) -> OffloadedReader:
         """Opens an offloaded ledger.
 
-        :raises OffloadedLedgerMissing: it is not there
-        :raises OffloadedLedgerDamaged: its index is damaged, or that of another ledger
-        :raises OffloadError: it cannot be read now
+        :raises OffloadedLedgerMissing: the ledger does not exist in the store
+        :raises OffloadedLedgerDamaged: the index is damaged, or belongs to another ledger
+        :raises OffloadError: the ledger cannot be read now
         """
 
     @abstractmethod
     def delete(self, key: OffloadKey) -> None:
-        """Deletes an offloaded ledger; has no effect if it does not exist.
+        """Deletes an offloaded ledger; does nothing if it does not exist.
 
-        :raises OffloadError: something of it may be left
+        :raises OffloadError: some objects may be left
         """
 
     @abstractmethod
     def discard(self, key: OffloadKey, upload_id: str = "") -> None:
-        """Removes everything of an attempt that has not finished, also after a crash.
+        """Removes all objects of an attempt that has not finished, also after a crash.
 
-        :param upload_id: of the attempt, if it is known; otherwise the store is asked for unfinished uploads
-            of exactly this key
-        :raises OffloadError: something of it may be left
+        :param upload_id: the id of the attempt's upload; empty: the store is asked for unfinished uploads of
+            exactly this key
+        :raises OffloadError: some objects may be left
         """
 
     def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
-        """Returns some of the objects in the store, whoever has stored them, in the order of their names.
-        They are shown to people, and nothing else depends on lists.
+        """Returns some of the objects in the store, whoever stored them, in the order of their names.
 
-        :param after: what the previous call has returned; empty: begin
-        :return: the objects, and where to go on; empty: that was all
-        :raises OffloadMisconfigured: the driver does not list its store
+        The list is shown to users; nothing else depends on it.
+
+        :param after: the position that the previous call returned; empty: the beginning
+        :return: the objects, and the position for the next call; empty: there are no more objects
+        :raises OffloadMisconfigured: the driver cannot list its store
         :raises OffloadError: the store cannot be listed
         """
-        raise OffloadMisconfigured(f"driver {self.name} does not list what is stored")
+        raise OffloadMisconfigured(
+            f"driver {self.name} cannot list its objects: list the files or the bucket"
+        )
 
     @abstractmethod
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """The metadata of a ledger as Pulsar's offloaders store it: BookKeeper's protobuf message, without the line
-and the length that go before it in the metadata store.
+and the length that precede it in the metadata store.
 
-Pulsar takes from it the last entry, the length, the state, the digest, the creation time, custom metadata and
-segments; it never stores the password. A ledger that no bookie has is given the segment and the quorums of
-one imaginary bookie: Pulsar's reader parses them and asks no bookie.
+Pulsar reads the last entry, the length, the state, the digest, the creation time, custom metadata and
+segments; it never stores the password. A ledger that no bookie has gets the segment and the quorums of
+one imaginary bookie, because Pulsar's reader parses them, but asks no bookie.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def without_bookies(
 ) -> LedgerRecord:
     """Returns the metadata of a closed ledger that bookies never had.
 
-    :param length: bytes of all entries
-    :param ctime_ms: when the ledger was created, in milliseconds since 1970-01-01 UTC
+    :param length: the bytes of all entries
+    :param ctime_ms: the time when the ledger was created, in milliseconds since 1970-01-01 UTC
     """
     return LedgerRecord(
         Quorums(),
@@ -61,8 +61,8 @@ def check_offloadable(ledger_id: int, record: LedgerRecord) -> None:
 def check_complete(name: str, record: LedgerRecord, entries: int, length: int) -> None:
     """Checks that an offload has written the whole ledger.
 
-    :param name: of the object or folder, for errors
-    :param length: bytes of all entries
+    :param name: the name of the object or folder, for errors
+    :param length: the bytes of all entries
     :raises ValueError: the ledger has other entries
     """
     if (entries, length) != (record.last_entry_id + 1, record.length):
@@ -93,7 +93,7 @@ def encoded(record: LedgerRecord) -> bytes:
 def decoded(data: bytes) -> LedgerRecord:
     """Returns the metadata of a ledger.
 
-    :raises ValueError: it is not the metadata of a closed ledger with entries
+    :raises ValueError: the data is not the metadata of a closed ledger with entries
     """
     message = pb.LedgerMetadataFormat()
     try:

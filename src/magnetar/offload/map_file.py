@@ -29,7 +29,7 @@ _PLAIN = struct.Struct(">iiqi")
 HEADER_BYTES = _PLAIN.size
 _RECORD = struct.Struct(">ii")
 _START = struct.Struct(">iiq")
-"""Of a record: its length, that of the key, the key."""
+"""The start of a record: its length, the length of the key, the key."""
 _SYNC_FOLLOWS = b"\xff" * 4
 _MAGIC = b"SEQ\x06"
 _IO = "org.apache.hadoop.io."
@@ -37,10 +37,10 @@ LONG, BYTES = f"{_IO}LongWritable", f"{_IO}BytesWritable"
 _ZLIB = {f"{_IO}compress.{name}Codec" for name in ("Default", "Deflate", "Gzip")}
 _SYNC_BYTES = 16
 _SYNC_EVERY = 100 << 10
-"""Bytes between two sync markers."""
+"""The bytes between two sync markers."""
 _INDEX_EVERY = 128
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
-"""Zlib's or gzip's header, whichever is there."""
+"""The mode in which zlib accepts its own and gzip's header."""
 _MOST_BYTES = 1 << 31
 
 
@@ -54,10 +54,13 @@ class SequenceWriter:
         header = b"".join((_MAGIC, _text(LONG), _text(value_class), b"\0\0", _I32.pack(0), sync))
         file.write(header)
         self.position = self._synced = len(header)
-        """Where the next record begins."""
+        """The offset where the next record begins."""
 
     def append(self, key: int, value: Sequence[bytes | memoryview]) -> None:
-        """:param value: its parts, serialized"""
+        """Appends a record.
+
+        :param value: the parts of the serialized value
+        """
         size = sum(map(len, value))
         if self.position - self._synced >= _SYNC_EVERY:
             self._file.write(_SYNC_FOLLOWS + self._sync)
@@ -77,11 +80,14 @@ class MapWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of both files."""
+        """Returns the bytes of both files."""
         return self._data.position + self._index.position
 
     def append(self, key: int, value: bytes | memoryview) -> None:
-        """:param key: greater than the one before"""
+        """Appends a record.
+
+        :param key: greater than the previous key
+        """
         if self._count % _INDEX_EVERY == 0:
             self._index.append(key, (_I64.pack(self._data.position),))
         self._data.append(key, (_I32.pack(len(value)), value))
@@ -89,7 +95,7 @@ class MapWriter:
 
 
 class RecordGroup(NamedTuple):
-    """Records that can only be read together: one, or those of a compressed block."""
+    """Records that can only be read together: a single record, or the records of a compressed block."""
 
     position: int
     next_position: int
@@ -97,21 +103,22 @@ class RecordGroup(NamedTuple):
 
 
 class PlainValues(NamedTuple):
-    """Values of consecutive keys, where they lie in a piece of a file."""
+    """The values of consecutive keys in a piece of a file."""
 
     data: bytes
-    """Whole records, with everything between the values."""
+    """Whole records, including the bytes between the values."""
     first: int
     """The first key."""
     starts: array[int]
     ends: array[int]
     wanted: int
-    """Length of a piece that holds the cut record at the end as a whole, in bytes; 0: no record is cut."""
+    """The size in bytes of a piece that would contain the incomplete last record; 0: no record is
+    incomplete."""
 
 
 def plain_values(data: bytes, sync: bytes) -> PlainValues:
-    """Returns the ``BytesWritable`` values of the whole records in a piece that has no compressed ones; up to
-    the first record that is not as it should be. A key of -1 is skipped before the first value.
+    """Returns the ``BytesWritable`` values of the whole, uncompressed records in a piece, up to the first
+    record of another form. A key of -1 is skipped before the first value.
 
     :param data: begins with a record, or with a sync marker
     """
@@ -151,12 +158,12 @@ def plain_values(data: bytes, sync: bytes) -> PlainValues:
 
 
 class SequenceReader:
-    """Reads groups of records from any position where one begins."""
+    """Reads groups of records from any offset where one begins."""
 
     def __init__(self, name: str, file: BinaryIO, value_class: str) -> None:
-        """:param name: of the file, for errors
-        :raises OffloadedLedgerDamaged: it is no SequenceFile of such values
-        :raises OffloadMisconfigured: it is compressed with an unsupported codec
+        """:param name: the name of the file, for errors
+        :raises OffloadedLedgerDamaged: the file is not a SequenceFile of such values
+        :raises OffloadMisconfigured: the file is compressed with an unsupported codec
         """
         self._name = name
         self._file = file
@@ -177,7 +184,7 @@ class SequenceReader:
             self._taken_text()
         self.sync = self._take(_SYNC_BYTES)
         self.start = file.tell()
-        """Where the first record begins."""
+        """The offset of the first record."""
 
     def bytes_at(self, position: int, length: int) -> bytes:
         """Returns bytes of the file; fewer than ``length`` only at its end."""
@@ -187,7 +194,7 @@ class SequenceReader:
     def groups(self, position: int) -> Iterator[RecordGroup]:
         """Yields the groups from ``position`` on, to the end of the file.
 
-        :raises OffloadedLedgerDamaged: there is something else
+        :raises OffloadedLedgerDamaged: the file has other data
         """
         self._file.seek(position)
         return self._compressed_blocks(position) if self._in_blocks else self._single_records(position)
@@ -287,10 +294,10 @@ class SequenceReader:
 
 
 def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
-    """Returns keys and the positions of their groups in the data file, both ascending.
+    """Returns keys and the offsets of their groups in the data file, both ascending.
 
-    :param name: of the file, for errors
-    :raises OffloadedLedgerDamaged: it is not the index of a MapFile
+    :param name: the name of the file, for errors
+    :raises OffloadedLedgerDamaged: the file is not the index of a MapFile
     """
     reader = SequenceReader(name, file, LONG)
     found: list[tuple[int, int]] = []
@@ -315,7 +322,7 @@ def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
 
 
 def _text(text: str) -> bytes:
-    """Returns a short text behind its length."""
+    """Returns the bytes of a short text behind their length."""
     return bytes((len(text),)) + text.encode()
 
 
@@ -327,11 +334,11 @@ def _more(first: int) -> int:
 
 
 def _vint(data: bytes, at: int, name: str, position: int) -> tuple[int, int]:
-    """Returns a number in Hadoop's variable form, and the place behind it.
+    """Returns a number in Hadoop's variable form, and the offset behind it.
 
-    Its first byte is the number itself, from -112 to 127, or says how many bytes follow. In hexadecimal,
-    8F to 88 stand for one to eight bytes of a positive number, 87 to 80 for those of the complement of a
-    negative one.
+    The first byte is the number itself, from -112 to 127, or determines how many bytes follow. In
+    hexadecimal, 8F to 88 mean one to eight bytes of a positive number, 87 to 80 the bytes of the complement
+    of a negative one.
     """
     if at >= len(data) or at + 1 + _more(data[at]) > len(data):
         raise OffloadedLedgerDamaged(name, position, "a number", "the end of the data")

@@ -32,16 +32,19 @@ from magnetar.offload.s3 import MOST_PARTS, S3Store, digest, tag_of_parts
 from magnetar.offload.settings import AWS_S3, CLUSTER, DRIVER, MAX_BLOCK_BYTES, S3Settings
 
 _MOST_NAME = 1024
-"""Characters of a name that fit into the metadata of an object: S3 takes 2048 bytes of them."""
+"""The maximum number of characters of a name in the metadata of an object: S3 accepts 2048 bytes."""
 _PROVIDER = "AWS_S3"
-"""The name of the driver in the recorded metadata: that of the constant in Pulsar's code."""
+"""The name of the driver in the recorded metadata, a constant in Pulsar's code."""
 
 
 class S3Driver(OffloadDriver):
-    """Driver ``aws-s3``."""
+    """The driver ``aws-s3``."""
 
     def __init__(self, settings: S3Settings, cache: PieceCache) -> None:
-        """:raises OffloadMisconfigured: the library is not installed, or the endpoint is invalid"""
+        """Opens the bucket.
+
+        :raises OffloadMisconfigured: the library is not installed, or the endpoint is invalid
+        """
         self._settings = settings
         self._cache = cache
         self._store = S3Store(settings)
@@ -109,13 +112,14 @@ def _index(name: str) -> str:
 
 
 def _described(managed_ledger: str, cluster: str) -> Mapping[str, str]:
-    """Returns metadata of an object for people who look at the bucket; Pulsar writes the same."""
+    """Returns an object's metadata for people who look at the bucket; Pulsar writes the same metadata."""
     named = {"managedledgername": managed_ledger, CLUSTER.lower(): cluster}
     return {name: value for name, value in named.items() if 0 < len(value) <= _MOST_NAME}
 
 
 def _block_bytes(settings: S3Settings, record: LedgerRecord) -> int:
-    """Returns the length of blocks: longer than configured if the ledger would need too many of them."""
+    """Returns the length of blocks in bytes: longer than configured if the ledger would need too many
+    blocks."""
     everything = record.length + (record.last_entry_id + 1) * ENTRY_HEADER_BYTES
     # Half of the parts, as padding may take up to half of each block.
     least = everything // (MOST_PARTS // 2)
@@ -152,7 +156,7 @@ class ObjectWriter(OffloadWriter):
     def append(self, first_entry_id: int, entries: Sequence[bytes | memoryview]) -> int:
         expected = self._block.first_entry_id + self._block.entries
         if first_entry_id != expected:
-            raise ValueError(f"{self._name}: entry {first_entry_id} where entry {expected} follows")
+            raise ValueError(f"{self._name}: the next entry must be {expected}, not {first_entry_id}")
         for entry in entries:
             if not self._block.add(entry):
                 self._upload(last=False)
@@ -190,10 +194,10 @@ class ObjectWriter(OffloadWriter):
         return OffloadedLedger(entries, length, self._position + len(index), len(self._blocks))
 
     def _compare(self) -> None:
-        """Compares the data object with what was uploaded: by its entity tag if the store computes it from
+        """Compares the data object with the uploaded data: by its entity tag if the store computes it from
         the parts, otherwise by reading it.
 
-        :raises OffloadedLedgerDamaged: they differ
+        :raises OffloadedLedgerDamaged: the data differs
         """
         stored = self._store.head(self._name)
         if stored.length != self._position:
@@ -223,7 +227,7 @@ class ObjectReader(PieceReader):
     def __init__(
         self, store: S3Store, name: str, ledger_id: int, index: Index, cache: PieceCache, read_bytes: int
     ) -> None:
-        """:param read_bytes: the least that one request reads"""
+        """:param read_bytes: the minimum number of bytes that one request reads"""
         super().__init__(name, index.record, index.blocks[0].first_entry_id, read_bytes)
         self._store = store
         self._ledger_id = ledger_id
@@ -262,7 +266,7 @@ class ObjectReader(PieceReader):
         return self._cache.get((self._name, start.position)) or self._fetched(start)
 
     def _fetched(self, start: PieceStart) -> Piece:
-        """Reads pieces from a place on, which the cache gets; returns the first."""
+        """Reads pieces from ``start`` on, which the cache keeps; returns the first piece."""
         wanted = max(self._fetch_bytes, ENTRY_HEADER_BYTES + start.length)
         while True:
             end = min(start.position + wanted, start.end)

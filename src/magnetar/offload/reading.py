@@ -1,4 +1,4 @@
-"""What all readers of offloaded ledgers do: they find the pieces with the wanted entries, and take these."""
+"""The common part of readers of offloaded ledgers: they find the pieces with the requested entries."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from magnetar.offload.cache import Piece
 from magnetar.offload.interface import OffloadedReader
 
 AHEAD_BYTES = 8 << 20
-"""The most that one request reads ahead."""
+"""The maximum number of bytes that one request reads ahead."""
 
 
 class PieceStart(NamedTuple):
-    """Where a piece begins."""
+    """The start of a piece."""
 
     first_entry_id: int
     position: int
-    """Of its first entry in the object or file, with what precedes the entry's bytes."""
+    """The offset of the piece's first entry in the object or file, including the bytes that precede the
+    entry."""
     end: int
-    """Where the block, or the file, ends."""
+    """The end of the block, or of the file."""
     length: int = 0
-    """Bytes of its first entry, if known; 0: unknown."""
+    """The size of the first entry in bytes; 0: unknown."""
 
 
 class PieceReader(OffloadedReader):
-    """Reads pieces, and remembers where they begin."""
+    """Reads pieces, and remembers their starts."""
 
     def __init__(self, name: str, record: LedgerRecord, first_entry_id: int, read_bytes: int) -> None:
-        """:param name: of the object or file, for errors
-        :param read_bytes: the least that one request reads
+        """:param name: the name of the object or file, for errors
+        :param read_bytes: the minimum number of bytes that one request reads
         """
         self._name = name
         self._record = record
         self._first_entry_id = first_entry_id
         self._read_bytes = self._fetch_bytes = read_bytes
         self._next = -1
-        """The entry behind the previous read."""
+        """The entry after those of the previous read."""
         self._requests = 0
         self._starts: list[PieceStart] = []
-        """The known ones, in ascending order."""
+        """The known starts of pieces, in ascending order."""
 
     @property
     def record(self) -> LedgerRecord:
@@ -69,7 +70,7 @@ class PieceReader(OffloadedReader):
         if not self.first_entry_id <= first <= min(last, self.last_entry_id):
             raise NoSuchEntry(
                 f"{self._name} has entries {self.first_entry_id} to {self.last_entry_id}, "
-                f"but entries {first} to {last} were asked for"
+                f"but entries {first} to {last} were requested"
             )
         last = min(last, self.last_entry_id)
         if first == self._next:
@@ -102,11 +103,11 @@ class PieceReader(OffloadedReader):
 
     @abstractmethod
     def _start_before(self, entry_id: int) -> PieceStart:
-        """Returns where to begin to look for an entry: at it, or before it in the same block."""
+        """Returns the last known start in the same block at or before an entry."""
 
     @abstractmethod
     def _piece_at(self, start: PieceStart) -> Piece:
-        """Returns the piece that begins there, with at least one entry."""
+        """Returns the piece that begins at ``start``, with at least one entry."""
 
     def _known_before(self, entry_id: int) -> PieceStart | None:
         at = bisect_right(self._starts, entry_id, key=_first_entry_id) - 1
@@ -123,10 +124,11 @@ def _first_entry_id(start: PieceStart) -> int:
 
 
 def _part(run: EntryRun, first: int, last: int, max_bytes: int, *, at_least_one: bool) -> EntryRun | None:
-    """Returns the entries from ``first`` to ``last`` that ``run`` has and ``max_bytes`` has room for.
+    """Returns the entries from ``first`` to ``last`` in ``run``, at most ``max_bytes`` bytes.
 
     :param first: one of the entries of ``run``
-    :return: None: there is no room for one, and none was asked for without room
+    :param at_least_one: return one entry even if it is larger
+    :return: None: no entry fits, and ``at_least_one`` is false
     """
     start = first - run.first_entry_id
     stop = start

@@ -1,6 +1,6 @@
-"""An S3-compatible store, with the few operations that offloading needs. Only people ask it to list a bucket.
+"""An S3-compatible store, with the operations that offloading needs. Its bucket is listed only for users.
 
-The library is botocore: it is imported with the first driver for S3, and comes with the extra ``offload``.
+The library is botocore, which the extra ``offload`` installs; it is imported with the first driver for S3.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VERSION_NAME, VERSION = "s3managedledgeroffloaderformatversion", "1"
-"""Pulsar refuses objects without this metadata; the name is in lower case on the wire, too."""
+"""Pulsar refuses objects without this metadata. The name is in lower case in requests, too."""
 _LISTED = 20
-"""Objects of a bucket in one job: each costs a request."""
+"""The number of objects that one job lists; each costs a request."""
 MOST_PARTS = 10_000
-"""Of one multipart upload."""
+"""The maximum number of parts of one multipart upload."""
 _TYPE = "application/octet-stream"
 _CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 5, 25, 3
 _loader: Loader | None = None
@@ -53,10 +53,13 @@ class Stored(NamedTuple):
 
 
 class S3Store:
-    """One bucket. Any thread may use it."""
+    """One bucket of a store. Any thread may use it."""
 
     def __init__(self, settings: S3Settings) -> None:
-        """:raises OffloadMisconfigured: the library is not installed, or the endpoint is invalid"""
+        """Opens the bucket.
+
+        :raises OffloadMisconfigured: the library is not installed, or the endpoint is invalid
+        """
         self._bucket = settings.bucket
         self._client = _client(settings)
 
@@ -66,7 +69,7 @@ class S3Store:
     def create_upload(self, name: str, metadata: Mapping[str, str]) -> str:
         """Starts a multipart upload; returns its id.
 
-        :param metadata: of the object, besides the version of the format; names in lower case, ASCII
+        :param metadata: the object's metadata besides the version of the format; names in lower case, ASCII
         """
         answer = self._call(
             name,
@@ -80,9 +83,9 @@ class S3Store:
         return str(answer["UploadId"])
 
     def upload_part(self, name: str, upload_id: str, number: int, data: bytes) -> str:
-        """Uploads a part; the store compares its MD5.
+        """Uploads a part, whose MD5 the store checks.
 
-        :param number: from 1 on
+        :param number: the number of the part, from 1 on
         :return: the entity tag of the part
         """
         answer = self._call(
@@ -99,10 +102,10 @@ class S3Store:
         return str(answer["ETag"])
 
     def complete_upload(self, name: str, upload_id: str, etags: Sequence[str]) -> None:
-        """Makes the parts one object. If the answer to an earlier attempt was lost, the store may have
-        forgotten the upload: the caller compares the object.
+        """Joins the parts to one object. If the answer to an earlier attempt was lost, the store may have
+        forgotten the upload; the caller then compares the object.
 
-        :raises OffloadedLedgerMissing: there is no such upload any more
+        :raises OffloadedLedgerMissing: the upload does not exist
         """
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
         self._call(
@@ -113,7 +116,7 @@ class S3Store:
         )
 
     def abort_upload(self, name: str, upload_id: str) -> None:
-        """Discards the parts of an upload; has no effect if there is no such upload."""
+        """Discards the parts of an upload; does nothing if the upload does not exist."""
         try:
             self._call(
                 name,
@@ -143,9 +146,9 @@ class S3Store:
             marker = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer["NextUploadIdMarker"]}
 
     def put(self, name: str, data: bytes, metadata: Mapping[str, str]) -> None:
-        """Stores an object at once; the store compares its MD5.
+        """Stores an object in one request; the store checks its MD5.
 
-        :param metadata: as of :meth:`create_upload`
+        :param metadata: as for :meth:`create_upload`
         """
         self._call(
             name,
@@ -162,7 +165,7 @@ class S3Store:
     def head(self, name: str) -> Stored:
         """Returns the size and the entity tag of an object.
 
-        :raises OffloadedLedgerMissing: there is no such object
+        :raises OffloadedLedgerMissing: the object does not exist
         :raises OffloadedLedgerDamaged: another program stored it
         """
         answer = self._call(name, lambda: self._client.head_object(Bucket=self._bucket, Key=name))
@@ -170,18 +173,18 @@ class S3Store:
         return Stored(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'))
 
     def get(self, name: str) -> bytes:
-        """Returns a whole object.
+        """Returns the content of an object.
 
-        :raises OffloadedLedgerMissing: there is no such object
+        :raises OffloadedLedgerMissing: the object does not exist
         :raises OffloadedLedgerDamaged: another program stored it
         """
         return self._get(name, {})
 
     def get_range(self, name: str, start: int, end: int) -> bytes:
-        """Returns the bytes from ``start`` to ``end``, which is not included.
+        """Returns the bytes from ``start`` up to but not including ``end``.
 
-        :raises OffloadedLedgerMissing: there is no such object
-        :raises OffloadedLedgerDamaged: another program stored it, or it is shorter
+        :raises OffloadedLedgerMissing: the object does not exist
+        :raises OffloadedLedgerDamaged: another program stored the object, or it is shorter
         """
         data = self._get(name, {"Range": f"bytes={start}-{end - 1}"}, start)
         if len(data) != end - start:
@@ -199,7 +202,7 @@ class S3Store:
         return self._call(name, read, start)
 
     def listed(self, after: str) -> tuple[Sequence[FoundObject], str]:
-        """See :meth:`magnetar.offload.interface.OffloadDriver.listed`."""
+        """Lists objects; see :meth:`magnetar.offload.interface.OffloadDriver.listed`."""
         answer = self._call(
             after,
             lambda: self._client.list_objects_v2(Bucket=self._bucket, MaxKeys=_LISTED, StartAfter=after),
@@ -224,7 +227,7 @@ class S3Store:
         return FoundObject(name, uri, ledger_id, uuid, int(listed["Size"]), modified_ms, metadata)
 
     def delete(self, name: str) -> None:
-        """Deletes an object; has no effect if it does not exist."""
+        """Deletes an object; does nothing if it does not exist."""
         self._call(name, lambda: self._client.delete_object(Bucket=self._bucket, Key=name))
 
     def _call(self, name: str, request: Callable[[], T], start: int = 0) -> T:
@@ -239,8 +242,8 @@ class S3Store:
 
 
 def tag_of_parts(digests: Sequence[bytes]) -> str:
-    """Returns the entity tag of an object of several parts, as S3 computes it unless it encrypts with its own
-    keys.
+    """Returns the entity tag that S3 computes for an object of several parts, unless it encrypts with keys of
+    its own.
 
     :param digests: the MD5 of each part
     """
@@ -300,8 +303,8 @@ def _client(settings: S3Settings) -> BaseClient:
 
 
 class _Role:
-    """Credentials of a role, from Amazon's STS or the service that ``AWS_ENDPOINT_URL_STS`` names. They are
-    renewed before they expire."""
+    """Credentials of a role from Amazon's STS, or from the service in ``AWS_ENDPOINT_URL_STS``; renewed
+    before they expire."""
 
     def __init__(self, settings: S3Settings, config: Config, loader: Loader) -> None:
         self._settings = settings
@@ -309,9 +312,9 @@ class _Role:
         self._loader = loader
 
     def load_credentials(self) -> DeferredRefreshableCredentials:
-        """Returns what botocore asks for when it makes a client; the first request assumes the role.
+        """Returns the credentials for botocore's client; the first request assumes the role.
 
-        :raises NoCredentialsError: there are none with which the role could be assumed
+        :raises NoCredentialsError: there are no credentials with which the role could be assumed
         """
         from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
         from botocore.exceptions import NoCredentialsError
@@ -341,7 +344,7 @@ def _check_version(name: str, metadata: dict[str, str]) -> None:
 
 
 def _translated(what: str, error: Exception, start: int) -> OffloadError:
-    """Returns our error for an answer of the store."""
+    """Returns the offload error for an error answer of the store."""
     answer: dict[str, dict[str, str]] = getattr(error, "response", {})
     told = answer.get("Error", {})
     code = str(told.get("Code", ""))
@@ -361,7 +364,7 @@ def _translated(what: str, error: Exception, start: int) -> OffloadError:
 
 
 def _failed(what: str, error: Exception) -> OffloadError:
-    """Returns our error for a request without an answer."""
+    """Returns the offload error for a request that got no answer."""
     from botocore import exceptions
 
     without = (

@@ -1,4 +1,4 @@
-"""Where offloaded ledgers are stored, as configured for the broker, a namespace or a topic."""
+"""The store of offloaded ledgers, as configured for the broker, a namespace or a topic."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from magnetar.lazy_dataclass import dataclass
 from magnetar.offload.interface import OffloadMisconfigured
 
 MIN_BLOCK_BYTES = 5 << 20
-"""S3 refuses smaller parts, except as the last one."""
+"""The minimum size of a part, except the last one, in S3."""
 MAX_BLOCK_BYTES = (1 << 31) - 1
 DEFAULT_BLOCK_BYTES = 8 << 20
 DEFAULT_READ_BYTES = 1 << 20
 DEFAULT_ROLE_SESSION = "pulsar-s3-offload"
 DRIVER = "managedLedgerOffloadDriver"
 CLUSTER = "pulsarClusterName"
-"""The name of the cluster, which objects have in their metadata; only the broker sets it."""
+"""The setting with the name of the cluster, which is written to the metadata of objects; only the broker sets
+it."""
 AWS_S3, FILE_SYSTEM = "aws-s3", "filesystem"
 _OTHERS = ("S3", "google-cloud-storage", "azureblob", "aliyun-oss", "transient")
-"""Further drivers of Pulsar."""
+"""Drivers of Pulsar that are not supported."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +32,35 @@ class S3Settings:
     bucket: str
     region: str = ""
     endpoint: str = ""
-    """URL of the store; empty: Amazon's, in the region."""
+    """The URL of the store; empty: Amazon's, in the region."""
     key_id: str = ""
-    """Empty: credentials come from the environment, a profile or the machine's role, as usual with S3."""
+    """The id of the access key; empty: credentials come from the environment, a profile or the machine's
+    role, like in other S3 programs."""
     secret: str = field(default="", repr=False)
     block_bytes: int = DEFAULT_BLOCK_BYTES
     read_bytes: int = DEFAULT_READ_BYTES
     role: str = ""
-    """ARN of the role that requests assume, with these credentials; empty: none."""
+    """The ARN of the role that requests assume with these credentials; empty: none."""
     role_session: str = DEFAULT_ROLE_SESSION
-    """The name of the session with the role, as Amazon's logs show it."""
+    """The name of the role's session in Amazon's logs."""
     cluster: str = ""
-    """Of the broker; objects have it in their metadata, unless it is empty."""
+    """The name of the broker's cluster for the metadata of objects; empty: none."""
 
 
 @dataclass(frozen=True)
 class FileSettings:
-    """Where offloaded ledgers are in a file system."""
+    """The location of offloaded ledgers in a file system."""
 
     profile: str = ""
     """Comma-separated paths of Hadoop's configuration in XML; empty: none."""
     uri: str = ""
-    """Replaces ``fs.defaultFS`` of the profile; empty: it applies."""
+    """The base; it overrides ``fs.defaultFS`` of the profile; empty: the profile applies."""
 
 
 def checked_driver(name: str) -> str:
     """Returns the name of a supported driver in Pulsar's spelling.
 
-    :raises OffloadMisconfigured: it is not supported
+    :raises OffloadMisconfigured: the driver is not supported
     """
     lower = name.lower()
     if lower in (AWS_S3, FILE_SYSTEM):
@@ -71,8 +73,8 @@ def checked_driver(name: str) -> str:
 def s3_settings(values: Mapping[str, str]) -> S3Settings:
     """Returns the settings of driver ``aws-s3``.
 
-    :param values: by Pulsar's names (``s3ManagedLedgerOffloadBucket`` or ``managedLedgerOffloadBucket``, …);
-        the names with ``s3`` win; empty values count as missing
+    :param values: the values by Pulsar's names (``s3ManagedLedgerOffloadBucket`` or
+        ``managedLedgerOffloadBucket``, …). Names with ``s3`` take precedence; empty values count as missing
     :raises OffloadMisconfigured: a setting is missing or invalid
     """
 
@@ -120,7 +122,7 @@ def _check_endpoint(endpoint: str) -> None:
         )
     if endpoint and not endpoint.lower().startswith(("http://", "https://")):
         raise OffloadMisconfigured(
-            f"s3ManagedLedgerOffloadServiceEndpoint={endpoint!r} is no URL: give one, such as https://host:9000"
+            f"s3ManagedLedgerOffloadServiceEndpoint={endpoint!r} must be a URL, such as https://host:9000"
         )
 
 
@@ -129,7 +131,7 @@ def _bytes(name: str, text: str, default: int, least: int) -> int:
         return default
     if not (text.isascii() and text.isdigit()) or not least <= int(text) <= MAX_BLOCK_BYTES:
         raise OffloadMisconfigured(
-            f"managedLedgerOffload{name}={text!r}: give a number of bytes from {least} to {MAX_BLOCK_BYTES}"
+            f"managedLedgerOffload{name}={text!r} must be a number of bytes from {least} to {MAX_BLOCK_BYTES}"
         )
     return int(text)
 
@@ -140,9 +142,9 @@ def file_settings(values: Mapping[str, str]) -> FileSettings:
 
 
 def check_files(settings: FileSettings) -> None:
-    """Checks what can be checked without reading a file.
+    """Checks the settings as far as possible without reading a file.
 
-    :raises OffloadMisconfigured: the place is missing, or not on a local or mounted file system
+    :raises OffloadMisconfigured: the location is missing, or not on a local or mounted file system
     """
     if settings.uri:
         local_path("fileSystemURI", settings.uri)
@@ -151,25 +153,25 @@ def check_files(settings: FileSettings) -> None:
 
 
 def missing_place() -> OffloadMisconfigured:
-    """Returns the error of driver ``filesystem`` without a place."""
+    """Returns the error for driver ``filesystem`` without a location."""
     return OffloadMisconfigured(
-        "driver filesystem needs a place: set fileSystemURI, such as file:///var/lib/offloaded, "
+        "driver filesystem needs a folder: set fileSystemURI, such as file:///var/lib/offloaded, "
         "or fs.defaultFS in the configuration that fileSystemProfilePath names"
     )
 
 
 def local_path(setting: str, uri: str) -> Path:
-    """Returns the path of a ``file:`` URI, or the path that it is.
+    """Returns the path in a ``file:`` URI or an absolute path.
 
-    :raises OffloadMisconfigured: it is of another kind, or relative
+    :raises OffloadMisconfigured: the URI is of another kind, or the path is relative
     """
     parts = urlsplit(uri)
     if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
         raise OffloadMisconfigured(
-            f"{setting}: {parts.scheme}://{parts.hostname or ''} is not supported; mount the file system, "
-            "and give its path as file:///path"
+            f"{setting}: {parts.scheme}://{parts.hostname or ''} is not supported: mount the file system, "
+            "and set its path as file:///path"
         )
     path = unquote(parts.path) if parts.scheme else uri
     if not path.startswith("/") or "${" in path:
-        raise OffloadMisconfigured(f"{setting}={uri!r} is no absolute path: give one, such as file:///path")
+        raise OffloadMisconfigured(f"{setting}={uri!r} must be an absolute path, such as file:///path")
     return Path(path)

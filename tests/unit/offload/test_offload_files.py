@@ -126,7 +126,7 @@ def test_a_full_disk_is_told_and_nothing_is_left_on_it(
 def test_missing_entries_are_noticed(tmp_path: Path) -> None:
     writer = files(tmp_path).begin(KEY, record_of(ENTRIES))
     writer.append(0, ENTRIES[:10])
-    with pytest.raises(ValueError, match="entry 11 where entry 10 follows"):
+    with pytest.raises(ValueError, match="the next entry must be 10, not 11"):
         writer.append(11, ENTRIES[11:])
     with pytest.raises(ValueError, match=r"10 entries with .* bytes were appended, but the ledger has 400"):
         writer.finish()
@@ -210,7 +210,7 @@ def test_unsupported_places_are_refused(values: dict[str, str], expected: str) -
 
 
 def test_a_name_that_leaves_the_base_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OffloadMisconfigured, match="cannot be a folder"):
+    with pytest.raises(OffloadMisconfigured, match="cannot be the name of a folder"):
         files(tmp_path).delete(KEY._replace(managed_ledger="public/default/persistent/.."))
 
 

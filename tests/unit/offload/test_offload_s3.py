@@ -363,7 +363,7 @@ def test_a_store_with_other_entity_tags_is_read(store: ObjectStore, monkeypatch:
 def test_errors_of_the_caller_are_no_errors_of_the_store(store: ObjectStore) -> None:
     driver = s3(store)
     writer = driver.begin(KEY, record_of(SMALL))
-    with pytest.raises(ValueError, match="entry 5 where entry 0 follows"):
+    with pytest.raises(ValueError, match="the next entry must be 0, not 5"):
         writer.append(5, SMALL)
     with pytest.raises(ValueError, match="0 entries with 0 bytes") as wrong:
         writer.finish()
