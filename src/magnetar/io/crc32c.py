@@ -1,7 +1,7 @@
 """CRC32-C, without the modules that the package ``crc32c`` imports besides.
 
-To find its own version, the package imports ``importlib.metadata``, which needs parsers of mail, CSV and ZIP:
-10 ms and 1 MB of every start. Its extension module needs none of them.
+To determine its own version, the package imports ``importlib.metadata``, which needs parsers of mail, CSV and
+ZIP: 10 ms and 1 MB of every start. Its extension module needs none of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _extension() -> ModuleType | None:
-    """Returns the package's extension module; None if a release of the package has it under another name."""
+    """Returns the package's extension module; None if a release of the package has another name for it."""
     package = PathFinder.find_spec("crc32c")
     if package is None or package.submodule_search_locations is None:
         return None

@@ -1,4 +1,4 @@
-"""Copies of files, and a reserve of room on the device for what must be written when it is full."""
+"""Copies of files, and a reserve of room on the device for necessary writes when the device is full."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RESERVE_NAME = "reserve"
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_FILES = frozenset((errno.EMFILE, errno.ENFILE))
 _LARGEST_SHARE = 16
-"""A reserve never takes more than one part in this many of its device."""
+"""The fraction (1/n) of its device that a reserve takes at most."""
 _STEP_BYTES = 1 << 20
 
 
 class SpaceExhausted(OSError):
-    """The device has too little room for something that is not indispensable."""
+    """The device has too little room for a write that is not indispensable."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.ENOSPC, reason)
@@ -30,33 +30,34 @@ def is_without_room(error: BaseException | None) -> bool:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether the device has no room, or the process no file descriptors left: a retry may succeed.
+    """Whether the device has no room, or the process no file descriptors left, so that another attempt may
+    succeed.
 
-    Client connections may take all descriptors there are.
+    Client connections may take all descriptors.
     """
     return is_without_room(error) or (isinstance(error, OSError) and error.errno in _NO_FILES)
 
 
 class SpaceReserve:
-    """A file whose blocks are returned to the file system, piece by piece, when it has no others.
+    """A file whose blocks are returned to the file system, piece by piece, when no other blocks are free.
 
     Calls block; one thread at a time uses it.
     """
 
     def __init__(self, disk: Disk, directory: str, size: int, first: int | None = None) -> None:
-        """Takes over what an earlier process left of it; takes no room yet.
+        """Takes over the reserve that an earlier process left; takes no further room yet.
 
         :param size: bytes to reserve, less on a small device; 0 reserves none
-        :param first: bytes to reserve until it grows; None: all
+        :param first: bytes to reserve until :meth:`grow`; None: all
         """
         self._disk = disk
         self._path = f"{directory}/{RESERVE_NAME}"
         self.size = min(size, disk.total_bytes() // _LARGEST_SHARE)
-        """The largest reserve in bytes."""
+        """The maximum size of the reserve in bytes."""
         self.wanted = self.size if first is None else min(first, self.size)
         """The wanted reserve in bytes."""
         self.held = self._found()
-        """The bytes of the file."""
+        """The current size of the file in bytes."""
 
     def _found(self) -> int:
         if not self._disk.exists(self._path):
@@ -72,7 +73,7 @@ class SpaceReserve:
         return self.held >= self.wanted
 
     def grow(self, wanted: int) -> None:
-        """Raises the wanted reserve to ``wanted`` bytes, within its size; :meth:`fill` takes them."""
+        """Raises the wanted reserve to ``wanted`` bytes, within its maximum; :meth:`fill` takes the room."""
         self.wanted = max(self.wanted, min(wanted, self.size))
 
     def fill(self) -> bool:
@@ -93,7 +94,7 @@ class SpaceReserve:
         return self.whole
 
     def make_room(self, wanted: int) -> bool:
-        """Releases as much as needed for ``wanted`` free bytes; returns whether there are that many."""
+        """Releases as much as needed for ``wanted`` free bytes; returns whether so many are free."""
         missing = wanted - self._disk.free_bytes()
         if missing <= 0:
             return True
@@ -104,8 +105,8 @@ class SpaceReserve:
         """Calls ``write``, which needs ``wanted`` bytes, after making room for them; returns its result.
 
         The free bytes of a device do not show a quota, or what a file system needs for itself. If the write
-        finds no room although they sufficed, the reserve releases ``wanted`` bytes, and ``write`` is called
-        once more.
+        finds no room although enough bytes were free, the reserve releases ``wanted`` bytes, and ``write`` is
+        called once more.
 
         :raises OSError: as raised by ``write``, the second time or for another reason
         """
@@ -119,7 +120,7 @@ class SpaceReserve:
         return write()
 
     def give_up(self, size: int) -> None:
-        """Returns ``size`` bytes to the file system, or as many as there are."""
+        """Releases ``size`` bytes to the file system, or the whole reserve if it is smaller."""
         if not self.held:
             return
         left = max(0, self.held - size)

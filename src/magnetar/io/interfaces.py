@@ -1,6 +1,6 @@
-"""The interfaces to everything outside the process.
+"""The interfaces to the world outside the process.
 
-Everything below ``broker`` is passed an :class:`Io` and uses clock, randomness, files, threads and sockets
+Everything below ``broker`` gets an :class:`Io` and uses clock, randomness, files, threads and sockets
 only through it, so that one seed can replay a whole run on the simulated ones. Coroutines, futures and tasks
 come from :class:`Loop`; no code asks for "the running loop".
 """
@@ -37,7 +37,7 @@ LARGE_PIECE = 8 << 10
 
 
 class Slices:
-    """The longest slice of each kind of background work, over the present window and the one before."""
+    """The longest slice of each kind of background work, over the current window and the previous one."""
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}
@@ -45,14 +45,14 @@ class Slices:
         self._processor = 0.0
         self._processor_before = 0.0
         self.waiting: deque[Future[None]] = deque()
-        """Futures of works whose next slice is due, in the order of their turns."""
+        """Futures of work whose next slice is due, in the order of their turns."""
         self.giving = False
         """Whether the next of them gets the coming turn of the loop."""
 
     def note(self, kind: str, seconds: float, processor: float = 0.0) -> None:
         """Records a slice that blocked the loop for ``seconds``.
 
-        :param processor: the processor time of its thread in seconds: for the rest, it waited for a processor
+        :param processor: the CPU time of its thread in seconds; otherwise, the thread waited for a processor
         """
         if seconds >= self._running.get(kind, 0.0):
             self._running[kind] = seconds
@@ -60,14 +60,14 @@ class Slices:
             self._processor = processor
 
     def longest(self) -> dict[str, float]:
-        """Returns seconds by kind."""
+        """Returns the longest slice in seconds, by kind."""
         kinds = self._running.keys() | self._before.keys()
         return {
             kind: max(self._running.get(kind, 0.0), self._before.get(kind, 0.0)) for kind in sorted(kinds)
         }
 
     def longest_processor(self) -> float:
-        """Returns the processor time of the longest slice, in seconds."""
+        """Returns the CPU time of the longest slice in seconds."""
         return max(self._processor, self._processor_before)
 
     def new_window(self) -> None:
@@ -82,10 +82,10 @@ class Cancellable(Protocol):
 
 
 class Loop(Protocol):
-    """The event loop; an ``asyncio`` loop fits as it is."""
+    """The event loop, with the interface of an ``asyncio`` loop."""
 
     def time(self) -> float:
-        """Seconds on the loop's own monotonic clock."""
+        """Returns the time in seconds of the loop's own monotonic clock."""
         ...
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> Cancellable: ...
@@ -95,13 +95,13 @@ class Loop(Protocol):
     def create_task(self, coroutine: Coroutine[object, None, T]) -> Task[T]: ...
 
     def call_exception_handler(self, context: dict[str, object]) -> None:
-        """Reports an unhandled error: ``message`` and ``exception``."""
+        """Reports an unhandled error; ``context`` has ``message`` and ``exception``."""
         ...
 
 
 class Clock(Protocol):
     def wall_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC; may jump."""
+        """Returns the milliseconds since 1970-01-01 UTC; the clock may jump."""
         ...
 
     def monotonic(self) -> float:
@@ -109,26 +109,26 @@ class Clock(Protocol):
         ...
 
     def processor(self) -> float:
-        """Seconds of processor time that the calling thread has used; costs a system call."""
+        """Returns the CPU time of the calling thread in seconds; costs a system call."""
         ...
 
 
 class Randomness(Protocol):
     def below(self, bound: int) -> int:
-        """A whole number in [0, bound)."""
+        """Returns a whole number in [0, bound)."""
         ...
 
     def fraction(self) -> float:
-        """A number in [0, 1)."""
+        """Returns a number in [0, 1)."""
         ...
 
     def token(self, length: int) -> bytes:
-        """``length`` random bytes."""
+        """Returns ``length`` random bytes."""
         ...
 
 
 class File(Protocol):
-    """An open file. Calls block; they are made on a :class:`Worker`, or at start and stop."""
+    """An open file. Calls block, and are made on a :class:`Worker`, or at start and stop."""
 
     path: str
 
@@ -137,7 +137,8 @@ class File(Protocol):
         ...
 
     def read_cached(self, length: int, offset: int) -> bytes | None:
-        """Like :meth:`read` if the bytes are available without waiting for the device, else ``None``."""
+        """Returns bytes like :meth:`read` if they are available without waiting for the device; otherwise
+        None."""
         ...
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
@@ -145,13 +146,15 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Makes the file's data and size durable (fdatasync). An error is final: see ``Io.stop_process``."""
+        """Makes the file's data and size durable (fdatasync). After an error the process must stop: see
+        ``Io.stop_process``."""
         ...
 
     def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Writes all of ``data`` at ``offset`` and makes it durable, as :meth:`write` and :meth:`sync` do.
+        """Writes all of ``data`` at ``offset`` and makes it durable, like :meth:`write` and :meth:`sync`.
 
-        Bytes behind it, up to the end of the last block of 4096, may become zeros. An error is final.
+        Bytes behind the data, up to the end of the last block of 4096, may become zeros. After an error the
+        process must stop.
         """
         ...
 
@@ -161,9 +164,9 @@ class File(Protocol):
         offset: int,
         done: Callable[[None, OSError | None], object],
     ) -> bool:
-        """Starts what :meth:`write_durably` does, without waiting for it.
+        """Starts a durable write like :meth:`write_durably`, without waiting for its end.
 
-        The loop calls ``done(None, error)``; until then nothing else may write to the file. Only for the
+        The loop calls ``done(None, error)``; until then, no other write to the file may begin. Only for the
         loop's thread.
 
         :return: whether the write was started; otherwise nothing was written, and a worker must write
@@ -174,13 +177,13 @@ class File(Protocol):
     def allocate(self, size: int) -> None:
         """Makes the file at least ``size`` bytes long, with room on the device for all of them.
 
-        :raises OSError: there is no such room; the length of the file is undefined then
+        :raises OSError: there is no room; the length of the file is then undefined
         """
         ...
 
     def size(self) -> int: ...
     def lock(self, *, exclusive: bool) -> bool:
-        """Takes an advisory lock without waiting; False if another holder is in the way."""
+        """Takes an advisory lock without waiting; returns False if another holder prevents it."""
         ...
 
     def unlock(self) -> None: ...
@@ -192,7 +195,7 @@ class Disk(Protocol):
 
     @property
     def root(self) -> str:
-        """The absolute path of the root on this machine; empty if it has none."""
+        """The absolute path of the root in the file system; empty if it has none."""
         ...
 
     def open(
@@ -204,12 +207,14 @@ class Disk(Protocol):
         write: bool = True,
         ahead: bool = True,
     ) -> File:
-        """Opens a file; ``create`` creates it if it is missing, ``exclusive`` refuses one that exists.
+        """Opens a file.
 
-        :param ahead: whether the operating system may read ahead: that can be a lot, and delays writers to
+        :param create: create the file if it is missing
+        :param exclusive: refuse a file that exists
+        :param ahead: whether the operating system may read ahead, which can be a lot and delay writers to
             the same device
-        :raises FileNotFoundError: it is missing and ``create`` is false
-        :raises FileExistsError: it exists and ``exclusive`` is true
+        :raises FileNotFoundError: the file is missing and ``create`` is false
+        :raises FileExistsError: the file exists and ``exclusive`` is true
         """
         ...
 
@@ -236,8 +241,8 @@ class Disk(Protocol):
         ...
 
     def total_bytes(self) -> int:
-        """Returns the size of the device for this process: bytes that can still be written, and all that are
-        stored."""
+        """Returns the size of the device for this process: the bytes that can still be written, and all
+        stored ones."""
         ...
 
 
@@ -257,18 +262,18 @@ class Worker(Protocol):
 
 Buffer = bytes | bytearray | memoryview
 Service = Callable[[Disk], Callable[[bytes], Sequence[Buffer]]]
-"""The work of a child process: a function of a module. It is called there once, with the disk; the function
+"""The work of a child process: a function of a module, called in the child once, with the disk. The function
 that it returns is called with each request, and returns the parts of the answer."""
 
 
 class ProcessFailed(Exception):
-    """A child process has ended, sends an invalid answer, or cannot carry out a request."""
+    """A child process has ended, sent an invalid answer, or could not carry out a request."""
 
 
 class Process(Protocol):
-    """A child process that answers one request after another; it ends when this process does.
+    """A child process that answers one request after another, and ends when this process does.
 
-    It gets less processor time than this process if both want it.
+    If both processes need CPU time, the child gets less.
     """
 
     def ask(self, question: Sequence[Buffer]) -> Future[bytes]:
@@ -279,16 +284,16 @@ class Process(Protocol):
         ...
 
     def close(self) -> None:
-        """Kills the process; pending requests are not answered any more."""
+        """Kills the process; pending requests are not answered."""
         ...
 
 
 class SqlError(Exception):
-    """SQLite cannot carry out a request, or its file is damaged; ``str()`` says why."""
+    """SQLite cannot carry out a request, or its file is damaged; the text gives the reason."""
 
 
 class SqlFull(SqlError):
-    """The device has no room for a write; the file is as it was before the transaction."""
+    """The device has no room for a write; the file is unchanged since the transaction began."""
 
 
 class SqlConnection(Protocol):
@@ -298,7 +303,8 @@ class SqlConnection(Protocol):
     """
 
     def start(self) -> None:
-        """Accesses the file for the first time, and makes the settings of every connection; called first."""
+        """Accesses the file for the first time, and sets the pragmas of the connection; must be called
+        first."""
         ...
 
     @property
@@ -339,15 +345,15 @@ class Listener(Protocol):
     port: int
 
     def close(self) -> None:
-        """Stops accepting; existing connections stay."""
+        """Stops accepting connections; existing ones stay open."""
         ...
 
 
 class ListeningNetwork(Protocol):
-    """The side of servers."""
+    """The network for servers."""
 
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> Listener:
-        """Accepts TCP connections on ``host``; port 0 takes a free one.
+        """Accepts TCP connections on ``host``; port 0 chooses a free port.
 
         :raises OSError: the address cannot be used
         """
@@ -355,7 +361,7 @@ class ListeningNetwork(Protocol):
 
 
 class ConnectingNetwork(Protocol):
-    """The side of clients."""
+    """The network for clients."""
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
@@ -373,7 +379,7 @@ class Network(ListeningNetwork, ConnectingNetwork, Protocol):
 
 @dataclass(frozen=True)
 class Io:
-    """All interfaces to the outside of one process."""
+    """All interfaces of one process to the outside."""
 
     loop: Loop
     clock: Clock
@@ -382,16 +388,16 @@ class Io:
     network: Network
     start_worker: Callable[[str], Worker]
     start_process: Callable[[str, Service], Process]
-    """Starts a child process with a name. Raises OSError if none can be started."""
+    """Starts a child process with a name; raises OSError if none can be started."""
     open_sqlite: Callable[[str], SqlConnection]
     stop_process: Callable[[str], None]
     """Ends the process with a message, after a failed write or fsync; never returns in production."""
     slices: Slices = field(default_factory=Slices)
-    """How long background work blocks the loop."""
+    """The lengths of slices of background work, which block the loop."""
 
 
 def _ignored(_call: Callable[[], object]) -> None:
-    """For processes that are not forked, such as simulated ones."""
+    """Ignores the call, in processes that are never forked, such as simulated ones."""
 
 
 async def _at_once(job: Callable[[], T]) -> T:
@@ -400,14 +406,14 @@ async def _at_once(job: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class ClientIo:
-    """The input and output that a client needs: no files, no threads."""
+    """The input and output of a client: no files, no threads."""
 
     loop: Loop
     clock: Clock
     randomness: Randomness
     network: Network
     secured: Callable[[ClientTls], ConnectingNetwork] | None = None
-    """Like :attr:`network`, with TLS; None: TLS is not available."""
+    """The network with TLS for given TLS settings; None: TLS is not available."""
     apart: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once
     """Runs a function that may block, such as one that returns a new token, where it delays nothing else;
     returns its result."""
@@ -418,7 +424,7 @@ class ClientIo:
 def joined(pieces: Sequence[Buffer], size: int) -> Sequence[Buffer]:
     """Returns the same bytes, as one piece if that is cheaper than passing on each.
 
-    :param size: bytes of all pieces
+    :param size: the bytes of all pieces
     """
     if len(pieces) == 1 or size >= LARGE_PIECE * len(pieces):
         return pieces

@@ -1,4 +1,4 @@
-"""Locks, semaphores and limits of memory for the loop that is passed in, not for the running one."""
+"""Locks, semaphores and limits of memory for a given loop instead of the running one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from magnetar.io.interfaces import Future, Loop
 
 
 class FairSemaphore:
-    """``async with places:`` waits, first come, first served, until one of them is free."""
+    """A semaphore: ``async with semaphore:`` waits, first come, first served, until one of its permits is
+    free."""
 
     __slots__ = ("_free", "_loop", "_most", "_waiters")
 
     def __init__(self, loop: Loop, most: int = 1) -> None:
-        """:param most: the number of places, at least 1"""
+        """:param most: the number of permits, at least 1"""
         self._loop = loop
         self._most = self._free = most
         self._waiters: deque[Future[None]] | None = None
-        """Made for the first waiter: an empty deque takes 760 bytes, and a topic has several semaphores."""
+        """Created for the first waiter, because an empty deque takes 760 bytes, and a topic has several
+        semaphores."""
 
     @property
     def taken(self) -> int:
@@ -52,13 +54,13 @@ class FairSemaphore:
 
 
 class Mutex(FairSemaphore):
-    """``Mutex(loop)`` has one place: ``async with mutex:`` waits for its turn, first come, first served."""
+    """A lock: ``async with mutex:`` waits for its turn, first come, first served."""
 
     __slots__ = ()
 
 
 class NoRoom(Exception):
-    """The memory is not available: ``ever`` says whether it could be after others have released theirs."""
+    """The memory is not available; ``ever`` is whether it could be after others have released theirs."""
 
     def __init__(self, reason: str, *, ever: bool) -> None:
         super().__init__(reason)
@@ -66,13 +68,13 @@ class NoRoom(Exception):
 
 
 class Room:
-    """A number of bytes, handed out first come, first served."""
+    """A number of bytes of memory, distributed first come, first served."""
 
     def __init__(self, loop: Loop, size: int, *, waiting: int, seconds: float) -> None:
-        """:param size: bytes in total
+        """:param size: the total number of bytes
 
-        :param waiting: the most requests that may wait
-        :param seconds: how long a request waits at most
+        :param waiting: the maximum number of requests that may wait
+        :param seconds: the maximum time in seconds that a request waits
         """
         self._loop = loop
         self.size = size
@@ -87,9 +89,9 @@ class Room:
         return bool(self._waiting)
 
     async def take(self, size: int) -> Held:
-        """Waits until ``size`` bytes are free.
+        """Waits until ``size`` bytes are free, and takes them.
 
-        :raises NoRoom: it is more than the total, too many requests wait, or not enough became free in time
+        :raises NoRoom: ``size`` exceeds the total, too many requests wait, or not enough became free in time
         """
         if size > self.size:
             raise NoRoom(f"{size} bytes of memory are needed, at most {self.size} are available", ever=False)

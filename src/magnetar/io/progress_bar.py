@@ -1,4 +1,4 @@
-"""The progress of a command, for people."""
+"""The progress of a command, shown to the user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Writes the last line, so that what follows begins a new one."""
+        """Writes the last line, so that later output begins on a new one."""
         self.finish("done" if kind is None else "stopped")
 
     def step(self, text: str) -> None:

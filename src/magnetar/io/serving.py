@@ -11,7 +11,7 @@ FAILED = 1
 
 
 def answer_to(question: bytes, answer: Callable[[bytes], Sequence[Buffer]]) -> tuple[int, Sequence[Buffer]]:
-    """Returns the outcome of a request, and the parts of the answer."""
+    """Answers a request; returns its outcome, and the parts of the answer."""
     try:
         return ANSWERED, answer(question)
     except Exception as error:  # noqa: BLE001 - returned to the requester

@@ -1,4 +1,4 @@
-"""Background work in slices, so that clients' requests come in between; and the lengths of the slices."""
+"""Background work in slices, between which clients' requests are served, and the lengths of the slices."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 SLICE_SECONDS = 0.001
 PAUSE_SECONDS = 0.004
-"""The pause between slices of work that no client waits for: it gets a fifth of the loop."""
+"""The pause between slices of work that no client waits for, which gets a fifth of the loop."""
 
 
 class Slice:
-    """One slice of background work while it runs: its length so far.
+    """A slice of background work that is running, with its length so far.
 
-    :param kind: its name among the slices
+    :param kind: the kind of work
     """
 
     __slots__ = ("_began", "_io", "_kind", "_processor")
@@ -33,17 +33,17 @@ class Slice:
         self._processor = self._io.clock.processor()
 
     def is_over(self) -> bool:
-        """Whether other work should come first now."""
+        """Whether the slice is long enough, so that other work should run first."""
         return self._io.clock.monotonic() - self._began >= SLICE_SECONDS
 
     def end(self) -> None:
-        """Records how long it was."""
+        """Records the length of the slice."""
         clock = self._io.clock
         processor = clock.processor() - self._processor
         self._io.slices.note(self._kind, clock.monotonic() - self._began, processor)
 
     async def rest(self) -> None:
-        """Lets other work come first, if the slice is over; called between two steps of the work."""
+        """Lets other work run first if the slice is over; called between two steps of the work."""
         if self.is_over():
             await next_turn(self._io)
             self.begin()
@@ -52,9 +52,9 @@ class Slice:
 async def each(
     io: Io, kind: str, items: Iterable[T], work: Callable[[T], object], *, pause: float = 0.0
 ) -> None:
-    """Calls ``work`` for each item, about a millisecond at a time.
+    """Calls ``work`` for each item, in slices of about a millisecond.
 
-    :param kind: its name among the slices
+    :param kind: the kind of work, for the lengths of slices
     :param pause: seconds between slices; 0 for one turn of the loop
     """
     running = Slice(io, kind)
@@ -68,12 +68,12 @@ async def each(
 
 
 def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None:
-    """Calls each step: a millisecond of them before this returns, the others in later turns of the loop.
+    """Calls each step: the first millisecond of them before this returns, the others in later turns of the
+    loop.
 
-    An error of a step is raised here, or reported to the loop; the following steps are carried out
-    nevertheless.
+    An error of a step is raised here, or reported to the loop; the following steps are still carried out.
 
-    :param kind: its name among the slices
+    :param kind: the kind of work, for the lengths of slices
     """
     running = Slice(io, kind)
     try:
@@ -90,9 +90,9 @@ def start_each(io: Io, kind: str, steps: Iterator[Callable[[], object]]) -> None
 
 
 async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause: float = 0.0) -> T:
-    """Runs ``work`` about a millisecond at a time, and returns its result.
+    """Runs ``work`` in slices of about a millisecond, and returns its result.
 
-    :param kind: its name among the slices
+    :param kind: the kind of work, for the lengths of slices
     :param work: yields wherever it may be interrupted
     :param pause: seconds between slices; 0 for one turn of the loop
     """
@@ -114,7 +114,7 @@ async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause:
 async def next_turn(io: Io, pause: float = 0.0) -> None:
     """Waits until the next slice may begin: in a later turn of the loop that has no other slice.
 
-    So a hundred works at the same time block the loop no longer at a stretch than one of them.
+    So a hundred concurrent works block the loop no longer at a stretch than one of them.
 
     :param pause: seconds to wait before
     """
@@ -147,7 +147,7 @@ def _give_turn(io: Io) -> None:
 
 
 async def let_others(loop: Loop, pause: float = 0.0) -> None:
-    """Lets the loop do other things first: for ``pause`` seconds, or one turn."""
+    """Lets the loop run other work first, for ``pause`` seconds or one turn."""
     turn = loop.create_future()
 
     def go_on() -> None:

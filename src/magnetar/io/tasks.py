@@ -25,19 +25,19 @@ log = logging.getLogger(__name__)
 
 
 def owner_goes_on(_work: str, _error: BaseException) -> None:
-    """The ``on_failure`` of a scope whose owner must not end with a failed task, as it tries again or others
-    depend on it. The scope has reported the failure."""
+    """The ``on_failure`` of a scope whose owner must not end with a failed task, because it tries again or
+    others depend on it. The scope has reported the failure."""
 
 
 class TaskScope:
     """The background tasks of one owner.
 
-    Each task is started in one of three ways, which say what its failure means:
+    Each task is started in one of three ways, which determine what its failure means:
 
     - :meth:`start`: the failure is a defect. It is reported to the loop, which logs it (a simulation ends
       with it), and the owner's handler is called: it ends the owner, or it is :func:`owner_goes_on`.
-    - :meth:`start` with ``may_fail``: the owner goes on. The failure is logged as a warning.
-    - :meth:`answer`: others await the task, and get its result or its error.
+    - :meth:`start` with ``may_fail``: the owner continues. The failure is logged as a warning.
+    - :meth:`answer`: other code awaits the task, and gets its result or its error.
 
     A cancelled task has not failed.
     """
@@ -45,7 +45,7 @@ class TaskScope:
     __slots__ = ("_closed", "_loop", "_on_failure", "_owner", "_tasks")
 
     def __init__(self, loop: Loop, owner: str, on_failure: OnFailure | None = None) -> None:
-        """:param owner: names the owner in logs
+        """:param owner: the name of the owner in logs
 
         :param on_failure: called in the loop after a task has failed that was started without ``may_fail``;
             not called any more once :meth:`close` was called. :func:`owner_goes_on`: a failure must not end
@@ -59,7 +59,7 @@ class TaskScope:
         self._tasks = _NO_TASKS
 
     def __len__(self) -> int:
-        """The number of tasks that have not ended, or that ended within this turn of the loop."""
+        """Returns the number of tasks that have not ended, or that ended within this turn of the loop."""
         return len(self._tasks)
 
     @property
@@ -70,8 +70,8 @@ class TaskScope:
     def start(self, work: Coroutine[object, None, T], name: str, *, may_fail: bool = False) -> Task[T]:
         """Starts a task whose failure this scope reports.
 
-        :param name: says in logs what the task does
-        :param may_fail: the owner goes on after a failure, which is logged only
+        :param name: the name of the task's work in logs
+        :param may_fail: whether the owner continues after a failure, which is only logged
         :returns: the task; it is cancelled at once if the scope is closed
         :raises ValueError: the scope has no handler of failures, and the task may not fail
         """
@@ -86,7 +86,7 @@ class TaskScope:
 
     def answer(self, work: Coroutine[object, None, T]) -> Task[T]:
         """Starts a task for callers that await it with :func:`magnetar.io.waiting.outcome`, or otherwise
-        retrieve its result; an error is theirs.
+        retrieve its result or error.
 
         :returns: the task; it is cancelled at once if the scope is closed
         """
@@ -95,7 +95,7 @@ class TaskScope:
         return task
 
     def cancel(self) -> None:
-        """Cancels all tasks and does not wait for them; the scope stays open for new ones."""
+        """Cancels all tasks without waiting for them; the scope stays open for new ones."""
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -168,7 +168,7 @@ class KeyedTasks(Generic[K, T]):
         return key in self._tasks
 
     def get(self, key: K) -> Task[T] | None:
-        """Returns the task of a key; None: none is in progress."""
+        """Returns the task of a key; None if none is in progress."""
         return self._tasks.get(key)
 
     def items(self) -> list[tuple[K, Task[T]]]:
@@ -176,7 +176,7 @@ class KeyedTasks(Generic[K, T]):
         return list(self._tasks.items())
 
     def answer(self, key: K, work: Callable[[], Coroutine[object, None, T]]) -> Task[T]:
-        """Returns the task in progress for a key, or starts one: see :meth:`TaskScope.answer`.
+        """Returns the task in progress for a key, or starts one; see :meth:`TaskScope.answer`.
 
         :param work: not called if a task is in progress
         """
@@ -186,7 +186,7 @@ class KeyedTasks(Generic[K, T]):
     def start(
         self, key: K, work: Callable[[], Coroutine[object, None, T]], name: str, *, may_fail: bool = False
     ) -> Task[T]:
-        """Returns the task in progress for a key, or starts one: see :meth:`TaskScope.start`.
+        """Returns the task in progress for a key, or starts one; see :meth:`TaskScope.start`.
 
         :param work: not called if a task is in progress
         """

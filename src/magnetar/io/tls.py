@@ -1,4 +1,4 @@
-"""TLS contexts from files: certificates, keys, trusted issuers; read again when the files change."""
+"""TLS contexts from files with certificates, keys and trusted issuers, which are read again after changes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ HANDSHAKE_SECONDS = 10.0
 
 
 class TlsRefused(ValueError):
-    """A TLS context cannot be made from the given files or names; the text says which and why,
-    and contains no secret."""
+    """A TLS context cannot be made from the given files or names; the text names them and the reason, and
+    contains no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files with a certificate, its key and the trusted issuers; empty: none."""
+    """The files with a certificate, its key and the trusted issuers; an empty path: none."""
 
     certificate: str = ""
-    """PEM, with the chain to the issuer."""
+    """A PEM file with the certificate and the chain to the issuer."""
     key: str = ""
-    """PEM, possibly in the same file."""
+    """A PEM file with the key, possibly the same file."""
     trust: str = ""
-    """PEM, one or more issuers."""
+    """A PEM file with one or more trusted issuers."""
     key_store: str = ""
-    """PKCS12, instead of certificate and key."""
+    """A PKCS12 file with certificate and key, instead of the PEM files."""
     key_store_password: str = field(default="", repr=False)
     """The password of the key store, or of an encrypted PEM key."""
     trust_store: str = ""
-    """PKCS12, instead of :attr:`trust`."""
+    """A PKCS12 file with trusted issuers, instead of :attr:`trust`."""
     trust_store_password: str = field(default="", repr=False)
     """The password of the trust store."""
 
@@ -50,7 +50,7 @@ class TlsFiles:
         return tuple(Path(name) for name in named if name)
 
     def showing(self, own: tuple[str, str] | None) -> TlsFiles:
-        """Returns these files with another certificate and its key; None: unchanged."""
+        """Returns these files with another certificate and key; unchanged if ``own`` is None."""
         if own is None:
             return self
         return replace(self, certificate=own[0], key=own[1], key_store="", key_store_password="")
@@ -63,22 +63,22 @@ class TlsRules:
     protocols: Sequence[str] = ()
     """The accepted versions, from ``TLSv1.2`` and ``TLSv1.3``; empty: both."""
     ciphers: Sequence[str] = ()
-    """In OpenSSL's or Java's names; empty: OpenSSL's default."""
+    """The accepted ciphers, in OpenSSL's or Java's names; empty: OpenSSL's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """How a client uses TLS."""
+    """The TLS settings of a client."""
 
     files: TlsFiles = TlsFiles()
     verify: bool = True
-    """False: any server is accepted."""
+    """Whether the server's certificate is verified; False: any server is accepted."""
     verify_host: bool = True
-    """Whether the server's certificate must match the name that the client connects to."""
+    """Whether the server's certificate must contain the name to which the client connects."""
     rules: TlsRules = TlsRules()
     proxy: tuple[str, int] | None = None
-    """Host and port of a proxy that takes all connections, and passes them on by the server name in their
-    handshake (SNI); None: without a proxy."""
+    """Host and port of a proxy for all connections, which passes them on by the server name in their
+    handshake (SNI); None: no proxy."""
 
 
 def server_context(
@@ -86,14 +86,14 @@ def server_context(
 ) -> ssl.SSLContext:
     """Makes the context of a server.
 
-    :param ask_client: clients are asked for a certificate, which is verified if they send one
-    :param require_client: clients without a certificate are refused
+    :param ask_client: whether clients are asked for a certificate, which is verified if they send one
+    :param require_client: whether clients without a certificate are refused
     :raises TlsRefused: the files cannot be used
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _apply_rules(context, rules)
     if not (files.key_store or (files.certificate and files.key)):
-        raise TlsRefused("a server needs a certificate and its key")
+        raise TlsRefused("a server needs a certificate and its key: set both files")
     _load_own(context, files)
     if ask_client or require_client:
         if not (files.trust or files.trust_store):
@@ -108,10 +108,10 @@ def server_context(
 def client_context(
     files: TlsFiles, rules: TlsRules, *, verify: bool = True, verify_host: bool = True
 ) -> ssl.SSLContext:
-    """Makes the context of a client; without trusted issuers in the files, those of the system apply.
+    """Makes the context of a client; without trusted issuers in the files, the system's issuers apply.
 
-    :param verify: False: any server is accepted
-    :param verify_host: the server's certificate must match the name that the client connects to
+    :param verify: whether the server's certificate is verified; False: any server is accepted
+    :param verify_host: whether the certificate must contain the name to which the client connects
     :raises TlsRefused: the files cannot be used
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -129,7 +129,7 @@ def client_context(
 
 
 class ClientContext:
-    """The context of a client, made when it is first needed and again after its files have changed."""
+    """The context of a client, made on first use and again after its files have changed."""
 
     def __init__(self, wanted: ClientTls) -> None:
         self._wanted = wanted
@@ -137,9 +137,9 @@ class ClientContext:
         self._seen: Sequence[tuple[int, int, int]] = ()
 
     def __call__(self) -> ssl.SSLContext:
-        """Blocks: it checks the files.
+        """Returns the context; blocks, because it checks the files.
 
-        :raises TlsRefused: they cannot be used
+        :raises TlsRefused: the files cannot be used
         """
         seen = [_state(path) for path in self._wanted.files.paths]
         if self._made is None or seen != self._seen:
@@ -168,7 +168,7 @@ def _apply_rules(context: ssl.SSLContext, rules: TlsRules) -> None:
         if unknown:
             raise TlsRefused(f"{', '.join(unknown)}: unknown TLS version; use TLSv1.2 or TLSv1.3")
         if not wanted:
-            raise TlsRefused("none of the configured TLS versions is still safe")
+            raise TlsRefused("none of the configured TLS versions is still safe; use TLSv1.2 or TLSv1.3")
         context.minimum_version = min(_VERSIONS[name] for name in wanted)
         context.maximum_version = max(_VERSIONS[name] for name in wanted)
     if rules.ciphers:
@@ -176,8 +176,7 @@ def _apply_rules(context: ssl.SSLContext, rules: TlsRules) -> None:
 
 
 def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Chooses the ciphers. Python cannot select those of TLS 1.3: naming some has the effect of
-    naming all."""
+    """Chooses the ciphers. Python cannot select ciphers of TLS 1.3: if any of them is named, all are used."""
     older = [_openssl_name(name) for name in names if name not in _NAMES_OF_1_3]
     if not older:
         if context.maximum_version is ssl.TLSVersion.TLSv1_2:
@@ -201,8 +200,8 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def _openssl_name(name: str) -> str:
-    """Converts a name: ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256`` in
-    OpenSSL."""
+    """Returns OpenSSL's name: ``ECDHE-RSA-AES128-GCM-SHA256`` for
+    ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256``."""
     if not name.startswith("TLS_"):
         return name
     text = name.removeprefix("TLS_").replace("_WITH_", "_").removeprefix("RSA_AES").replace("_", "-")
@@ -245,7 +244,10 @@ def _load_trust(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def _check_readable(path: str) -> None:
-    """:raises TlsRefused: the file cannot be read"""
+    """Checks that a file can be read.
+
+    :raises TlsRefused: the file cannot be read
+    """
     try:
         with open(path, "rb"):
             pass

@@ -1,6 +1,6 @@
-"""Waits for shared tasks, for jobs and for operations in progress, and wakes those that wait.
+"""Waits for shared tasks, for jobs and for operations in progress, and wakes the waiting tasks.
 
-A waiter may be cancelled without cancelling what it waits for. Awaiting a task directly would pass the
+A waiting task may be cancelled without cancelling the shared one. Awaiting a task directly would pass the
 cancellation on to it, and to all others that wait for it.
 """
 
@@ -21,7 +21,7 @@ Timer = Callable[[Callable[[], object]], Cancellable]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Failure = tuple[Exception, TracebackType | None]
-"""An error, and its traceback before anybody raised it again."""
+"""An error, and its traceback when it was first raised."""
 
 
 async def finished(loop: Loop, shared: Future[T], limit: Timer | None = None) -> bool:
@@ -82,13 +82,13 @@ def fail(waiter: Future[T], error: BaseException) -> None:
 
 
 def nobody_waits(answer: Future[T]) -> None:
-    """Retrieves an answer that is not needed, so that its failure is not reported either."""
+    """Retrieves an answer that is not needed, so that its failure is not reported."""
     if not answer.cancelled():
         answer.exception()
 
 
 class InProgress:
-    """The operations in progress; each runs ``with`` this object."""
+    """The operations in progress; each runs in ``with`` this object."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -115,7 +115,7 @@ class InProgress:
 
 
 async def run_job(loop: Loop, worker: Worker, job: Callable[[], T]) -> T:
-    """Runs ``job`` on ``worker`` and returns its result, or raises what it raised."""
+    """Runs ``job`` on ``worker``; returns its result, or raises its error."""
     results: list[T] = []
     future: Future[None] = loop.create_future()
 
@@ -133,9 +133,9 @@ async def run_job(loop: Loop, worker: Worker, job: Callable[[], T]) -> T:
 async def together(
     loop: Loop, items: Sequence[Item], work: Callable[[Item], Awaitable[Result]], most: int
 ) -> list[Result]:
-    """Returns the results of ``work``, in the order of the items. Cancelling the caller cancels all.
+    """Returns the results of ``work`` in the order of the items. Cancelling the caller cancels all.
 
-    :param most: works in progress at the same time; at least 1
+    :param most: the maximum number of concurrent calls of ``work``, at least 1
     :raises Exception: the first failure; no other item is started after it, and those in progress have ended
     """
     results: dict[int, Result] = {}
@@ -167,7 +167,7 @@ async def together(
 class SharedRuns:
     """Runs each kind of work once at a time: one run is in progress, and at most one more waits for it.
 
-    A caller that comes during a run shares the next one, because the present run may already have passed what
+    A caller that comes during a run shares the next one, because the current run may already have passed what
     the caller needs.
     """
 
@@ -177,7 +177,7 @@ class SharedRuns:
         self._next: dict[Hashable, Task[Failure | None]] = {}
 
     async def run(self, kind: Hashable, work: Callable[[], Awaitable[None]]) -> None:
-        """Waits until a run has ended that began after this call.
+        """Waits until a run that began after this call has ended.
 
         :param kind: callers with the same kind share runs
         :param work: the run; not called if the caller shares another caller's run
@@ -214,7 +214,7 @@ class SharedRuns:
 
 
 class Reminder:
-    """A reminder while the task works, or before it waits, is not lost; several of them count once."""
+    """Wakes a task. A reminder that comes while the task works is not lost; several of them count once."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -222,7 +222,7 @@ class Reminder:
         self._waiter: Future[None] | None = None
 
     def remind(self) -> None:
-        """Wakes the waiting task, or its next wait."""
+        """Wakes the waiting task, or ends its next wait at once."""
         self._reminded = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -239,8 +239,7 @@ class Reminder:
 
 
 def tell(loop: Loop, listener: Callable[..., object], *arguments: object) -> None:
-    """Calls a listener. Its errors are reported to the loop, and do not keep other listeners from being
-    called."""
+    """Calls a listener. Its errors are reported to the loop, and do not prevent calls of other listeners."""
     try:
         listener(*arguments)
     except Exception as error:  # noqa: BLE001 - reported
@@ -248,5 +247,5 @@ def tell(loop: Loop, listener: Callable[..., object], *arguments: object) -> Non
 
 
 def report(loop: Loop, listener: Callable[..., object], error: Exception) -> None:
-    """Reports an error of a listener to the loop's operators; a simulation ends with it."""
+    """Reports an error of a listener to the loop, which logs it; a simulation ends with it."""
     loop.call_exception_handler({"message": f"{listener!r} failed", "exception": error})

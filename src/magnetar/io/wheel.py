@@ -41,7 +41,7 @@ class TimerWheel:
     def __init__(self, loop: Loop, tick: float = 0.01) -> None:
         """:param tick: seconds, above 0"""
         if tick <= 0:
-            raise ValueError(f"tick must be above 0, is {tick}")
+            raise ValueError(f"tick must be above 0, not {tick}")
         self._loop = loop
         self._tick = tick
         self._slots: dict[int, list[Timer]] = {}
@@ -53,11 +53,11 @@ class TimerWheel:
         """The largest delay of a timer in seconds, since a reader last set it to 0."""
 
     def __len__(self) -> int:
-        """The number of waiting timers."""
+        """Returns the number of waiting timers."""
         return self._waiting
 
     def schedule(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
-        """Calls ``callback(*args)`` in the loop once ``delay`` seconds have passed; 0 is the next tick."""
+        """Calls ``callback(*args)`` in the loop after ``delay`` seconds; 0: at the next tick."""
         slot = int((self._loop.time() + max(delay, 0.0)) / self._tick) + 1
         timer = Timer(self, callback, args)
         timers = self._slots.get(slot)

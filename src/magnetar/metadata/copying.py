@@ -1,4 +1,5 @@
-"""A copy of the embedded metadata, made while they change: a database that is exact at one moment."""
+"""A copy of the embedded metadata, made while the metadata changes: a database that is exact at one
+moment."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from magnetar.metadata.sqlite_nodes import SqliteNodes
 
 
 class MetadataCopy:
-    """Reads the nodes in parts, and applies what changes meanwhile to the parts that it has.
+    """Reads the nodes in parts, and applies later changes to the parts that it has.
 
-    :meth:`read` takes time, and the copy then follows the changes. :meth:`finish` chooses the moment.
-    :meth:`close` must be called in any case.
+    :meth:`read` takes time, during which the copy follows the changes. :meth:`finish` determines the moment
+        that the copy shows. :meth:`close` must always be called.
     """
 
     def __init__(self, io: Io, metadata: EmbeddedMetadataStore, path: str) -> None:
-        """:param path: the path of the new database; nothing may be there"""
+        """:param path: the path of the new database; no file may exist there"""
         self._io = io
         self._metadata = metadata
         self._path = path
@@ -29,7 +30,7 @@ class MetadataCopy:
         self._connection: SqlConnection
         self._open = False
         self._edits: list[Edit] = []
-        """Not applied yet, in order."""
+        """Changes that are not applied yet, in order."""
         self._after = ""
         """The last path that was read."""
         metadata.listen_for_edits(self._edited)
@@ -68,7 +69,7 @@ class MetadataCopy:
         return found[0]
 
     def close(self) -> None:
-        """Stops; a copy that is not complete stays as it is."""
+        """Stops the copy; an incomplete file is not removed."""
         self._metadata.stop_listening_for_edits(self._edited)
         self._worker.submit(self._close)
         self._worker.close()
@@ -77,7 +78,7 @@ class MetadataCopy:
         self._edits += edits.edits
 
     async def _part(self, taken: Callable[[NodeRange], None]) -> bool:
-        """Reads one part; returns whether more follow."""
+        """Reads one part; returns whether more parts follow."""
         more = False
 
         def take(part: NodeRange) -> None:

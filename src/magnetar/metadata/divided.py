@@ -1,4 +1,5 @@
-"""Two stores as one: what clusters share is in the configuration store, everything else in the local one."""
+"""Two stores as one: the configuration store with the data that clusters share, and the local one with the
+rest."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from magnetar.metadata.interface import Change, MetadataStore, Node, SessionEven
 from magnetar.naming.namespace_name import POLICIES
 
 SHARED_ROOTS = ("/admin/clusters", POLICIES, "/admin/partitioned-topics", "/admin/resourcegroups")
-"""Paths in the configuration store."""
+"""The roots of the paths in the configuration store."""
 _ABOVE = ("/", "/admin")
 
 
 class DividedStore:
-    """A ``MetadataStore``. Ephemeral nodes belong to the local session; the other one owns nothing.
+    """A ``MetadataStore`` over two. Ephemeral nodes belong to the local session; the configuration store has
+    none.
 
-    The two sessions are reported as one: connected while both are, lost with the local one.
+    The two sessions are reported as one: connected while both are, lost when the local one is.
     """
 
     def __init__(self, local: MetadataStore, configuration: MetadataStore) -> None:

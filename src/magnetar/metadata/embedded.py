@@ -34,23 +34,25 @@ Operation = tuple[Callable[[SqliteNodes], object], Any]
 """An operation on the nodes, and the future for its result."""
 Outcome = tuple[object, BaseException | None, list[Change]]
 Transacted = tuple[list[Outcome], Edits | None]
-"""The outcome of each operation, and what the transaction changed of persistent nodes, if anything."""
+"""The outcome of each operation, and the transaction's changes of persistent nodes, if any."""
 
 _PARTS_OF_RESERVE = 16
-"""This fraction (1/n) of the reserve is enough for nearly all transactions; if all of it were given up at
-once, other writers that fill the device might take it."""
+"""This fraction (1/n) of the reserve is released first, which is enough for nearly all transactions; if all
+of it were released at once, other writers might take it."""
 _FIRST_RESERVE_BYTES = 1 << 20
-"""The smallest reserve; otherwise it is as large as the database, up to its limit."""
+"""The minimum size of the reserve; otherwise it is as large as the database, up to its limit."""
 _TRANSACTIONS_A_LOOK = 256
-"""Transactions between two checks of the size of the database."""
+"""The number of transactions between two checks of the size of the database."""
 _TRANSACTIONS_A_CHECKPOINT = 8
-"""Transactions between two checkpoints of the write-ahead log while the reserve is incomplete."""
+"""The number of transactions between two checkpoints of the write-ahead log while the reserve is
+incomplete."""
 _LEAST_BYTES = 64 << 10
-"""A transaction without space gives up this much, or half of the reserve if that is more, and tries again."""
+"""The bytes that a transaction without space releases, or half of the reserve if that is more, before it
+tries again."""
 
 
 class UnknownMetadataFormat(MetadataError):
-    """A newer release wrote the metadata in a format that this one does not know."""
+    """A newer release wrote the metadata in a format that this release does not know."""
 
 
 class DatabaseDamaged(MetadataError):
@@ -58,10 +60,11 @@ class DatabaseDamaged(MetadataError):
 
 
 class EmbeddedMetadataStore:
-    """A ``MetadataStore``; created by :meth:`open_store`.
+    """A ``MetadataStore`` on the local disk, opened by :meth:`open_store`.
 
-    All waiting operations become one transaction, in the order of their calls; one whose condition fails is
-    rolled back alone. Ephemeral nodes belong to the process: none is older than the opening of the store.
+    All waiting operations become one transaction, in the order of their calls; an operation whose condition
+    is not met is rolled back alone. Ephemeral nodes belong to the process: none is older than the opening of
+    the store.
 
     :ivar progress: the progress of the metadata as of the last transaction whose operations were answered
     """
@@ -98,11 +101,10 @@ class EmbeddedMetadataStore:
 
         :param reserve_bytes: limit of the space kept for writes that are necessary when the device is full
         :param verify: called on the store's worker before anything is written; its errors are raised here
-
-        :raises UnknownMetadataFormat: a newer release wrote it
-        :raises DatabaseDamaged: it is not a database, is another one, or its rows are not those that were
+        :raises UnknownMetadataFormat: a newer release wrote the database
+        :raises DatabaseDamaged: the file is not a metadata store, or has other rows than those that were
             written
-        :raises MetadataUnavailable: the device has no space for what opening writes
+        :raises MetadataUnavailable: the device has no space for the writes of the opening
         """
         store = cls(io, path, reserve_bytes)
         try:
@@ -154,14 +156,14 @@ class EmbeddedMetadataStore:
         self._listeners.add(root, listener)
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Reports the session at once: it lasts as long as the store is open."""
+        """Reports the session as connected at once, because it lasts as long as the store is open."""
         if not self._closed:
             self._io.loop.call_soon(listener, SessionEvent.CONNECTED)
 
     async def pair_with(self, ledger_store: bytes, next_ledger_id: Callable[[], int]) -> None:
-        """Records durably which ledger store the metadata belongs to.
+        """Records durably the ledger store to which the metadata belongs.
 
-        :param ledger_store: its id
+        :param ledger_store: the id of the ledger store
         :param next_ledger_id: returns the next ledger id of the ledger store; called in each transaction
         :raises MetadataRefused: the device has no space for the record
         """
@@ -172,7 +174,8 @@ class EmbeddedMetadataStore:
             self.progress = paired
 
     def listen_for_edits(self, listener: Callable[[Edits], None]) -> None:
-        """Reports each transaction that changes persistent nodes, before its operations are answered."""
+        """Registers ``listener`` for each transaction that changes persistent nodes, called before its
+        operations are answered."""
         self._edit_listeners.append(listener)
 
     def stop_listening_for_edits(self, listener: Callable[[Edits], None]) -> None:
@@ -204,8 +207,8 @@ class EmbeddedMetadataStore:
         await read
 
     async def note_offloading(self) -> None:
-        """Notes that ledgers are in tiered storage, so that releases which cannot read them refuse the data;
-        durable when this returns.
+        """Records durably that ledgers are in tiered storage, so that releases that cannot read them refuse
+        the data.
 
         :raises MetadataRefused: the store is closed, or has no space
         :raises MetadataUnavailable: the outcome is unknown
@@ -272,7 +275,7 @@ class EmbeddedMetadataStore:
             self._listeners.tell(change)
 
     def _fail(self, done: list[Operation], error: BaseException | None) -> None:
-        """Stops the process: after a transaction that could not be written it is unknown what is durable."""
+        """Stops the process, because after a failed write of a transaction it is unknown what is durable."""
         waiting, self._waiting = self._waiting, []
         self._closed = True
         for _, future in (*done, *waiting):
@@ -303,10 +306,10 @@ class EmbeddedMetadataStore:
             raise
 
     def _close_unchanged(self) -> None:
-        """Closes after a failed opening; if nothing was written both files stay as they were found.
+        """Closes after a failed opening; if nothing was written, both files stay unchanged.
 
-        When SQLite closes a database it moves what it can read of a write-ahead log into it, and removes the
-        log. The rest of the log would be lost, and so would a database that the log does not belong to.
+        When SQLite closes a database, it copies the readable part of the write-ahead log into it and removes
+        the log. The rest of the log would be lost, and so would a database to which the log does not belong.
         """
         disk, write_ahead = self._io.disk, f"{self._path}-wal"
         kept = [] if self._changed or not disk.exists(write_ahead) else [self._path, write_ahead]
@@ -330,7 +333,8 @@ class EmbeddedMetadataStore:
                 disk.sync_directory(self._path.rpartition("/")[0] or ".")
 
     def _make_room(self) -> None:
-        """Costs a system call. Whether the space is enough is found out by writing."""
+        """Releases room before a transaction, at the cost of a system call. Only the write shows whether it
+        is enough."""
         reserve = self._reserve
         if not reserve.size:
             return
@@ -342,9 +346,9 @@ class EmbeddedMetadataStore:
                 raise
 
     def _keep_log_short(self) -> None:
-        """While the device is nearly full, restarts the write-ahead log in the space that it has.
+        """Restarts the write-ahead log in the space that it has while the device is nearly full.
 
-        Otherwise it would use up the reserve that was given up.
+        Otherwise it would use up the reserve that was released.
         """
         if not self._reserve.whole and self._transactions % _TRANSACTIONS_A_CHECKPOINT == 0:
             try:
@@ -375,13 +379,14 @@ class EmbeddedMetadataStore:
             raise DatabaseDamaged(f"{self._path} is damaged: {error}") from error
 
     def _found(self, found: int, verify: Verify) -> Progress:
-        """Returns the recorded progress; writes it to a new database, and to one of an older format."""
+        """Returns the recorded progress; writes it to a new database, and to a database of an older
+        format."""
         nodes = self._nodes
         if found >= FORMAT_VERSION:
             progress, nodes.tally = nodes.read_progress(), nodes.count_all()
             if progress.tally != nodes.tally:
                 raise NodeDamaged(
-                    f"its {nodes.tally.nodes} nodes are not the {progress.tally.nodes} that were written"
+                    f"its {nodes.tally.nodes} nodes differ from the {progress.tally.nodes} that were written"
                 )
             verify(progress)
             self._changed = True
@@ -424,7 +429,7 @@ class EmbeddedMetadataStore:
         self._nodes.changes, self._nodes.edits = [], []
 
     def _note_progress(self, next_ledger_id: int) -> Edits | None:
-        """Gives the transaction's changes of persistent nodes a new generation."""
+        """Assigns a new generation to the transaction's changes of persistent nodes."""
         nodes = self._nodes
         if not nodes.edits:
             return None
@@ -438,7 +443,7 @@ class EmbeddedMetadataStore:
         return Edits(progress, nodes.edits)
 
     def _run(self, operations: list[Callable[[SqliteNodes], object]], next_ledger_id: int) -> Transacted:
-        """Runs all operations as one transaction; if there is no space for it none of them takes effect."""
+        """Runs all operations as one transaction; if there is no space for it, none takes effect."""
         if self._transactions % _TRANSACTIONS_A_LOOK == 0:
             self._reserve.grow(self._nodes.database_bytes())
         self._transactions += 1
@@ -463,12 +468,12 @@ class EmbeddedMetadataStore:
             self._connection.execute("ROLLBACK")
 
     def _erase_refused(self) -> None:
-        """Writes over what a refused transaction may have left in the write-ahead log.
+        """Overwrites what a refused transaction may have left in the write-ahead log.
 
-        SQLite may have written all of it, with the mark of its commit, before the device refused to pad it to
-        the end of a sector. A crash would bring back a change that was answered as refused: a record that
-        names a deleted ledger, for example. The next transaction begins at the same place, in space that the
-        log has, and what follows it no longer fits its checksums.
+        SQLite may have written all of it, including its commit record, before the device refused to pad it to
+        the end of a sector. A crash would then restore a change that was answered as refused: a record that
+        names a deleted ledger, for example. The next transaction begins at the same offset, in space that the
+        log has, and the old bytes behind it no longer match its checksums.
         """
         connection = self._connection
         try:

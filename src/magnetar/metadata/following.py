@@ -1,4 +1,5 @@
-"""Follows changes of the metadata: content below a node, listeners, and a cache valid until nodes change."""
+"""Follows changes of the metadata: content below a node, listeners, and a cache of values until nodes
+change."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ V = TypeVar("V")
 
 
 class Follower:
-    """The last content read stays in effect until a new one was read.
+    """Follows the content below a node. The last content stays in effect until new content was read.
 
-    :param what: its name, for the log
-    :param take: reads everything and puts it into effect
-    :param pause: seconds after each reading, for content that changes continually
+    :param what: the name of the content, for the log
+    :param take: reads all content and puts it into effect
+    :param pause: seconds after each read, for content that changes continually
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Follower:
 
 
 class ChangeListeners:
-    """Listeners by root path."""
+    """Listeners for changes, by root path."""
 
     def __init__(self) -> None:
         self._all: list[tuple[str, Callable[[Change], None]]] = []
@@ -141,13 +142,13 @@ class SessionListeners:
 
 
 class MetadataCache(Generic[V]):
-    """Values made of nodes below ``root``, by the node's path.
+    """Values made from nodes below ``root``, by the node's path.
 
-    A change of a node drops its value; a reconnected or lost session drops everything. A value that was being
-    read meanwhile is returned but not cached, as it may be out of date.
+    A change of a node drops its value; a reconnected or lost session drops all values. If a node changes
+    while its value is being read, the value is returned but not cached, because it may be out of date.
 
     :param read: makes the value of a path; its errors are passed on and not cached
-    :param most: limit of the sum of ``weigh`` over all values; beyond it all are dropped
+    :param most: limit of the sum of ``weigh`` over all values; if it is exceeded, all values are dropped
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class MetadataCache(Generic[V]):
         return len(self._known)
 
     def known(self, path: str) -> V | None:
-        """Returns None if no value is cached."""
+        """Returns the cached value of a path; None if there is none."""
         return self._known.get(path)
 
     async def get(self, path: str) -> V:
@@ -202,7 +203,8 @@ class MetadataCache(Generic[V]):
             self._weight -= self._weigh(known)
 
     def forget(self, path: str) -> None:
-        """Drops a value after the caller has changed the node: the store may report the change later."""
+        """Drops a value after the caller has changed the node, because the store may report the change
+        later."""
         self._drops += 1
         self._take_out(path)
 

@@ -1,15 +1,15 @@
-"""The contract of a metadata store: that of ZooKeeper, for every implementation.
+"""The contract of a metadata store, which is ZooKeeper's, for every implementation.
 
 Paths are ``/``-separated, absolute and without a trailing slash. A node has a value and a version, 0 when it
 is created and incremented by every put. Missing parents are created. A put or delete is answered only when it
 is durable. Calls of one turn of the loop take effect in their order, except for puts without an expected
-version that have to create a missing node. No piece of a path is empty, ``.`` or ``..``; every operation
-raises ValueError for an invalid path.
+version that must create a missing node. No piece of a path is empty, ``.`` or ``..``; every operation raises
+ValueError for an invalid path.
 
-:meth:`MetadataStore.listen` reports changes to those that cache nodes, before or after the change is answered
-    to its caller: the order is not defined. Changes between DISCONNECTED and RECONNECTED are not reported; on
-    RECONNECTED anything may have changed. :class:`magnetar.metadata.following.MetadataCache` follows these
-    rules.
+:meth:`MetadataStore.listen` reports changes to listeners that cache nodes, before or after the change is
+    answered to its caller: the order is not defined. Changes between DISCONNECTED and RECONNECTED are not
+    reported; on RECONNECTED anything may have changed. :class:`magnetar.metadata.following.MetadataCache`
+    follows these rules.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class MetadataError(Exception):
-    """An operation on the metadata failed; subclasses say how."""
+    """An operation on the metadata failed; subclasses give the reason."""
 
     step: int | None = None
-    """In :meth:`MetadataStore.change_together`: the index of the step that failed."""
+    """The index of the failed step of :meth:`MetadataStore.change_together`; None for other operations."""
 
 
 class BadVersion(MetadataError):
@@ -49,8 +49,9 @@ class NodeNotEmpty(MetadataError):
 class MetadataUnavailable(MetadataError):
     """The store cannot answer now; the operation may or may not have taken effect.
 
-    When the store answers again it either has taken effect or never will. A caller of
-    :class:`magnetar.metadata.passing_on.ResolvingStore` gets this only if the outcome could not be found out.
+    Once the store answers again, the operation has taken effect or never will. A caller of
+    :class:`magnetar.metadata.passing_on.ResolvingStore` gets this error only if the outcome could not be
+        determined.
     """
 
 
@@ -84,7 +85,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Changes nothing: requires the node to have this version."""
+    """Requires the node to have this version, without a change."""
 
     path: str
     expected_version: int
@@ -102,7 +103,7 @@ class Node:
     modified_ms: int
     ephemeral: bool
     own: bool = False
-    """Ephemeral, and created by the session that asks: deleted when that session ends."""
+    """Whether the node is ephemeral and was created by this session, whose end deletes it."""
 
 
 class ChangeKind(Enum):
@@ -119,7 +120,7 @@ class Change:
 
 
 class NodeDamaged(MetadataError):
-    """The stored content of a node is not what a broker writes."""
+    """The stored content of a node is not in the form that brokers write."""
 
 
 class NodeTooLarge(MetadataError):
@@ -130,9 +131,11 @@ class SessionEvent(Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     RECONNECTED = "reconnected"
-    """The same session, or a new one after LOST. Anything may have changed meanwhile."""
+    """The session is connected again, or a new one has replaced a LOST one. Any node may have changed in
+    between."""
     LOST = "lost"
-    """Ephemeral nodes of this session are deleted, and with them everything that it owned."""
+    """The session is lost: its ephemeral nodes are deleted, and the ownership that depends on them has
+    ended."""
 
 
 MUST_NOT_EXIST = -1
@@ -140,22 +143,24 @@ MUST_NOT_EXIST = -1
 
 
 MAX_VALUE_BYTES = 1024 * 1024 - 8192
-"""Limit of a node's value: ZooKeeper accepts requests of 1 MiB less one byte, with path and permissions."""
+"""The maximum size of a node's value: ZooKeeper accepts requests of 1 MiB less one byte, with path and
+permissions."""
 
 
 MAX_STEPS_BYTES = MAX_VALUE_BYTES
-"""Limit of steps done together, as :func:`step_bytes` counts them: they are one ZooKeeper request."""
+"""The maximum size of steps done together, as :func:`step_bytes` counts them, because they are one ZooKeeper
+request."""
 _STEP_BYTES = 64
-"""The most that a step takes besides path and value, including a chroot."""
+"""The maximum bytes of a step besides path and value, including a chroot."""
 
 
 def step_bytes(step: Step) -> int:
-    """Returns the bytes that a step counts in a request."""
+    """Returns the number of bytes that a step adds to a request."""
     return len(step.path.encode()) + (len(step.value) if isinstance(step, Put) else 0) + _STEP_BYTES
 
 
 def named(steps: Sequence[Step]) -> str:
-    """Returns a description of the steps for display; there must be at least one."""
+    """Returns a description of at least one step, for texts."""
     return steps[0].path if len(steps) == 1 else f"{steps[0].path} and {len(steps) - 1} more"
 
 
@@ -189,7 +194,8 @@ def check_steps(steps: Sequence[Step]) -> None:
 def check_path(path: str) -> None:
     """Checks the path of a node.
 
-    :raises ValueError: it is relative, ends in a slash, has an empty piece, ``.`` or ``..``, or no text
+    :raises ValueError: the path is relative, ends in a slash, has a piece that is empty, ``.`` or ``..``,
+        or is not valid Unicode
     """
     pieces = path.split("/")[1:]
     absolute = path.startswith("/") and "\0" not in path
@@ -231,9 +237,9 @@ class MetadataStore(Protocol):
         """Writes a node; ``sequential`` appends a ten-digit number to the path, unique below its parent while
         the parent exists.
 
-        :param expected_version: None writes in any case; :data:`MUST_NOT_EXIST` only creates; any other
-            replaces that version
-        :raises BadVersion: the condition does not hold
+        :param expected_version: None: any or no version; :data:`MUST_NOT_EXIST`: only create the node; any
+            other: only replace that version
+        :raises BadVersion: the condition is not met
         :raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`
         """
         ...
@@ -243,18 +249,18 @@ class MetadataStore(Protocol):
 
         :raises NodeMissing: the node does not exist
 
-        :raises BadVersion: it has another version
-        :raises NodeNotEmpty: it has children
+        :raises BadVersion: the node has another version
+        :raises NodeNotEmpty: the node has children
         """
         ...
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
         """Takes all steps in their order, or none of them; returns a node for each put, None for the others.
 
-        No two steps may concern the same path, and none may put below what another one deletes.
+        No two steps may have the same path, and none may put a node below one that another step deletes.
 
-        :raises BadVersion: the condition of a put, a deletion or a check does not hold; a missing node that
-            is to be checked or replaced counts as one of another version
+        :raises BadVersion: the condition of a put, a deletion or a check is not met; a missing node that
+            is to be checked or replaced counts as having another version
         :raises NodeMissing: a node to delete does not exist
         :raises NodeNotEmpty: a node to delete has children at that point
         :raises NodeTooLarge: the steps exceed :data:`MAX_STEPS_BYTES`
@@ -270,7 +276,8 @@ class MetadataStore(Protocol):
         ...
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
-        """Calls ``listener`` in the loop after each change of ``root`` or below it, also those made here.
+        """Calls ``listener`` in the loop after each change at or below ``root``, including changes by this
+        process.
 
         A change may be reported before its own operation is answered, or after. Errors of the listener are
         logged, and do not affect other listeners.
@@ -278,7 +285,7 @@ class MetadataStore(Protocol):
         ...
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Calls ``listener`` in the loop with the present state of the session, then with each change."""
+        """Calls ``listener`` in the loop with the current state of the session, then with each change."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Metadata stores in front of another one: those that measure operations or resolve lost answers."""
+"""Metadata stores that pass calls to another one, to measure operations or to resolve lost answers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from magnetar.metadata.interface import (
 
 T = TypeVar("T")
 BOUNDS_MS = (1.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
-"""Upper bounds of the buckets."""
+"""Upper bounds of the buckets in ms."""
 _NO_VERSION = (1 << 31) - 1
 """A version that no node has."""
 _KINDS = {"get": "get", "put": "put", "delete": "del"}
 """The operations that are counted, with Pulsar's names."""
 _KINDS_OF_STEPS = {Put: "put", Delete: "del"}
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each attempt to find out the outcome of a change."""
+"""Seconds before each attempt to determine the outcome of a change."""
 
 
 class PassingOnStore:
@@ -46,7 +46,7 @@ class PassingOnStore:
         self.inner = inner
 
     async def _do(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs each operation; ``call`` is its name."""
+        """Runs each operation; ``call`` is the operation's name."""
         return await work()
 
     async def get(self, path: str) -> Node | None:
@@ -89,7 +89,7 @@ class PassingOnStore:
 
 
 class OperationTimes:
-    """Durations of one kind of operations with one outcome."""
+    """The durations of one kind of operation with one outcome."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_MS) + 1)
@@ -103,7 +103,7 @@ class OperationTimes:
 
 
 class MeasuredStore(PassingOnStore):
-    """A ``MetadataStore`` in front of ``inner``."""
+    """A ``MetadataStore`` that passes every call to ``inner`` and measures its duration."""
 
     def __init__(self, inner: MetadataStore, clock: Clock, name: str) -> None:
         """:param name: the name shown to operators"""
@@ -112,9 +112,8 @@ class MeasuredStore(PassingOnStore):
         self.times: dict[tuple[str, bool], OperationTimes] = {
             (kind, good): OperationTimes() for kind in _KINDS.values() for good in (True, False)
         }
-        """The durations of operations, by kind and success. A condition that does not hold counts as a
-        failure, as in
-        Pulsar."""
+        """The durations of operations, by kind and success. A condition that is not met counts as a failure,
+        as in Pulsar."""
         self.put_bytes = 0
         self._clock = clock
 
@@ -132,7 +131,7 @@ class MeasuredStore(PassingOnStore):
         return node
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """Each step counts like the same operation alone; a check has no counterpart in Pulsar's metrics."""
+        """Counts each step like the same operation alone; a check has no counterpart in Pulsar's metrics."""
         kinds = [_KINDS_OF_STEPS[type(step)] for step in steps if type(step) in _KINDS_OF_STEPS]
         nodes = await self._measured(kinds, lambda: self.inner.change_together(steps))
         self.put_bytes += sum(len(step.value) for step in steps if isinstance(step, Put))
@@ -158,11 +157,13 @@ class MeasuredStore(PassingOnStore):
 
 
 class ResolvingStore(PassingOnStore):
-    """A ``MetadataStore`` in front of ``inner`` that resolves the outcomes of puts and deletions.
+    """A ``MetadataStore`` that passes every call to ``inner``, and resolves unknown outcomes of puts and
+    deletions.
 
-    A change without an answer is looked for: value and version show whether it took effect. If it did not, it
-    is repeated under the same condition. MetadataUnavailable remains for a store that stays unavailable, and
+    If a change is not answered, value and version of the node show whether it took effect. If not, the change
+    is repeated under the same condition. MetadataUnavailable remains if the store stays unavailable, and
     Overtaken for a node that others may have changed after this change, which then may have taken effect.
+
     Sequential puts are not repeated, because each takes a number.
     """
 
@@ -175,7 +176,7 @@ class ResolvingStore(PassingOnStore):
         """Changes that are not answered yet."""
 
     async def close(self) -> None:
-        """Waits for the answers to pending changes first."""
+        """Closes ``inner``, after pending changes have been answered."""
         await self._changing.none()
         await super().close()
 
@@ -263,13 +264,18 @@ class ResolvingStore(PassingOnStore):
         return await self._certainly(change, look)
 
     async def _nodes_of(self, steps: Sequence[Step]) -> list[Node | None]:
-        """Returns the present nodes; None for those that are only checked, which any state satisfies."""
+        """Returns the current nodes; None for nodes that are only checked, because any state of them is
+        acceptable."""
         return [None if isinstance(step, Check) else await self.inner.get(step.path) for step in steps]
 
     async def _certainly(
         self, change: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T]] | None
     ) -> T:
-        """:param look: finds out the outcome if the answer to ``change`` was lost; repeated until answered"""
+        """Makes a change, and determines its outcome if the answer was lost.
+
+        :param look: determines the outcome if the answer to ``change`` was lost; repeated until answered.
+            None: the outcome cannot be determined
+        """
         sessions_lost = self._sessions_lost
         with self._changing:
             try:
@@ -299,12 +305,14 @@ class ResolvingStore(PassingOnStore):
 
 
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:
-    """Replaces a refusal of the second attempt, which says nothing about the first one."""
+    """Returns the error of the first attempt after a refusal of the second, which does not tell the first
+    one's outcome."""
     return MetadataUnavailable(f"the outcome is unknown: {error}")
 
 
 def _is_of_another(node: Node) -> bool:
-    """Whether another session created the node, so that it did not exist when this one made its change."""
+    """Whether another session created the node, which therefore did not exist when this session made its
+    change."""
     return node.ephemeral and not node.own
 
 
@@ -313,12 +321,12 @@ def _answer(steps: Sequence[Step], nodes: Sequence[Node | None]) -> list[Node | 
 
 
 def _is_remade(step: Step, node: Node | None) -> bool:
-    """Whether another session has created what a step expects to exist."""
+    """Whether another session has created the node that a step expects to exist."""
     return node is not None and _is_of_another(node) and step.expected_version not in (None, MUST_NOT_EXIST)
 
 
 def _is_done(step: Step, node: Node | None) -> bool:
-    """Whether a node is in the state that a step leaves."""
+    """Whether a node is in the state after a step."""
     if isinstance(step, Put):
         expected = step.expected_version
         return node is not None and _is_result(node, step.value, expected, ephemeral=step.ephemeral)
@@ -326,7 +334,8 @@ def _is_done(step: Step, node: Node | None) -> bool:
 
 
 def _is_result(node: Node, value: bytes, expected: int | None, *, ephemeral: bool) -> bool:
-    """Whether a node is the result of a put of ``value``. If another process made it, the next put fails."""
+    """Whether a node is the result of a put of ``value``. If another process created the node, the next put
+    fails."""
     if expected is None:
         # Unconditional: no other write would have been kept anyway.
         return node.value == value

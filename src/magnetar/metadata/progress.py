@@ -1,8 +1,8 @@
 """The progress of the embedded metadata, and the changes of each transaction.
 
-A transaction that changes a persistent node has a *generation*, one more than the one before. The database
-keeps the newest generation together with a *tally* of all persistent nodes, in the same transaction. Opening
-a database therefore detects whether its rows are those that were written.
+A transaction that changes a persistent node has a *generation*, one more than the previous one. The database
+stores the newest generation together with a *tally* of all persistent nodes, in the same transaction. So the
+opening of a database detects whether its rows are those that were written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBERS = struct.Struct("<qqq")
 
 
 def node_checksum(node: Node) -> int:
-    """Returns 64 bits over everything in a persistent node."""
+    """Returns a 64-bit checksum over all fields of a persistent node."""
     numbers = _NUMBERS.pack(node.version, node.created_ms, node.modified_ms)
     data = b"".join((node.path.encode(), b"\0", numbers, node.value))
     return crc32(data) << 32 | int(crc32c(data))
@@ -31,7 +31,8 @@ def node_checksum(node: Node) -> int:
 class Tally(NamedTuple):
     """The number of persistent nodes, and the sum of their checksums modulo 2**64.
 
-    A sum does not depend on the order of the nodes: a change costs the same however many there are.
+    The sum does not depend on the order of the nodes, so the cost of a change does not depend on their
+    number.
     """
 
     nodes: int = 0
@@ -45,7 +46,7 @@ class Tally(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The record of a database about itself: its version and how far it has come."""
+    """The record of a database about itself: its identity, and its newest generation."""
 
     metadata_id: bytes
     """:data:`IDENTITY_BYTES` random bytes, generated when the database was created. Empty in a database of
@@ -53,13 +54,14 @@ class Progress(NamedTuple):
     generation: int = 0
     tally: Tally = Tally()
     ledger_store: bytes = b""
-    """The id of the ledger store that the metadata belongs to; empty before they were first used together."""
+    """The id of the ledger store to which the metadata belongs; empty before they were first used
+    together."""
     next_ledger_id: int = 1
-    """The ledger store had assigned the ids below this one when the last generation was written."""
+    """A number above all ids that the ledger store had assigned when the last generation was written."""
 
 
 class Numbered(NamedTuple):
-    """A parent has given a sequential child the number before ``following``."""
+    """The parent has assigned a sequential child the number before ``following``."""
 
     parent: str
     following: int
@@ -73,7 +75,7 @@ class Edits(NamedTuple):
     """The changes of one transaction, in order."""
 
     progress: Progress
-    """After the transaction."""
+    """The progress after the transaction."""
     edits: list[Edit]
 
 
@@ -82,12 +84,12 @@ class NodeRange(NamedTuple):
 
     progress: Progress
     after: str
-    """The range begins after this path."""
+    """The range begins behind this path."""
     upto: str
-    """The last path of the range; empty: there are no nodes after ``after``, and the range has no end."""
+    """The last path of the range; empty: there are no further nodes, and the range has no end."""
     edits: list[Edit]
 
 
 Verify = Callable[[Progress | None], None]
-"""Called with the progress in the database before anything is written to it; None: a new one is about to be
+"""Called with the progress in the database before anything is written to it; None: a new database will be
 created. Raises an error to abort the opening."""

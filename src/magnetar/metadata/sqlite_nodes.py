@@ -24,8 +24,8 @@ from magnetar.metadata.progress import IDENTITY_BYTES, Edit, NodeRange, Numbered
 FORMAT_VERSION = 2
 """Format 1 lacks the table ``progress``."""
 OFFLOADING_FORMAT = 3
-"""Format 2 whose records of managed ledgers may name ledgers in tiered storage. A database gets it with the
-first of them, so that releases which cannot read those refuse it."""
+"""Format 2, except that records of managed ledgers may name ledgers in tiered storage. The first such record
+sets this format, so that releases that cannot read the record refuse the database."""
 
 _TABLES = (
     """CREATE TABLE nodes (
@@ -64,9 +64,9 @@ _SEQUENCE_DIGITS = 10
 _SIGN = 1 << 63
 _WORD = 1 << 64
 _PART_BYTES = 128 << 10
-"""A part ends at about this size."""
+"""The approximate size of a part."""
 _SCAN_ROWS = 200
-"""Rows per read when all nodes are read."""
+"""The number of rows per read when all nodes are read."""
 
 
 def parent_of(path: str) -> str:
@@ -88,7 +88,7 @@ class SqliteNodes:
         """The tally of all persistent nodes."""
 
     def format(self) -> int:
-        """Format of the database; 0: it is new."""
+        """Returns the format of the database; 0: it is new."""
         return int(self._connection.execute("PRAGMA user_version")[0][0])
 
     def create(self) -> None:
@@ -97,14 +97,14 @@ class SqliteNodes:
             self._connection.execute(statement)
 
     def add_progress(self, progress: Progress) -> None:
-        """Creates what format 2 has in addition to the tables of format 1."""
+        """Adds the table of format 2 to the tables of format 1."""
         self._connection.execute(_PROGRESS_TABLE)
         self._connection.execute("INSERT INTO progress VALUES (1, x'', 0, 0, 0, x'', 1)")
         self.write_progress(progress)
         self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def note_offloading(self) -> None:
-        """Gives the database the format for ledgers in tiered storage."""
+        """Sets the format of a database with ledgers in tiered storage."""
         if self.format() < OFFLOADING_FORMAT:
             self._connection.execute(f"PRAGMA user_version = {OFFLOADING_FORMAT}")
 
@@ -125,9 +125,9 @@ class SqliteNodes:
         )
 
     def read_progress(self) -> Progress:
-        """Reads the state of the store: its last change and the number of its nodes.
+        """Returns the recorded progress: the newest generation and the tally of the nodes.
 
-        :raises NodeDamaged: it is not what was written
+        :raises NodeDamaged: the record is not in the form that this program writes
         """
         rows = self._connection.execute(
             "SELECT metadata_id, generation, nodes, checksum, ledger_store, next_ledger_id FROM progress"
@@ -157,7 +157,7 @@ class SqliteNodes:
         return tally
 
     def part(self, after: str, progress: Progress) -> NodeRange:
-        """Returns a part of the persistent nodes after a path. The last part has the sequential numbers."""
+        """Returns a part of the persistent nodes behind a path. The last part has the sequential numbers."""
         nodes, size = [], 0
         for node in self._persistent_after(after):
             nodes.append(node)
@@ -170,7 +170,10 @@ class SqliteNodes:
         return NodeRange(progress, after, "", [Numbered(parent, number) for parent, number in numbers])
 
     def _persistent_after(self, after: str) -> list[Node]:
-        """:raises NodeDamaged: a row was not written by this program"""
+        """Returns the persistent nodes behind a path, up to the size of a part.
+
+        :raises NodeDamaged: a row was not written by this program
+        """
         rows = self._connection.execute(_SELECT_BEHIND, (after, _SCAN_ROWS))
         nodes = []
         for path, parent, value, version, created_ms, modified_ms in rows:
@@ -191,12 +194,12 @@ class SqliteNodes:
             self._store(edit)
 
     def database_bytes(self) -> int:
-        """Returns the bytes that the tables take in the database."""
+        """Returns the bytes of the tables in the database."""
         pages, size = (self._connection.execute(f"PRAGMA page_{part}")[0][0] for part in ("count", "size"))
         return int(pages) * int(size)
 
     def get(self, path: str) -> Node | None:
-        """Returns a node; None: it does not exist.
+        """Returns a node; None if it does not exist.
 
         :raises NodeDamaged: its row was not written by this program
         """
@@ -225,7 +228,7 @@ class SqliteNodes:
     ) -> Node:
         """Creates or replaces a node.
 
-        :raises BadVersion: the condition does not hold
+        :raises BadVersion: the condition is not met
         """
         if sequential:
             path = self._numbered(path)
@@ -253,8 +256,8 @@ class SqliteNodes:
 
         :raises NodeMissing: the node does not exist
 
-        :raises BadVersion: it has another version
-        :raises NodeNotEmpty: it has children
+        :raises BadVersion: the node has another version
+        :raises NodeNotEmpty: the node has children
         """
         old = self.get(path)
         if old is None:
@@ -273,7 +276,7 @@ class SqliteNodes:
     def change_together(self, steps: Sequence[Step], now_ms: int) -> list[Node | None]:
         """Makes all changes or none.
 
-        :raises MetadataError: a step failed; the caller has to roll back those before it
+        :raises MetadataError: a step failed; the caller must roll back the earlier steps
         """
         nodes = []
         for at, step in enumerate(steps):
@@ -362,7 +365,7 @@ class SqliteNodes:
 def build_database(connection: SqlConnection, edits: Iterable[Edit], progress: Progress) -> None:
     """Fills a new database with nodes, in one transaction.
 
-    :param progress: what the database records about itself, without the tally, which is calculated
+    :param progress: the progress to record; its tally is computed
     """
     nodes = SqliteNodes(connection)
     connection.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""The real world, except that time can be advanced: everything that is due by then happens at once."""
+"""The real world, except that time can be advanced: timers that are due by then fire at once."""
 
 from __future__ import annotations
 

@@ -9,30 +9,30 @@ from magnetar.io.advancing.under_way import CountedProcess, CountedWorker, Under
 from magnetar.io.interfaces import Clock, Io, Service
 
 FINE_SECONDS = 600.0
-"""The last part of an advance goes timer by timer, so that consequences of earlier events have happened by
-then."""
+"""In this last part of an advance, time goes from timer to timer, after earlier events have had their
+consequences."""
 _FINE_STRIDES = 600
 _COARSE_STRIDES = 60
 _SOON_SECONDS = 0.1
-"""A shorter wait is a pause of work in progress."""
+"""A wait that is shorter is a pause of work in progress."""
 _MOST_PAUSES = 200
 _REST_SECONDS = 0.25
-"""Real seconds that a step waits for a quiet loop: with clients at work, it may never be quiet."""
+"""The real seconds that a step waits for a quiet loop, which with clients at work may never be quiet."""
 _LONGEST_SECONDS = 3.0
-"""Real seconds, after which the rest of the advance is one step."""
+"""The real seconds after which the rest of an advance is one step."""
 
 
 class AdvancingIo:
     """Makes an :class:`Io` that equals ``real`` except for its time."""
 
     def __init__(self, real: Io, loop: QuietLoop, ahead: float = 0.0) -> None:
-        """:param real: on ``loop``
+        """:param real: the interfaces of ``loop``
 
-        :param ahead: seconds that its time is ahead at the start
+        :param ahead: the seconds by which the time is ahead at the start
         """
         self._real_loop = loop
         self.under_way = UnderWay(loop)
-        """Time does not advance while work is in progress."""
+        """Counts work in progress, during which time does not advance."""
         self.loop = AdvancingLoop(loop, ahead)
 
         def start_worker(name: str) -> CountedWorker:
@@ -50,12 +50,13 @@ class AdvancingIo:
         )
 
     async def advance(self, seconds: float) -> bool:
-        """Returns when everything due within ``seconds`` from now has happened, with its immediate
+        """Returns when all timers due within ``seconds`` from now have fired, with their immediate
         consequences.
 
-        Time advances from one timer to the next. Over a long span the steps are longer, a sixtieth of it,
-        until ten minutes before the end: periodic work of every minute then does not run 1,440 times per day.
-        Pauses of less than a tenth of a second are waited for, so the final time may be that much later.
+        Time advances from one timer to the next. Over a long span, until ten minutes before its end, each
+        step is at least a sixtieth of the span, so that periodic work of every minute does not run 1,440
+        times per day. Pauses of less than a tenth of a second are waited for, so the final time may be that
+        much later.
 
         :param seconds: 0 or more
         :returns: False if the loop never became quiet, because it was kept busy
@@ -90,7 +91,7 @@ class AdvancingIo:
 
 
 class AdvancingClock:
-    """See :class:`magnetar.io.interfaces.Clock`."""
+    """Implements :class:`magnetar.io.interfaces.Clock` with the advanced time."""
 
     def __init__(self, real: Clock, loop: AdvancingLoop) -> None:
         self._real = real

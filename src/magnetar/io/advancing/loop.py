@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class QuietLoop(asyncio.SelectorEventLoop):
-    """The real loop below, which can tell whether anything is left to do in this turn."""
+    """The real loop, which can tell whether calls are left in this turn."""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing else is ready to run; pending events of sockets are not known."""
+        """Whether no other call is ready to run; pending events of sockets are not known."""
         return not self._ready  # type: ignore[attr-defined]  # asyncio has no public word for it
 
 
@@ -47,11 +47,11 @@ class AdvancingTimer:
 class AdvancingLoop:
     """A :class:`magnetar.io.interfaces.Loop` on a real one; only its timers use the advanced time.
 
-    Futures and tasks are the real loop's: sockets and threads know no other loop and no other time.
+    Futures and tasks are the real loop's, because sockets and threads know no other loop and no other time.
     """
 
     def __init__(self, loop: QuietLoop, ahead: float = 0.0) -> None:
-        """:param ahead: seconds"""
+        """:param ahead: the seconds by which the time is ahead"""
         self._loop = loop
         self.ahead = ahead
         """The time by which the clock was advanced, in seconds."""
@@ -91,8 +91,8 @@ class AdvancingLoop:
         return self._timers[0][0] if self._timers else None
 
     def skip(self, seconds: float) -> None:
-        """Puts time ahead; timers due then are called in the next turn of the loop, in the order of their
-        times.
+        """Advances time; timers that are due then are called in the next turn of the loop, in the order of
+        their times.
 
         :param seconds: above 0
         """

@@ -1,4 +1,4 @@
-"""Requests to threads and processes that are not answered yet: time is not advanced meanwhile."""
+"""Requests to threads and processes that are not answered yet, during which time does not advance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Done = Callable[[T | None, BaseException | None], object]
 
 
 _PROCESS_SECONDS = 30.0
-"""Real seconds that processes may take for all requests together."""
+"""The real seconds that processes may take for all requests together."""
 
 
 class UnderWay:
@@ -25,14 +25,14 @@ class UnderWay:
         self._loop = loop
         self._count = 0
         self.questions = 0
-        """Requests to processes."""
+        """The number of requests to processes in progress."""
         self._waiting: list[Future[None]] = []
 
     def began(self) -> None:
         self._count += 1
 
     def ended(self) -> None:
-        """Called in the loop, after the requester got the answer."""
+        """Counts down, in the loop, after the requester got the answer."""
         self._count -= 1
         if not self._count:
             waiting, self._waiting = self._waiting, []
@@ -43,7 +43,7 @@ class UnderWay:
         self._loop.call_soon_threadsafe(self.ended)
 
     async def rest(self, seconds: float) -> bool:
-        """Returns when nothing is in progress or ready to run; False if the loop is kept busy.
+        """Returns when no work is in progress or ready to run; False if the loop is kept busy.
 
         :param seconds: real seconds to wait; processes may take longer to answer
         """

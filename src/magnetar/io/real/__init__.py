@@ -42,7 +42,8 @@ class SystemClock:
 
 
 class SystemRandomness:
-    """Seeded by the system; :meth:`token` comes from the system and is fit for secrets."""
+    """Random numbers, seeded by the system; :meth:`token` comes from the system and is suitable for
+    secrets."""
 
     def __init__(self) -> None:
         self._random = random.Random()
@@ -58,7 +59,7 @@ class SystemRandomness:
 
 
 def stop_process(message: str) -> NoReturn:
-    """Ends the process at once, without cleanup: only what is on disk now counts."""
+    """Ends the process at once, without cleanup, because only the data on disk is reliable now."""
     sys.stderr.write(f"magnetar: {message}\n")
     sys.stderr.flush()
     os._exit(IO_FAILED)
@@ -67,7 +68,8 @@ def stop_process(message: str) -> NoReturn:
 def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads: bool = False) -> Io:
     """Makes the interfaces for one event loop, with the disk's root at ``data_dir`` (created if missing).
 
-    :param in_threads: workers do everything that waits for the disk, so that work in progress can be counted
+    :param in_threads: whether workers do all work that waits for the disk, so that work in progress can be
+    counted
     :raises OSError: the directory cannot be created or used
     """
     disk = RealDisk(data_dir) if in_threads else RealDisk(data_dir, _kernel_writes(loop))
@@ -98,7 +100,8 @@ def real_io(loop: asyncio.AbstractEventLoop, data_dir: str | Path, *, in_threads
 
 
 def _kernel_writes(loop: asyncio.AbstractEventLoop) -> Callable[[], KernelWrites | None]:
-    """Returns a function for the loop's kernel writes, which are made on first use; None if not available."""
+    """Returns a function that returns the loop's kernel writes, created on first use; None if not
+    available."""
 
     @cache
     def made() -> KernelWrites | None:
@@ -143,7 +146,7 @@ def _secured(loop: asyncio.AbstractEventLoop, wanted: ClientTls) -> ConnectingNe
 
 
 def is_running(loop: Loop) -> bool:
-    """Returns whether this is the loop that calls."""
+    """Whether this loop is the one that makes the call."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

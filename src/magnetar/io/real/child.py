@@ -1,7 +1,7 @@
 """The main program of a child process: answers requests from its standard input, which is a socket.
 
 A request is its length and its bytes; an answer is its outcome, its length and its bytes. When the parent has
-ended, in whatever way, the socket is at its end and the process exits.
+ended for any reason, the socket is at its end and the process exits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ QUESTION = struct.Struct("<I")
 ANSWER = struct.Struct("<BI")
 
 BUFFER_BYTES = 1 << 20
-"""The buffer of the socket on either side, if the system allows as much."""
+"""The size of the socket's buffer on either side, if the system allows it."""
 
 _NICENESS = 10
-"""Publishing takes precedence; on an idle processor the niceness has no effect."""
+"""The niceness of the child, because publishing takes precedence; on an idle processor it has no effect."""
 
 
 def service_name(service: Service) -> str:

@@ -1,6 +1,6 @@
-"""Writes past the page cache: the bytes of a log go from memory to the device once, durably.
+"""Writes that bypass the page cache: the bytes of a log go from memory to the device once, durably.
 
-Written entries are in the entry cache already; a copy in the page cache would only cost memory and processor
+Written entries are in the entry cache already; a copy in the page cache would only cost memory and CPU
 time (copying, finding pages, writing them back later).
 """
 
@@ -25,10 +25,10 @@ STAGING_BYTES = 1 << 20
 _KEPT_BUFFERS = 4
 _REFUSED = frozenset((errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS))
 MOST_BYTES = 64 << 10
-"""The limit for one write: a larger one blocks the loop longer than a thread costs, which uses another
-processor."""
+"""The maximum size of one write. A larger one would block the loop longer than a thread costs, which uses
+another processor."""
 _AT_ONCE = 16
-"""Writes in flight."""
+"""The maximum number of writes in flight."""
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
 """Numbers of io_setup, io_destroy, io_submit and io_getevents."""
 _PWRITE = 1
@@ -60,7 +60,7 @@ class StagingBuffers:
 class DirectWriter:
     """Direct, durable writes to one file, one at a time.
 
-    The last block is written again together with what follows it, as the page cache would do; its bytes are
+    The last block is written again together with the next write, as the page cache would do; its bytes are
     kept.
     """
 
@@ -85,7 +85,7 @@ class DirectWriter:
 
         The rest of the last block becomes zeros.
 
-        :raises OSError: the write failed; what is on disk is not known
+        :raises OSError: the write failed; the bytes on disk are unknown
         """
         head = offset % BLOCK_BYTES
         before = self._before(offset, head)
@@ -103,10 +103,10 @@ class DirectWriter:
         writes: KernelWrites,
         done: Callable[[None, OSError | None], object],
     ) -> bool:
-        """Like :meth:`write`, except that ``done`` is called in the loop when it is durable, or with the
+        """Starts a write like :meth:`write`; ``done`` is called in the loop when it is durable, or with the
         error.
 
-        :return: whether it was started; otherwise nothing was written
+        :return: whether the write was started; otherwise nothing was written
         """
         head = offset % BLOCK_BYTES
         before = self._before(offset, head)
@@ -137,7 +137,7 @@ class DirectWriter:
         return False
 
     def _before(self, offset: int, head: int) -> bytes:
-        """Returns what the block already holds before ``offset``."""
+        """Returns the bytes that the block already contains before ``offset``."""
         if not head:
             return b""
         if self._end == offset:
@@ -223,12 +223,13 @@ class _Request:
 class KernelWrites:
     """The kernel writes of one event loop.
 
-    Waking a thread, and taking turns with it at the interpreter's lock, costs more than a small write.
+    Waking a thread, and alternating with it at the interpreter's lock, costs more than a small write.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """:raises OSError: the system does not support them, or has no more of them
+        """Sets up kernel writes.
 
+        :raises OSError: the system does not support them, or has no more of them
         :raises NotImplementedError: the loop cannot watch descriptors
         """
         self._loop = loop

@@ -14,13 +14,13 @@ _NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EI
 
 
 _PIECE_BYTES = 64 * 1024
-"""The largest read without reading ahead: other writes wait until it has finished."""
+"""The maximum size of a read without reading ahead, because other writes wait until the read has finished."""
 
 
 class RealFile:
     """A file descriptor with complete reads and writes.
 
-    :param ahead: whether reading may occupy the device for long
+    :param ahead: whether reads may occupy the device for long
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class RealDisk:
     """The files below ``root``, which is created if it is missing."""
 
     def __init__(self, root: str | Path, writes: Callable[[], KernelWrites | None] = lambda: None) -> None:
-        """:param writes: returns the kernel writes for files, in the loop's thread; None: not available"""
+        """:param writes: returns the kernel writes for files, in the loop's thread; None if not available"""
         self._root = Path(root).absolute()
         self._writes = writes
         self._buffers = StagingBuffers()
@@ -154,7 +154,7 @@ class RealDisk:
     def locate(self, path: str) -> Path:
         """Returns the system's path for a path of this disk.
 
-        :raises ValueError: the path leaves the root
+        :raises ValueError: the path is outside the root
         """
         relative = Path(path)
         if relative.is_absolute() or ".." in relative.parts:
@@ -190,7 +190,7 @@ class RealDisk:
         self._make_directory(self.locate(path))
 
     def _make_directory(self, directory: Path) -> None:
-        """Creates missing parents too, and syncs each into its own parent."""
+        """Creates missing parents, too, and syncs each into its own parent."""
         if directory.is_dir():
             return
         self._make_directory(directory.parent)

@@ -24,11 +24,13 @@ T = TypeVar("T")
 
 _in_children: list[WeakMethod[Callable[[], object]]] = []
 _loops_of_parent: list[object] = []
-"""They are kept, because the end of a loop would change what it shares with the parent: its epoll."""
+"""Loops that a forked child keeps, because the end of a loop would change the epoll that it shares with the
+parent."""
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Calls a method in each process that is forked from this one, unless its object is gone by then."""
+    """Registers a method to be called in each process that is forked from this one, while its object
+    exists."""
     _in_children[:] = [each for each in _in_children if each() is not None]
     _in_children.append(WeakMethod(call))
 
@@ -48,7 +50,7 @@ _ENDED = "the loop that gives back slots was closed"
 
 
 class Together(Generic[T]):
-    """Items that a loop handles together: those that are added meanwhile cost one wake-up."""
+    """Items that a loop handles together: items that are added before that cost one wake-up."""
 
     def __init__(
         self, wake: Callable[[Callable[[], object]], object], handle: Callable[[deque[T]], object]
@@ -78,7 +80,7 @@ class Together(Generic[T]):
                 raise
 
     def forget(self) -> None:
-        """Forgets the scheduled call, which never comes: the next item schedules another one."""
+        """Forgets the scheduled call, which will not come, so that the next item schedules another one."""
         self._planned = False
 
     def _drain(self) -> None:
@@ -90,7 +92,7 @@ class Together(Generic[T]):
 class Slots:
     """A number of slots that threads take and the loop returns.
 
-    A slot that is free costs two calls of a deque, which are atomic, and no lock. Threads that wait are woken
+    Taking a free slot costs two calls of a deque, which are atomic, and no lock. Threads that wait are woken
     once in a turn of the loop.
     """
 
@@ -105,7 +107,7 @@ class Slots:
     def take(self) -> None:
         """Blocks until a slot is free.
 
-        :raises RuntimeError: none was free, and none is given back any more
+        :raises RuntimeError: none was free, and none will be given back
         """
         try:
             self._free.pop()
@@ -128,7 +130,7 @@ class Slots:
                 self._waiting -= 1
 
     def end(self) -> None:
-        """Ends the wait of all threads; called when no slot is given back any more."""
+        """Ends the wait of all threads; called when no slot will be given back."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -141,7 +143,7 @@ class Slots:
             self._loop.call_soon(self._wake)
 
     def put_back(self) -> None:
-        """Gives a slot back that was not used; called in any thread."""
+        """Gives back a slot that was not used; called in any thread."""
         self._free.append(None)
         self._wake()
 
@@ -152,7 +154,7 @@ class Slots:
 
 
 class ByteSlots:
-    """An amount that threads take parts of and the loop returns; one part may exceed it."""
+    """A number of bytes of which threads take parts and the loop returns them; one part may exceed it."""
 
     def __init__(self, amount: int) -> None:
         self._amount = amount
@@ -161,9 +163,9 @@ class ByteSlots:
         self._changed = threading.Condition()
 
     def take(self, part: int) -> None:
-        """Blocks until some of the amount is free.
+        """Blocks until some of the bytes are free, then takes ``part`` bytes.
 
-        :raises RuntimeError: nothing is given back any more
+        :raises RuntimeError: no bytes will be given back
         """
         with self._changed:
             self._changed.wait_for(lambda: self._taken < self._amount or self._ended)
@@ -172,7 +174,7 @@ class ByteSlots:
             self._taken += part
 
     def end(self) -> None:
-        """Ends the wait of all threads; called when nothing is given back any more."""
+        """Ends the wait of all threads; called when no bytes will be given back."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -185,8 +187,8 @@ class ByteSlots:
 
 
 class CallThread:
-    """A daemon thread that makes calls of a program; unlike a worker it can be left while a call blocks. It
-    starts with the first call."""
+    """A daemon thread that makes calls to the user's program; unlike a worker, it can be abandoned while a
+    call blocks. It starts with the first call."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -195,14 +197,14 @@ class CallThread:
     def start(self, call: Callable[[], object]) -> None:
         """Makes a call after earlier ones, without waiting for its end; called in the loop.
 
-        :param call: raises nothing
+        :param call: must not raise
         """
         if self._thread.ident is None:
             self._thread.start()
         self._calls.put(call)
 
     async def call(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-        """Makes a call, in a copy of the present context, and waits for its end in a loop.
+        """Makes a call in a copy of the current context, and waits in a loop for its end.
 
         :raises Exception: as raised by the call
         """
@@ -211,7 +213,7 @@ class CallThread:
         await done
 
     def end(self) -> None:
-        """Ends the thread after the calls that it has; does not wait."""
+        """Ends the thread after its pending calls, without waiting for them."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -223,7 +225,7 @@ class CallThread:
 def _reported(
     loop: asyncio.AbstractEventLoop, call: Callable[[], object], done: asyncio.Future[None]
 ) -> None:
-    """Makes a call, and tells its outcome to a future of the loop."""
+    """Makes a call, and passes its outcome to a future of the loop."""
     failure: BaseException | None = None
     try:
         call()
@@ -245,8 +247,8 @@ def _told(done: asyncio.Future[None], failure: BaseException | None) -> None:
 
 _IN_CALLBACK = "a blocking call in a callback of the client; hand the work to another thread"
 _LOOK_SECONDS = 1.0
-"""A signal just before a thread starts to wait, or to another thread, does not wake it: it checks
-this often."""
+"""The seconds between checks of a waiting thread, because a signal just before the wait begins, or to another
+thread, does not wake it."""
 
 
 class Outcome(Generic[T]):
@@ -261,12 +263,12 @@ class Outcome(Generic[T]):
         self._error: BaseException | None = None
 
     def told(self, result: T | None, error: BaseException | None) -> None:
-        """Ends the wait, with the error if there is one; called once, in the loop."""
+        """Ends the wait with a result or an error; called once, in the loop."""
         self._result, self._error = result, error
         self._lock.release()
 
     def came(self, seconds: float) -> bool:
-        """Waits, and returns whether the call has ended."""
+        """Waits up to ``seconds``; returns whether the call has ended."""
         return self._lock.acquire(timeout=seconds)
 
     def result(self) -> T | None:
@@ -280,7 +282,8 @@ class Outcome(Generic[T]):
 
 
 class LoopThread:
-    """Runs until :meth:`close`; a daemon thread, so that a forgotten one does not keep the process alive."""
+    """A thread that runs an event loop until :meth:`close`; a daemon, so that a forgotten one does not keep
+    the process alive."""
 
     def __init__(self, name: str) -> None:
         self.loop = new_loop()
@@ -291,7 +294,7 @@ class LoopThread:
         self._slots: WeakSet[Slots | ByteSlots] = WeakSet()
         self._closing = False
         self.is_forked = False
-        """Whether this process is a child of the one whose thread runs the loop."""
+        """Whether this process was forked from the one whose thread runs the loop."""
         in_children(self._forked)
         self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
         self._thread.start()
@@ -325,10 +328,10 @@ class LoopThread:
         self._posted.forget()
 
     def run(self, work: Coroutine[object, object, T]) -> T:
-        """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels it.
+        """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels the work.
 
         :raises RuntimeError: called in the loop itself, where it would wait forever; or the thread is closed,
-            possibly by another thread meanwhile; or it runs in the parent process
+            possibly by another thread during the call; or the loop runs in the parent process
         """
         if self.is_forked:
             work.close()
@@ -359,13 +362,12 @@ class LoopThread:
         raise RuntimeError("the loop was closed")
 
     def outcome(self, outcome: Outcome[T], call: Callable[..., object], *arguments: object) -> T | None:
-        """Calls ``call`` as :meth:`post` does, and returns the result; cheaper than :meth:`run`.
+        """Calls ``call`` like :meth:`post`, and returns the result; costs less than :meth:`run`.
 
-        Ctrl-C ends the wait, and not the call.
+        Ctrl-C ends the wait, but not the call.
 
         :param outcome: the result, which the call must set
-
-        :raises RuntimeError: as :meth:`run`
+        :raises RuntimeError: see :meth:`run`
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError(_IN_CALLBACK)
@@ -394,19 +396,19 @@ class LoopThread:
             tell(self.loop, call, *arguments)
 
     def new_slots(self, count: int) -> Slots:
-        """Returns slots that this loop gives back; its end ends the wait of threads for one."""
+        """Returns slots that this loop gives back; the end of the loop ends the wait of threads for one."""
         slots = Slots(count, self.loop)
         self._slots.add(slots)
         return slots
 
     def new_byte_slots(self, amount: int) -> ByteSlots:
-        """As :meth:`new_slots`, for an amount."""
+        """Returns slots like :meth:`new_slots`, for a number of bytes."""
         slots = ByteSlots(amount)
         self._slots.add(slots)
         return slots
 
     def close(self) -> None:
-        """Ends the loop and the thread; earlier posts are called first."""
+        """Ends the loop and the thread, after earlier posts have been called."""
         self._closing = True
         if self.is_forked:
             return

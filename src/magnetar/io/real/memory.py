@@ -9,10 +9,10 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 MAPPED_BYTES = 4 << 20
-"""Blocks of this size and above are mapped, and returned to the system, individually."""
+"""Blocks of at least this size are mapped, and returned to the system, individually."""
 
 KEPT_BYTES = 16 << 20
-"""Free memory at the end of the heap that is kept for later allocations."""
+"""The free memory at the end of the heap that is kept for later allocations."""
 
 
 def keep_freed_buffers() -> bool:

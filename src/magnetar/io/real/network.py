@@ -17,7 +17,7 @@ BACKLOG = 1024
 def looking_up(host: str) -> Iterator[None]:
     """Converts errors of host names that cannot be looked up (``a..b``, or a label of 64 letters).
 
-    :raises socket.gaierror: the name is such a one; no host answers to it
+    :raises socket.gaierror: the name cannot be looked up, so that no host has it
     """
     try:
         yield
@@ -26,7 +26,7 @@ def looking_up(host: str) -> Iterator[None]:
 
 
 def of_asyncio(factory: Callable[[], StreamProtocol]) -> Callable[[], Any]:
-    """Returns the factory for asyncio, whose types ask for its own classes."""
+    """Returns the factory with the type that asyncio's own classes require."""
     return factory
 
 

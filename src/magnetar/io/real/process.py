@@ -19,11 +19,11 @@ from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import fail, settle
 
 MOST_ANSWERED = 128 << 20
-"""The largest answer in bytes; a larger one cannot come from the program that was started here."""
+"""The maximum size of an answer in bytes; a larger one cannot come from the program that was started."""
 
 _LOOK_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
-"""How long the process may take to end after it has closed its socket."""
+"""The maximum time between the closing of the socket and the end of the process."""
 
 
 class ChildProcess(asyncio.Protocol):
@@ -37,13 +37,13 @@ class ChildProcess(asyncio.Protocol):
         self._name = name
         self._transport: Transport | None = None
         self._unsent: list[Buffer] = []
-        """Requests from before the transport was ready."""
+        """Requests that were made before the transport was ready."""
         self._asked: deque[Future[bytes]] = deque()
         self._pieces: list[bytes] = []
         self._size = 0
-        """The size of all pieces."""
+        """The size of all received pieces."""
         self._ended = ""
-        """Why it ended; empty while it runs."""
+        """The reason why the process ended; empty while it runs."""
         self._patience = _PATIENCE_SECONDS
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
@@ -136,7 +136,8 @@ class ChildProcess(asyncio.Protocol):
     # Its end
 
     def _look_after(self) -> None:
-        """The process has closed its socket; its exit status follows as soon as it has ended."""
+        """Handles the closing of the socket by the process; its exit status follows as soon as it has
+        ended."""
         code = self._process.poll()
         if code is None and self._patience > 0:
             self._patience -= _LOOK_SECONDS

@@ -18,7 +18,7 @@ PRAGMAS = (
     # A full /tmp must not end the process.
     "PRAGMA temp_store = MEMORY",
 )
-"""The settings of every connection; the simulated one uses them too."""
+"""The pragmas of every connection, also of the simulated one."""
 _PROBE_BYTES = 64 << 10
 
 
@@ -26,7 +26,8 @@ class SqliteConnection:
     """One connection; the caller's statements begin and end transactions."""
 
     def __init__(self, path: str, *, unchanged: bool = False) -> None:
-        """:param unchanged: only read the file, which no process writes; a write-ahead log is ignored
+        """:param unchanged: whether to read the file only, while no process writes it; a write-ahead log is
+            ignored
 
         :raises SqlError: the database cannot be opened
         """
@@ -56,10 +57,10 @@ class SqliteConnection:
             raise SqlError(str(error)) from error
 
     def _is_without_room(self, error: sqlite3.Error) -> bool:
-        """Whether a statement failed for lack of room.
+        """Whether a statement failed because there was no room.
 
-        SQLite knows ENOSPC, but reports an exhausted quota (EDQUOT) like a failing device. The result of a
-        write beside the database distinguishes them.
+        SQLite knows ENOSPC, but reports an exhausted quota (EDQUOT) like a failing device. A write to a file
+        beside the database distinguishes them.
         """
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_IOERR_WRITE:
@@ -72,11 +73,11 @@ class SqliteConnection:
 
 @contextmanager
 def reading_unchanged(path: Path) -> Iterator[SqliteConnection]:
-    """Opens a database to read it, with its write-ahead log and without a change of its files. No process
-    may write to them meanwhile.
+    """Opens a database for reading, with its write-ahead log and without a change of its files. No process
+    may write to the files meanwhile.
 
     :raises SqlError: the database cannot be opened
-    :raises OSError: it has a write-ahead log, and there is no room for a copy of both
+    :raises OSError: the database has a write-ahead log, and there is no room for a copy of both
     """
     if not Path(f"{path}-wal").exists():
         with closing(SqliteConnection(str(path), unchanged=True)) as connection:

@@ -1,4 +1,5 @@
-"""TLS through the event loop: a network like the plain one, whose connections begin with a handshake."""
+"""TLS through the event loop: a network like the plain one, except that connections begin with a
+handshake."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _AGAIN_SECONDS = 1.0
 
 
 class Handshakes:
-    """Handshakes in progress, with limits for all and for one address."""
+    """The handshakes in progress, with a limit for all and a limit for one address."""
 
     def __init__(
         self, most: int = _MAX_HANDSHAKES, most_of_address: int = _MAX_HANDSHAKES_OF_ADDRESS
@@ -35,7 +36,7 @@ class Handshakes:
         self.count = 0
 
     def began(self, host: str) -> bool:
-        """Returns False if there are too many."""
+        """Counts a handshake; returns False if there are too many."""
         of_address = self._of.get(host, 0)
         if self.count >= self._most or of_address >= self._most_of_address:
             return False
@@ -51,10 +52,10 @@ class Handshakes:
 
 
 class TlsListener:
-    """Accepts connections itself, so that TLS gets their first byte.
+    """A listener that accepts connections itself, so that TLS gets their first byte.
 
-    The loop's own server would hand over a connection that is already being read, and the client's first
-    bytes would occasionally be lost. It also takes one context for all connections, which could not change.
+    The loop's own server would pass on a connection that is already being read, and the client's first
+    bytes would occasionally be lost. It also uses one context for all connections, which could not change.
     """
 
     def __init__(self, sockets: Sequence[socket.socket], accepted: Callable[[socket.socket], object]) -> None:
@@ -110,7 +111,7 @@ class TlsServerNetwork:
     ) -> None:
         """:param context: makes the context of each connection
 
-        :param handshake_seconds: a client that takes longer is dropped
+        :param handshake_seconds: the maximum duration of a handshake; a slower client is disconnected
         """
         self._loop = loop
         self._context = context
@@ -119,7 +120,7 @@ class TlsServerNetwork:
         self._tasks = TaskScope(loop, "TLS connections", owner_goes_on)
 
     async def listen(self, host: str, port: int, factory: Callable[[], StreamProtocol]) -> TlsListener:
-        """See :class:`magnetar.io.interfaces.Network`."""
+        """Listens on an address; see :class:`magnetar.io.interfaces.Network`."""
         return TlsListener(
             await _listening(self._loop, host, port), lambda connection: self._greet(connection, factory)
         )
@@ -176,19 +177,20 @@ async def _listening(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
 
 
 class Upgrade(NamedTuple):
-    """How a client requests TLS on a connection that begins without it."""
+    """How a client requests TLS on a connection that begins in plain text."""
 
     question: bytes
     """The bytes that the client sends first."""
     answer_bytes: Callable[[bytes], int]
-    """Returns the length of the answer that begins with these bytes; more than their number while it is
+    """Returns the length of the answer that begins with these bytes; more than their number if it is
     unknown."""
     refused: Callable[[bytes], str]
-    """Returns why there is no TLS, from the complete answer; empty: there is."""
+    """Returns the reason why there is no TLS, from the complete answer; empty if there is."""
 
 
 class UpgradingNetwork:
-    """Connects in plain text, requests TLS, and continues with it: nothing else is ever sent without TLS."""
+    """Connects in plain text, requests TLS, and continues with it; nothing else is ever sent in plain
+    text."""
 
     def __init__(
         self,
@@ -198,7 +200,7 @@ class UpgradingNetwork:
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """:param context: makes the context of each connection, on another thread: it may read files"""
+        """:param context: makes the context of each connection, on another thread: which may read files"""
         self._loop = loop
         self._context = context
         self._upgrade = upgrade
@@ -207,7 +209,7 @@ class UpgradingNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """See :class:`magnetar.io.interfaces.Network`.
+        """Connects; see :class:`magnetar.io.interfaces.Network`.
 
         :raises OSError: the address does not answer or does not offer TLS, or its certificate is not accepted
         :raises TlsRefused: the context's files cannot be used
@@ -261,9 +263,9 @@ class TlsClientNetwork:
         handshake_seconds: float = HANDSHAKE_SECONDS,
         proxy: tuple[str, int] | None = None,
     ) -> None:
-        """:param context: makes the context of each connection, on another thread: it may read files
+        """:param context: makes the context of each connection, on another thread: which may read files
 
-        :param proxy: host and port to connect to instead; the handshake names the host
+        :param proxy: the host and port of a proxy for all connections; the handshake names the requested host
         """
         self._loop = loop
         self._context = context
@@ -273,13 +275,16 @@ class TlsClientNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """See :class:`magnetar.io.interfaces.Network`.
+        """Connects; see :class:`magnetar.io.interfaces.Network`.
 
         :raises OSError: the address does not answer, or its certificate is not accepted (``ssl.SSLError``)
         :raises TlsRefused: the context's files cannot be used
         """
         if self._proxy is not None and _is_address(host):
-            raise OSError(f"a proxy cannot tell brokers by addresses such as {host}: they must have names")
+            raise OSError(
+                f"a proxy needs host names of brokers, not addresses such as {host}: "
+                "let brokers advertise names"
+            )
         made = of_asyncio(factory)
         through = self._proxy or (host, port)
         context = await self._loop.run_in_executor(None, self._context)
@@ -302,11 +307,11 @@ def _is_address(host: str) -> bool:
 
 
 class AddressDenied(OSError):
-    """The name has no address that connections may go to."""
+    """The name has no address to which connections are allowed."""
 
 
 class CheckedNetwork:
-    """See :class:`magnetar.io.interfaces.ConnectingNetwork`; it connects to allowed addresses only."""
+    """A :class:`magnetar.io.interfaces.ConnectingNetwork` that connects to allowed addresses only."""
 
     def __init__(
         self,
@@ -314,7 +319,7 @@ class CheckedNetwork:
         allows: Callable[[str], bool],
         context: MakeContext | None = None,
     ) -> None:
-        """:param allows: whether a connection may go to an address
+        """:param allows: returns whether connections to an address are allowed
 
         :param context: makes a TLS context for each connection, on another thread; None: no TLS
         """
@@ -325,10 +330,10 @@ class CheckedNetwork:
     async def connect(
         self, host: str, port: int, factory: Callable[[], StreamProtocol]
     ) -> tuple[Transport, StreamProtocol]:
-        """Tries the addresses of a name in their order.
+        """Connects to the first address of a name that is allowed and answers.
 
-        :raises AddressDenied: none of them is allowed
-        :raises OSError: none of them answers
+        :raises AddressDenied: none of the addresses is allowed
+        :raises OSError: none of the addresses answers
         :raises TlsRefused: the files for TLS cannot be used
         """
         made = of_asyncio(factory)
@@ -338,7 +343,9 @@ class CheckedNetwork:
         addresses = dict.fromkeys(str(address[0]) for *_, address in found)
         allowed = [address for address in addresses if self._allows(address)]
         if not allowed:
-            raise AddressDenied(f"{host} is {', '.join(addresses)}: not allowed")
+            raise AddressDenied(
+                f"{host} has the addresses {', '.join(addresses)}, to which connections are not allowed"
+            )
         failure: OSError = AddressDenied(host)
         for address in allowed:
             try:

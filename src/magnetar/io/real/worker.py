@@ -18,7 +18,8 @@ Job = tuple[Callable[[], object], Done | None]
 
 
 class ThreadWorker:
-    """Jobs go out through a queue; results come back through one eventfd, which costs the loop little."""
+    """A worker whose jobs go through a queue, and whose results come through one eventfd, which costs the
+    loop little."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
@@ -87,7 +88,7 @@ class ThreadWorker:
 
 
 def _eventfd_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> int:
-    """Returns an eventfd that the loop watches; -1 if there is none, or no file can be opened."""
+    """Returns an eventfd that the loop watches; -1 if the system has none, or no file can be opened."""
     if not hasattr(os, "eventfd"):
         return -1
     try:

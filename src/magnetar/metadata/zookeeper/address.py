@@ -17,7 +17,7 @@ class AddressRefused(ValueError):
 class EnsembleAddress:
     hosts: tuple[tuple[str, int], ...]
     chroot: str = ""
-    """Without a trailing slash; empty: the root."""
+    """The root of all paths, without a trailing slash; empty: no chroot."""
 
     def __str__(self) -> str:
         return ",".join(f"{_written(host)}:{port}" for host, port in self.hosts) + self.chroot
@@ -29,7 +29,7 @@ def ensemble_address(text: str) -> EnsembleAddress:
     :param text: the address, with or without a scheme:
     https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
 
-    :raises AddressRefused: it is not a valid address
+    :raises AddressRefused: the text is not a valid address
     """
     rest = text.strip()
     for scheme in _SCHEMES:

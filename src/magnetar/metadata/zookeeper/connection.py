@@ -33,10 +33,11 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 _MAX_ANSWER_BYTES = 64 << 20
-"""Enough for the names of a million children; a larger answer is taken for an error."""
+"""The maximum size of an answer, enough for the names of a million children; a larger one is treated as an
+error."""
 
 Take = Callable[[JuteReader], object]
-"""Makes the result from what follows a reply's header."""
+"""Makes the result from the part of a reply behind its header."""
 
 
 @dataclass(slots=True)
@@ -48,16 +49,16 @@ class Request:
     packet: bytes
     take: Take
     future: Future[object]
-    """Gets the result of ``take``, or an error."""
+    """A future that gets the result of ``take``, or an error."""
     repeatable: bool
-    """It changes nothing, so that it may be sent again on another connection."""
+    """Whether the operation changes nothing, so that it may be sent again on another connection."""
     asked_at: float
     xid: int = 0
     sent_at: float = 0.0
 
 
 class ZooKeeperConnection:
-    """A ``StreamProtocol``. Requests of one turn of the loop are sent with one write."""
+    """The ``StreamProtocol`` of a connection. Requests of one turn of the loop are sent with one write."""
 
     def __init__(self, owner: ZooKeeperSession, loop: Loop, clock: Clock) -> None:
         self._owner = owner
@@ -85,7 +86,7 @@ class ZooKeeperConnection:
         self._write(header(xid, operation) + packet)
 
     def ping(self) -> None:
-        """Sends a ping, unless one is unanswered."""
+        """Sends a ping, unless an earlier one is not answered yet."""
         if self._ping_sent_at is None:
             self._ping_sent_at = self._clock.monotonic()
             self.send_apart(PING_XID, Operation.PING, b"")
@@ -95,7 +96,7 @@ class ZooKeeperConnection:
         self._write(packet)
 
     def end(self, reason: str) -> None:
-        """Closes the socket and tells the owner, unless it is closed already."""
+        """Closes the socket and notifies the owner, unless the connection is closed already."""
         if self._ended:
             return
         self._ended = True
@@ -188,7 +189,7 @@ class ZooKeeperConnection:
         self.end(str(exc) if exc is not None else "the server closed the connection")
 
     def pause_writing(self) -> None:
-        """Does nothing: callers limit the number of requests in progress."""
+        """Does nothing, because callers limit the number of requests in progress."""
 
     def resume_writing(self) -> None:
-        """See :meth:`pause_writing`."""
+        """Does nothing; see :meth:`pause_writing`."""

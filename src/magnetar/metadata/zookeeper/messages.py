@@ -23,13 +23,13 @@ from magnetar.metadata.interface import (
 )
 
 MAX_PACKET_BYTES = 0xFFFFF
-"""The default of servers' ``jute.maxbuffer``: a longer request ends the connection."""
+"""The default of servers' ``jute.maxbuffer``; a longer request ends the connection."""
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _FAILED = -1
-"""In a header: an error follows, and no result."""
+"""In a header: an error follows instead of a result."""
 _NOT_TRIED = -2
-"""Runtime inconsistency: the error of the operations after the one that failed."""
+"""Runtime inconsistency: the error of the operations behind the one that failed."""
 
 
 class Operation(IntEnum):
@@ -111,7 +111,7 @@ class Stat:
     modified_ms: int
     version: int
     owner: int
-    """The session of an ephemeral node, otherwise 0."""
+    """The session of an ephemeral node; 0 for other nodes."""
 
     def node(self, path: str, value: bytes, session_id: int) -> Node:
         return Node(
@@ -140,7 +140,7 @@ def connect(last_zxid: int, timeout_ms: int, session_id: int, password: bytes) -
 def greeting(data: bytes) -> Greeting:
     """Parses the answer of a server to a new session.
 
-    :raises JuteError: it is another record
+    :raises JuteError: the data is another record
     """
     reader = JuteReader(data)
     reader.take_int()
@@ -161,9 +161,9 @@ def create(path: str, value: bytes, *, ephemeral: bool = False, sequential: bool
 
 
 def delete(path: str, version: int) -> bytes:
-    """For DELETE, and for CHECK, which only occurs in a MULTI.
+    """Returns the request DELETE, or CHECK, which only occurs in a MULTI.
 
-    :param version: -1: any
+    :param version: the expected version; -1: any
     """
     into = bytearray()
     put_text(into, path)
@@ -174,7 +174,7 @@ def delete(path: str, version: int) -> bytes:
 def set_data(path: str, value: bytes, version: int) -> bytes:
     """Returns the request SET_DATA.
 
-    :param version: -1: any
+    :param version: the expected version; -1: any
     """
     into = bytearray()
     put_text(into, path)
@@ -184,7 +184,7 @@ def set_data(path: str, value: bytes, version: int) -> bytes:
 
 
 def read(path: str) -> bytes:
-    """Encodes a request EXISTS, GET_DATA or GET_CHILDREN, without a watch."""
+    """Returns a request EXISTS, GET_DATA or GET_CHILDREN, without a watch."""
     into = bytearray()
     put_text(into, path)
     put_bool(into, False)
@@ -192,7 +192,7 @@ def read(path: str) -> bytes:
 
 
 def add_watch(path: str) -> bytes:
-    """Watches everything at ``path`` and below it, for the life of the session."""
+    """Returns the request to watch all changes at and below ``path``, for the life of the session."""
     into = bytearray()
     put_text(into, path)
     put_int(into, _PERSISTENT_RECURSIVE)
@@ -200,7 +200,7 @@ def add_watch(path: str) -> bytes:
 
 
 def set_watches(last_zxid: int, recursive: Sequence[str]) -> bytes:
-    """Sets the watches of a session on a new connection."""
+    """Returns the request that sets the watches of a session on a new connection."""
     into = bytearray()
     put_long(into, last_zxid)
     for paths in ((), (), (), (), recursive):
@@ -243,7 +243,7 @@ def take_stat(reader: JuteReader) -> Stat:
 
 
 def take_event(reader: JuteReader) -> tuple[ChangeKind, str] | None:
-    """None: the event is about the session."""
+    """Returns the kind and the path of a change; None if the event is about the session."""
     kind, _state, path = reader.take_int(), reader.take_int(), reader.take_text()
     if kind == -1:
         return None
@@ -266,12 +266,12 @@ def error_of(code: int, path: str) -> MetadataError:
 def check_packet(path: str, packet: bytes) -> None:
     """Checks the size of a request before it is sent.
 
-    :raises NodeTooLarge: servers would not read it
+    :raises NodeTooLarge: servers would not read the request
     """
     # The header of a request takes 8 bytes.
     if len(packet) + 8 > MAX_PACKET_BYTES:
         raise NodeTooLarge(
-            f"{path}: the request has {len(packet) + 8} bytes; ZooKeeper accepts {MAX_PACKET_BYTES}"
+            f"{path}: the request has {len(packet) + 8} bytes; ZooKeeper accepts at most {MAX_PACKET_BYTES}"
         )
 
 
@@ -323,7 +323,7 @@ class JuteReader:
         return self._take(1) != b"\0"
 
     def take_bytes(self) -> bytes:
-        """Null is read as empty."""
+        """Returns bytes; empty for null."""
         length = self.take_int()
         if length == -1:
             return b""
@@ -353,7 +353,7 @@ class JuteReader:
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """The result of one operation.
+    """The result of one operation of a MULTI.
 
     Request and answer have no record in ``zookeeper.messages`` (``MultiOperationRecord``, ``MultiResponse``):
     each operation follows a ``MultiHeader``, and a last header ends them. The answer to a failed request has
@@ -361,7 +361,7 @@ class OperationResult:
     """
 
     error: int = OK
-    """OK also for operations before the one that failed."""
+    """The error of the operation; OK also for operations before the one that failed."""
     path: str = ""
     """The path that CREATE2 created, with the number of a sequential node."""
     stat: Stat | None = None
@@ -384,7 +384,7 @@ def multi(operations: Sequence[tuple[Operation, bytes]]) -> bytes:
 def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[OperationResult]:
     """Returns one result for each operation, in their order.
 
-    :raises JuteError: it is another record
+    :raises JuteError: the data is another record
     """
     results: list[OperationResult] = []
     while True:
@@ -399,7 +399,7 @@ def take_results(reader: JuteReader, asked: Sequence[Operation]) -> list[Operati
 
 
 def failed(results: Sequence[OperationResult]) -> int | None:
-    """Returns the index of the operation that failed; None: all have taken effect."""
+    """Returns the index of the operation that failed; None if all have taken effect."""
     errors = [(at, result.error) for at, result in enumerate(results) if result.error != OK]
     reasons = [at for at, error in errors if error != _NOT_TRIED]
     return reasons[0] if reasons else errors[0][0] if errors else None

@@ -1,8 +1,9 @@
-"""A session with a ZooKeeper ensemble: it survives its connections, and knows when it may have expired.
+"""A session with a ZooKeeper ensemble, which survives its connections and knows when it may have expired.
 
 The server counts the session timeout from the time at which it received the last answered request, or later.
-After 5/6 of the timeout from its sending without another answer the session counts as lost, before a server
-can expire it: whatever it owned is given up before another session can take it over.
+If no other request is answered within 5/6 of the timeout from the sending of that request, the session counts
+as lost, before a server can expire it: everything that it owned is given up before another session can own
+it.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ log = logging.getLogger(__name__)
 _NO_PASSWORD = bytes(16)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _SOUND_SECONDS = 1.0
-"""A connection that ends sooner is followed by a pause, like one that was refused."""
+"""A connection that ends sooner than this is followed by a pause, like a refused one."""
 _MAX_WAITING = 100_000
-"""The most requests that wait for a connection."""
+"""The maximum number of requests that wait for a connection."""
 
 
 class Outside(NamedTuple):
@@ -60,14 +61,15 @@ class Outside(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     timeout_ms: int = 30_000
-    """The requested timeout; the server answers with the granted one.
-    ``metadataStoreSessionTimeoutMillis``."""
+    """The requested timeout (``metadataStoreSessionTimeoutMillis``); the server answers with the granted
+    one."""
     digest: bytes = field(default=b"", repr=False)
     """``user:password`` of the digest scheme; empty: none."""
 
 
 class ZooKeeperSession:
-    """Needs a :meth:`start`; requests wait for the first connection, and for the next one after a loss."""
+    """A session, begun by :meth:`start`. Requests wait for the first connection, and after a loss for the
+    next one."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class ZooKeeperSession:
         self._listeners = SessionListeners()
         self._connection: ZooKeeperConnection | None = None
         self._state: SessionEvent | None = None
-        """None: there has been no session yet."""
+        """The state of the session; None: there has been no session yet."""
         self._waiting: deque[Request] = deque()
         self._watched: list[str] = []
         self._timeout = settings.timeout_ms / 1000
@@ -99,11 +101,11 @@ class ZooKeeperSession:
         self._tasks = TaskScope(outside.loop, "the session with ZooKeeper", self._internal_error)
         self._closed = False
         self.session_id = 0
-        """0: there is no session."""
+        """The id of the session; 0: there is none."""
         self.server = ""
-        """The server of the present or last connection."""
+        """The server of the current or last connection."""
         self.trouble = "no server has answered yet"
-        """Why there is no connection, for display."""
+        """The reason why there is no connection, for texts."""
 
     @property
     def connected(self) -> bool:
@@ -113,12 +115,12 @@ class ZooKeeperSession:
         self._tasks.start(self._keep_connected(), "its connections")
 
     async def opened(self, limit_seconds: float) -> bool:
-        """Waits for the first connection; returns False if there was none in time."""
+        """Waits for the first connection; returns False if there was none within ``limit_seconds``."""
         await finished(self._loop, self._opened, lambda call: self._loop.call_later(limit_seconds, call))
         return self.connected
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Reports the present state in the next turn, then each event."""
+        """Reports the current state in the next turn of the loop, then each event."""
         self._listeners.add(listener)
         if self._state is not None and not self._closed:
             event = self._state
@@ -126,7 +128,7 @@ class ZooKeeperSession:
             self._loop.call_soon(listener, state)
 
     def watch(self, path: str, packet: bytes) -> None:
-        """Watches everything at a path and below it, across connections and sessions."""
+        """Watches all changes at and below a path, across connections and sessions."""
         self._watched.append(path)
         if self._connection is not None:
             request = self._made(Operation.ADD_WATCH, path, packet, lambda _reader: None, repeatable=False)
@@ -137,9 +139,10 @@ class ZooKeeperSession:
     def ask(
         self, operation: Operation, path: str, packet: bytes, take: Take, *, repeatable: bool = False
     ) -> Any:
-        """Returns a future of the result of ``take``.
+        """Sends a request; returns a future of the result of ``take``.
 
-        :param repeatable: it changes nothing, and is sent again if the connection is lost
+        :param repeatable: whether the request changes nothing, so that it is sent again if the connection is
+            lost
         :raises MetadataRefused: the session is closed, or too many requests are waiting
         """
         if self._closed:
@@ -154,7 +157,7 @@ class ZooKeeperSession:
         return request.future
 
     async def close(self) -> None:
-        """Ends the session at the server, if one answers within a second. Idempotent."""
+        """Ends the session at the server, if a server answers within a second. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -194,7 +197,7 @@ class ZooKeeperSession:
                 pause = min(longest, max(_FIRST_PAUSE, pause * 2)) * (0.5 + self._randomness.fraction() / 2)
 
     def _internal_error(self, _work: str, error: BaseException) -> None:
-        """Gives the session up, as nothing renews it any more, and connects again later."""
+        """Gives up the session, because nothing renews it any more, and connects again later."""
         self._lost(f"an internal error: {error}")
         if self._connection is not None:
             self._connection.end("an internal error")
@@ -213,7 +216,8 @@ class ZooKeeperSession:
         return hosts
 
     async def _connect(self, host: str, port: int) -> bool:
-        """Returns True if the session goes on, or has begun, on a new connection."""
+        """Connects to a server; returns True if the session continues, or has begun, on the new
+        connection."""
         made = ZooKeeperConnection(self, self._loop, self._clock)
         self.server = f"{host}:{port}"
         self._greeted = self._loop.create_future()
@@ -331,7 +335,8 @@ class ZooKeeperSession:
             self._timer = None
 
     def _look(self) -> None:
-        """Runs six times per timeout, and when the session may have expired."""
+        """Checks the connection and the session; called six times per timeout, and when the session may have
+        expired."""
         now = self._clock.monotonic()
         end = self._alive_at + self._timeout * 5 / 6
         if now >= end:

@@ -1,4 +1,4 @@
-"""Metadata in ZooKeeper; the layout is that of the layers above, which is Pulsar's."""
+"""Metadata in ZooKeeper, in the layout of the layers above, which is Pulsar's."""
 
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ T = TypeVar("T")
 
 _ANY = -1
 _TRIES = 20
-"""Attempts of a put whose node or parents are created or deleted between two of its requests."""
+"""The maximum number of attempts of a put whose node or parents are created or deleted between two of its
+requests."""
 
 
 class ZooKeeperMetadataStore:
-    """A ``MetadataStore``; created by :meth:`open_store`.
+    """A ``MetadataStore`` in ZooKeeper, opened by :meth:`open_store`.
 
-    A put creates missing parents, with a request for each. Reads come from the server that this session is
-    connected with: never older than what it has read or written before, but perhaps older than what others
-    have written since.
+    A put creates missing parents, with a request for each. Reads are answered by the server to which this
+    session is connected. They are never older than what the session has read or written before, but may be
+    older than what others have written since.
     """
 
     def __init__(self, outside: Outside, address: EnsembleAddress, settings: SessionSettings) -> None:
@@ -204,7 +205,7 @@ class ZooKeeperMetadataStore:
         await self.session.close()
 
     def _real(self, path: str) -> str:
-        """Returns the path in ZooKeeper, with the chroot."""
+        """Returns the path in ZooKeeper, including the chroot."""
         if not self._chroot:
             return path
         return self._chroot if path == "/" else self._chroot + path
@@ -246,7 +247,10 @@ class ZooKeeperMetadataStore:
             raise BadVersion(f"{path}: there is no version {version}: no such node") from None
 
     async def _create(self, path: str, value: bytes, packet: bytes) -> Node:
-        """:raises BadVersion: the node exists"""
+        """Creates a node.
+
+        :raises BadVersion: the node exists
+        """
 
         def take(reader: JuteReader) -> Node:
             made = self._shown(reader.take_text())
@@ -257,10 +261,11 @@ class ZooKeeperMetadataStore:
                 return await self._ask(Operation.CREATE2, path, packet, take)
             except NodeMissing:
                 await self._make_parents(self._real(path))
-        raise MetadataUnavailable(f"{path}: its parent nodes are deleted again and again")
+        raise MetadataUnavailable(f"{path}: other sessions keep deleting its parent nodes")
 
     async def _make_parents(self, real: str) -> None:
-        """Creates them with one write: a session's requests are processed in the order they are sent."""
+        """Creates missing parents with one write, because a session's requests are processed in the order of
+        sending."""
         pieces = real.split("/")[1:-1]
         parents = ["/" + "/".join(pieces[: count + 1]) for count in range(len(pieces))]
         asked = [
@@ -283,7 +288,10 @@ class ZooKeeperMetadataStore:
             self._listeners.tell(Change(ChangeKind.CHILDREN, path.rpartition("/")[0] or "/"))
 
     def _operation(self) -> InProgress:
-        """:raises MetadataRefused: the store is closed"""
+        """Returns the context manager for an operation, which the end of the store waits for.
+
+        :raises MetadataRefused: the store is closed
+        """
         if self._closed:
             raise MetadataRefused("the metadata store is closed")
         return self._operations
