@@ -199,8 +199,8 @@ def test_the_base_comes_from_hadoops_configuration(tmp_path: Path) -> None:
         ({}, "set fileSystemURI"),
         ({"fileSystemURI": "hdfs://name:8020/x"}, r"hdfs://name is not supported"),
         ({"fileSystemURI": "file://host/x"}, "file://host is not supported"),
-        ({"fileSystemURI": "relative"}, "no absolute path"),
-        ({"fileSystemURI": "file:///${user.name}"}, "no absolute path"),
+        ({"fileSystemURI": "relative"}, "must be an absolute path"),
+        ({"fileSystemURI": "file:///${user.name}"}, "must be an absolute path"),
         ({"fileSystemProfilePath": "/nonexistent/core-site.xml"}, "cannot be read"),
     ],
 )
