@@ -1,1 +1,1 @@
-"""Which broker serves what: a bundle of a namespace belongs to one broker at a time."""
+"""Ownership: each bundle of a namespace belongs to one broker at a time, which serves its topics."""

@@ -1,4 +1,4 @@
-"""The live brokers of a cluster: those that are registered, as far as this broker knows, and their leader."""
+"""The live brokers of a cluster, as far as this broker knows, and their leader."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BrokerRecord:
     """A broker's registration (``LocalBrokerData``)."""
 
     broker_id: str
-    """``host:port`` of its HTTP interface."""
+    """The broker's id: ``host:port`` of its HTTP interface."""
     addresses: Addresses
     listeners: Mapping[str, Addresses]
     persistent_topics: bool
@@ -50,12 +50,12 @@ class BrokerRecord:
 
     @property
     def is_magnetar(self) -> bool:
-        """Whether the broker is a Magnetar broker and not one of Apache Pulsar."""
+        """Whether the broker is a Magnetar broker, not one of Apache Pulsar."""
         return self.version.startswith(VERSION_PREFIX)
 
 
 def parse_record(broker_id: str, value: bytes) -> BrokerRecord:
-    """Reads the record of a registered broker.
+    """Returns the record of a registered broker.
 
     :raises ValueError: the record is not in the form that brokers write
     :raises RecursionError: the JSON is nested too deeply
@@ -129,8 +129,7 @@ def _whole(raw: Mapping[str, object], name: str) -> int:
 class LiveBrokers:
     """The registered brokers, kept in memory and updated by a watch, so that a look-up costs nothing.
 
-    The list may lag behind the metadata store by the delay of a watch. Nothing about ownership may be
-    concluded from it.
+    The list may lag behind the metadata store by the delay of a watch, so it proves nothing about ownership.
     """
 
     def __init__(self, io: Io, metadata: MetadataStore) -> None:
@@ -138,7 +137,7 @@ class LiveBrokers:
         self._metadata = metadata
         self._known: dict[str, BrokerRecord] = {}
         self._unreadable: set[str] = set()
-        """Brokers whose unreadable record has been logged."""
+        """Brokers with an unreadable record that was logged."""
         self._listeners: list[Callable[[], None]] = []
         self._stale: set[str] = set()
         self._all_stale = True
@@ -165,21 +164,22 @@ class LiveBrokers:
 
     @property
     def all(self) -> Mapping[str, BrokerRecord]:
-        """The records of all live brokers, sorted by broker id; records that cannot be read are left out."""
+        """Returns the records of all live brokers, sorted by broker id, without records that cannot be
+        read."""
         return self._known
 
     def get(self, broker_id: str) -> BrokerRecord | None:
         return self._known.get(broker_id)
 
     def at_http(self, url: str | None) -> BrokerRecord | None:
-        """Returns the broker with that HTTP or HTTPS address."""
+        """Returns the broker with an HTTP or HTTPS address; None if there is none."""
         for record in self._known.values():
             if url and url in (record.addresses.http, record.addresses.http_tls):
                 return record
         return None
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Calls ``changed`` in the loop after a broker came, went, or wrote another record."""
+        """Registers ``changed``, called in the loop after a broker came, left, or wrote another record."""
         self._listeners.append(changed)
 
     def _changed(self, change: Change) -> None:
@@ -265,10 +265,10 @@ class LiveBrokers:
 
 
 class Leadership:
-    """Which broker leads the cluster: the one that made the ephemeral node ``/loadbalance/leader``.
+    """The election of the leader, the broker that created the ephemeral node ``/loadbalance/leader``.
 
-    An instance stands for election from :meth:`start` to :meth:`stop`, whenever there is no leader. Safety
-    does not depend on the election: what a leader does is guarded by versions and sessions.
+    Between :meth:`start` and :meth:`stop`, the broker is a candidate whenever there is no leader. Safety
+    does not depend on the election, because versions and sessions guard the changes that a leader makes.
     """
 
     def __init__(
@@ -303,15 +303,16 @@ class Leadership:
 
     @property
     def leader_id(self) -> str | None:
-        """Returns the id of the leader; None: there is none, or it is not known."""
+        """Returns the id of the leader; None if there is none, or it is not known."""
         return self._leader_id
 
     def leader(self) -> BrokerRecord | None:
-        """Returns None also while the leader is not registered."""
+        """Returns the leader's record; None if there is no leader, or it is not registered."""
         return None if self._leader_id is None else self._brokers.get(self._leader_id)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Calls ``changed`` in the loop after the leader changed, also when there is no leader any more."""
+        """Registers ``changed``, called in the loop after a change of the leader, also when there is none any
+        more."""
         self._listeners.append(changed)
 
     async def start(self) -> None:
@@ -323,9 +324,9 @@ class Leadership:
         await self._elect()
 
     async def stop(self) -> None:
-        """Stops standing for election; a leader resigns.
+        """Stops being a candidate; a leader resigns.
 
-        :raises MetadataError: the metadata store refuses; the node goes with the session
+        :raises MetadataError: the metadata store refuses; the node is deleted with the session
         """
         self._running = False
         self._tasks.cancel()
@@ -367,7 +368,7 @@ class Leadership:
         self._io.loop.call_later(_RETRY_SECONDS, self._elect_anew)
 
     async def _elect(self) -> None:
-        """Finds out who leads, and becomes the leader if there is none."""
+        """Determines the leader, and becomes the leader if there is none."""
         while self._running:
             node = await self._metadata.get(LEADER)
             if node is None:
@@ -406,7 +407,7 @@ class Leadership:
 
 
 def _id_of(value: bytes) -> str | None:
-    """Returns None if the value is not in the form that brokers write."""
+    """Returns the broker id in the leader's node; None if the value is not in the form that brokers write."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The bundle that a topic belongs to, the node of its owner, and the algorithms that divide bundles."""
+"""The bundles of topics, the nodes of their owners, and the algorithms that split bundles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from magnetar.naming.topic_name import TopicName
 
 _MAX_KNOWN = 10_000
 ReadNamespace = Callable[[NamespaceName], Awaitable[Mapping[str, object]]]
-"""Returns a namespace's record. :raises NamespaceNotFound: the namespace does not exist"""
+"""Returns a namespace's record; raises NamespaceNotFound if the namespace does not exist."""
 OWNERS = "/namespace"
 _MONITORED = re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)")
 
@@ -30,28 +30,28 @@ _MONITORED = re.compile(r"sla-monitor/[^/]+/(?P<broker>[^/]+:[0-9]+)")
 class NamespaceBundles:
     """The bundles of namespaces, cached until their records change.
 
-    The cluster's own record (``LocalPolicies``) takes precedence over the division that the namespace was
-    created with.
+    The cluster's own record (``LocalPolicies``) takes precedence over the bundles with which the namespace
+    was created.
     """
 
     def __init__(self, metadata: MetadataStore, read: ReadNamespace, read_local: ReadNamespace) -> None:
-        """:param read_local: returns an empty record for a namespace that has none"""
+        """:param read_local: returns the local record, empty for a namespace that has none"""
         self._read_namespace = read
         self._read_local_policies = read_local
         self._known = MetadataCache(metadata, POLICIES, self._read, most=_MAX_KNOWN)
         self._local = MetadataCache(metadata, LOCAL_POLICIES, self._read_local, most=_MAX_KNOWN)
 
     async def of_topic(self, name: TopicName) -> Bundle:
-        """Returns the bundle of a topic. System topics belong to bundles of their namespaces like all others.
+        """Returns the bundle of a topic; a system topic also belongs to a bundle of its namespace.
 
         :raises NamespaceNotFound: the namespace does not exist
-        :raises MetadataFailure: the record of the namespace has no valid division
+        :raises MetadataFailure: the record of the namespace has no valid bundles
         """
         divided = await self.of_namespace(name.namespace_name)
         return Bundle(name.namespace_name, divided.find(name.bundle_hash))
 
     async def of_namespace(self, name: NamespaceName) -> Bundles:
-        """Returns how a namespace is divided; raises the same errors as :meth:`of_topic`."""
+        """Returns the bundles of a namespace; raises the same errors as :meth:`of_topic`."""
         if broker_of(name) is not None:
             return Bundles.even(1)
         first = await self._known.get(f"{POLICIES}/{name.path}")
@@ -59,7 +59,7 @@ class NamespaceBundles:
         return local or first
 
     def forget(self, name: NamespaceName) -> None:
-        """Drops the cached division of a namespace; for callers that have just changed it."""
+        """Drops the cached bundles of a namespace that the caller has just changed."""
         self._local.forget(f"{LOCAL_POLICIES}/{name.path}")
 
     async def _read(self, path: str) -> Bundles:
@@ -72,9 +72,9 @@ class NamespaceBundles:
 
 
 def _divided(path: str, record: Mapping[str, object]) -> Bundles | None:
-    """Returns None if the record has no division.
+    """Returns the bundles in a record; None if it has none.
 
-    :raises MetadataFailure: the division in the record is invalid
+    :raises MetadataFailure: the bundles in the record are invalid
     """
     division = record.get("bundles")
     boundaries = division.get("boundaries") if isinstance(division, dict) else None
@@ -94,10 +94,10 @@ class OwnerNode:
     addresses: Addresses
     listeners: Mapping[str, Addresses]
     disabled: bool
-    """Whether the owner is giving the bundle up."""
+    """Whether the owner is unloading the bundle."""
     version: int
     own: bool
-    """Whether this broker's session made the node."""
+    """Whether this broker's session created the node."""
 
 
 def path_of(bundle: Bundle) -> str:
@@ -105,7 +105,7 @@ def path_of(bundle: Bundle) -> str:
 
 
 def bundle_at(path: str) -> Bundle | None:
-    """Returns None if the path is not that of a bundle."""
+    """Returns the bundle of a node; None if the path is not a bundle's."""
     try:
         return Bundle.parse(path.removeprefix(f"{OWNERS}/"))
     except InvalidName:
@@ -127,7 +127,7 @@ def encode_owner(
 
 
 def decode_owner(value: bytes, version: int, *, own: bool) -> OwnerNode:
-    """Reads the value of a node.
+    """Returns the content of an owner's node.
 
     :raises ValueError: the value is not in the form that brokers write
     :raises RecursionError: the JSON is nested too deeply
@@ -143,7 +143,7 @@ def decode_owner(value: bytes, version: int, *, own: bool) -> OwnerNode:
 
 
 def broker_of(namespace: NamespaceName) -> str | None:
-    """Returns the broker id in a heartbeat or monitoring namespace, or None for any other namespace."""
+    """Returns the broker id in a heartbeat or monitoring namespace; None for any other namespace."""
     found = _MONITORED.fullmatch(str(namespace))
     return found["broker"] if found is not None else heartbeat_of(namespace)
 
@@ -160,11 +160,11 @@ class Carried(NamedTuple):
         return Carried(self.rate + other.rate, self.throughput + other.throughput)
 
     def exceeds(self, bound: Carried) -> bool:
-        """Whether either figure is above its bound."""
+        """Whether the rate or the throughput is above its bound."""
         return self.rate > bound.rate or self.throughput > bound.throughput
 
     def reaches(self, bound: Carried, factor: float) -> bool:
-        """Whether either figure is at least ``factor`` times its bound."""
+        """Whether the rate or the throughput is at least ``factor`` times its bound."""
         return self.rate >= bound.rate * factor or self.throughput >= bound.throughput * factor
 
 
@@ -173,17 +173,17 @@ MOST = Carried(30_000, 100 * 1024 * 1024)
 
 @dataclass(frozen=True, slots=True)
 class ToDivide:
-    """A bundle that is to be divided."""
+    """A bundle that is to be split."""
 
     range: BundleRange
     topics: Mapping[int, Carried]
     """The traffic of each topic, by the topic's hash."""
     positions: Sequence[int] = ()
-    """The positions in the hash range at which the request wants the bundle to be split."""
+    """The hashes at which the request splits the bundle."""
     most: Carried = MOST
-    """The most that a bundle should carry."""
+    """The maximum load of a bundle."""
     tolerance: float = 0.1
-    """The fraction by which a bundle may exceed ``most`` before it is divided for its traffic."""
+    """The fraction by which a bundle may exceed ``most`` before it is split because of its traffic."""
 
 
 def range_equally_divide(bundle: ToDivide) -> Sequence[int]:
@@ -192,7 +192,8 @@ def range_equally_divide(bundle: ToDivide) -> Sequence[int]:
 
 
 def topic_count_equally_divide(bundle: ToDivide) -> Sequence[int]:
-    """Returns the middle between the two topics in the middle, or nothing if there are fewer than two."""
+    """Returns the hash in the middle between the two middle topics; empty if there are fewer than two
+    topics."""
     hashes = sorted(bundle.topics)
     if len(hashes) < 2:
         return []
@@ -201,14 +202,15 @@ def topic_count_equally_divide(bundle: ToDivide) -> Sequence[int]:
 
 
 def specified_positions_divide(bundle: ToDivide) -> Sequence[int]:
-    """Returns the positions in the request, as far as they lie within the bundle."""
+    """Returns the hashes in the request that lie within the bundle."""
     return bundle.positions
 
 
 def flow_or_qps_equally_divide(bundle: ToDivide) -> Sequence[int]:
-    """Divides the bundle so that each part carries at most ``most``, or has a single topic.
+    """Returns the hashes at which the bundle is split so that each part carries at most ``most``, or has one
+    topic.
 
-    Returns nothing while the whole bundle does not clearly exceed ``most``.
+    The result is empty if the bundle does not exceed ``most`` by the tolerance.
     """
     busy = {
         at: carried for at, carried in bundle.topics.items() if carried.rate > 0 or carried.throughput > 0
@@ -240,8 +242,8 @@ DEFAULT_DIVISION = range_equally_divide.__name__
 
 
 def positions_within(bundle: ToDivide, algorithm: str) -> Sequence[int]:
-    """Returns positions in ascending order, each strictly within the bundle; empty if the algorithm finds
-    none.
+    """Returns the hashes at which an algorithm splits the bundle, ascending and strictly within it; empty if
+    there are none.
 
     :param algorithm: one of :data:`DIVISIONS`
     """

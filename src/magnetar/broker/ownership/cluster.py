@@ -1,8 +1,8 @@
-"""Ownership among the brokers of a cluster, as Apache Pulsar's brokers keep it.
+"""Ownership among the brokers of a cluster, as in Apache Pulsar's brokers.
 
 The broker that creates the node of a bundle owns the bundle until it deletes the node or its session ends.
-What a broker knows of nodes may be out of date by the delay of a watch; fencing of ledgers and versions of
-metadata keep a broker that acts on it from doing harm.
+A broker's knowledge of nodes may be out of date by the delay of a watch; fencing of ledgers and versions of
+metadata prevent harm by a broker that acts on it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 _MAX_KNOWN = 100_000
 _RETRY_SECONDS = 1.0
 _PREFERRED_SECONDS = 60.0
-"""The time that an unload and the return of the first client may take."""
+"""The maximum time for an unload and the return of the first client."""
 _CHOSEN_SECONDS = 10.0
-"""Lookups get the same answer for this long, because the bundle is being loaded there."""
+"""The time in which lookups get the same answer, because the chosen broker is loading the bundle."""
 _MOST = 100_000
 
 
@@ -53,14 +53,14 @@ class _Held:
     """A bundle that this broker owns."""
 
     version: int
-    """The version of its node."""
+    """The version of the bundle's node."""
     generation: int
     releasing: bool = False
     retired: bool = False
-    """The bundle was divided: its node stays so that no broker creates it again."""
+    """Whether the bundle was split, so that its node stays and no broker creates it again."""
     doubtful: bool = False
-    """A deletion of the node has an unknown outcome: the node may belong to another broker by now, with the
-    same version."""
+    """Whether a deletion of the node has an unknown outcome, so that the node may belong to another broker,
+    with the same version."""
 
 
 class _Nobody:
@@ -71,7 +71,7 @@ _NOBODY = _Nobody()
 
 
 class ClusterOwnership:
-    """See :class:`magnetar.broker.ownership.contract.Ownership`."""
+    """Implements :class:`magnetar.broker.ownership.contract.Ownership` for the brokers of a cluster."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ClusterOwnership:
         self.placement = placement
         self._generation = 0
         self._lasts = True
-        """False from the loss of the session until there is a new one."""
+        """Whether the session exists; False from its loss until there is a new one."""
         self._retired = False
         self._held: dict[Bundle, _Held] = {}
         tasks = TaskScope(io.loop, "the ownership of bundles", owner_goes_on)
@@ -151,7 +151,7 @@ class ClusterOwnership:
         return [bundle for bundle, held in self._held.items() if not held.releasing]
 
     def retire(self) -> None:
-        """Stops taking bundles; the broker keeps those it has."""
+        """Stops taking ownership of bundles; the broker keeps those it has."""
         self._retired = True
 
     def _here(self, bundle: Bundle, held: _Held) -> Owner:
@@ -167,11 +167,11 @@ class ClusterOwnership:
         return Owner(broker_id, node.addresses, False, 0, node.listeners)
 
     def _is_earlier_life(self, node: OwnerNode) -> bool:
-        """Whether the node belongs to this broker but to an earlier session. Such a node is replaced; nodes
-        of other brokers never are.
+        """Whether the node belongs to an earlier session of this broker. Such a node is replaced; nodes of
+        other brokers never are.
 
-        All addresses are compared: brokers that only have TLS listeners have no other address that could tell
-        them apart.
+        All addresses are compared, because brokers that only have TLS listeners have no other address that
+        distinguishes them.
         """
         return not node.own and self._own(0).addresses == node.addresses
 
@@ -187,7 +187,7 @@ class ClusterOwnership:
     # Choosing a broker for a bundle without an owner
 
     async def _chosen(self, bundle: Bundle, persistent: bool) -> Owner | None:
-        """Returns the broker to ask next, or None if this broker takes the bundle."""
+        """Returns the broker to ask next; None if this broker takes ownership of the bundle."""
         own_id, special = self._own(0).broker_id, broker_of(bundle.namespace)
         if special is not None and special == own_id:
             return None
@@ -271,7 +271,7 @@ class ClusterOwnership:
         log.info("bundle released", extra={"bundle": str(bundle)})
 
     async def retire_bundle(self, bundle: Bundle) -> None:
-        """Marks the node as being given up, as Pulsar does; the node stays until the session ends."""
+        """Marks the node as being unloaded, as Pulsar does; the node stays until the session ends."""
         held = self._held.get(bundle)
         if held is None:
             return
@@ -291,7 +291,8 @@ class ClusterOwnership:
             raise MetadataFailure(f"{bundle}: {error}") from error
 
     async def _is_ours(self, bundle: Bundle, held: _Held) -> bool:
-        """Whether this session made the node. Only this broker ends its session, so the answer stays true."""
+        """Whether this session created the node. Only this broker ends its session, so the answer stays
+        true."""
         node = await self._metadata.get(path_of(bundle))
         if node is None or not node.own:
             return False
@@ -329,7 +330,7 @@ class ClusterOwnership:
         self._verifying.start(bundle, lambda: self._look_at(bundle), "verifying a bundle")
 
     async def _look_at(self, bundle: Bundle) -> None:
-        """Checks that the node of a bundle of this broker still belongs to it."""
+        """Checks that the node of a bundle that this broker owns is unchanged."""
         while (held := self._held.get(bundle)) is not None:
             try:
                 node = await self._metadata.get(path_of(bundle))
@@ -379,27 +380,27 @@ def _host_of(node: OwnerNode) -> str:
 
 
 class Destinations:
-    """The brokers that bundles without an owner shall go to, as the leader remembers it.
+    """The brokers that are to own bundles without an owner, as the leader remembers them.
 
-    The most recent destination counts, requested or chosen, until the bundle has an owner.
+    The most recent destination, requested or chosen, applies until the bundle has an owner.
     """
 
     def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:
         self._clock = clock
         self._brokers = brokers
         self._known: dict[Bundle, tuple[str, float]] = {}
-        """The broker, and until when it is the destination."""
+        """The destination of a bundle, and the time until which it applies."""
 
     def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """Makes that broker the destination for the time after the bundle is given up."""
+        """Makes a broker the destination of a bundle after its unload."""
         self._remember(bundle, broker_id, _PREFERRED_SECONDS)
 
     def chosen(self, bundle: Bundle, broker_id: str) -> None:
-        """Remembers that a lookup was sent to that broker."""
+        """Records that a lookup was answered with a broker."""
         self._remember(bundle, broker_id, _CHOSEN_SECONDS)
 
     def of(self, bundle: Bundle, exclude: Collection[str] = ()) -> str | None:
-        """Returns the id of a live broker, or None if no destination is known.
+        """Returns the id of a live broker; None if no destination is known.
 
         :param exclude: ids of brokers that are not acceptable
         """
@@ -412,7 +413,8 @@ class Destinations:
         return None if broker_id in exclude else broker_id
 
     def forget(self, bundle: Bundle) -> None:
-        """Drops the destination: the bundle has an owner, or the request for a destination is void."""
+        """Drops the destination, because the bundle has an owner, or the request for the destination is
+        void."""
         self._known.pop(bundle, None)
 
     def forget_all(self) -> None:
@@ -425,9 +427,9 @@ class Destinations:
 
 
 class FewestBundles:
-    """Placement without load figures: a bundle goes to the broker with the fewest bundles.
+    """Placement without load reports: a bundle goes to the broker with the fewest bundles.
 
-    The placement counts the bundles that it has given out since it started, so that a burst of lookups
+    The placement counts the bundles that it has assigned since it started, so that a burst of lookups
     spreads over the brokers without reads. A new leader starts from zero.
     """
 

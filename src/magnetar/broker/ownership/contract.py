@@ -17,7 +17,7 @@ from magnetar.naming.topic_name import TopicName
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The topics of a namespace whose hashes lie in one range."""
+    """A bundle: the topics of a namespace whose hashes lie in one range."""
 
     namespace: NamespaceName
     range: BundleRange
@@ -40,7 +40,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where clients reach a broker; None for a kind of connection that it does not offer."""
+    """The addresses of a broker for clients; None for a kind of connection that it does not offer."""
 
     binary: str | None
     binary_tls: str | None = None
@@ -66,19 +66,19 @@ class Owner:
     here: bool
     """Whether the owner is this broker."""
     generation: int
-    """Changes whenever the bundle changes hands; compared again after every wait."""
+    """A number that changes whenever the owner changes; compared again after every wait."""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
     """Addresses for clients that name an advertised listener (``advertisedListeners``)."""
     settled: bool = True
-    """Whether the broker owns the bundle; False if no broker does, and this one is to be asked next."""
+    """Whether the broker owns the bundle; False if no broker does, and this one must be asked next."""
     authoritative: bool = True
-    """For a broker that is to be asked next: whether it shall take the bundle instead of asking
-    the leader."""
+    """For a broker that must be asked next: whether it takes ownership of the bundle without asking the
+    leader."""
 
     def addresses_of(self, listener: str | None) -> Addresses:
         """Returns the addresses for a client.
 
-        :param listener: the listener that the client names; None or empty if it names none
+        :param listener: the listener in the client's request; None or empty if there is none
         :raises InvalidRequest: the broker has listeners, but none of that name
         """
         if not listener or not self.listeners:
@@ -94,14 +94,14 @@ Lost = Callable[[Bundle | None], None]
 
 
 class Asked(Enum):
-    """What a request for the owner does with a bundle that no broker serves."""
+    """The treatment of a bundle that no broker owns, in a request for its owner."""
 
     PLACE = "place"
-    """The leader chooses the broker that will serve it."""
+    """The leader chooses the broker that will own the bundle."""
     TAKE = "take"
-    """Assign the bundle to this broker, which was chosen for it."""
+    """This broker, which was chosen, takes ownership of the bundle."""
     LOOK = "look"
-    """Leave the bundle unassigned: the request is not a lookup."""
+    """The bundle stays without an owner, because the request is not a lookup."""
 
 
 class Ownership(Protocol):
@@ -113,37 +113,38 @@ class Ownership(Protocol):
         ...
 
     async def owner_of(self, bundle: Bundle, asked: Asked = Asked.PLACE, *, persistent: bool = True) -> Owner:
-        """Returns the broker that serves a bundle or is to be asked next. If the bundle has no owner and this
-        broker was chosen, this broker takes it.
+        """Returns the broker that owns a bundle or must be asked next. If the bundle has no owner and this
+        broker was chosen, this broker becomes the owner.
 
         :param persistent: the kind of topic in the request; the bundle goes to a broker that serves this kind
-        :raises ServiceNotReady: the bundle has no owner and is not taken, or its owner is giving it up
+        :raises ServiceNotReady: the bundle has no owner and gets none, or its owner is unloading it
         :raises OwnerUnknown: the metadata store does not answer
         """
         ...
 
     def held(self) -> Sequence[Bundle]:
-        """Returns the bundles of this broker, if it takes and gives up bundles one by one."""
+        """Returns the bundles that this broker owns; empty if it owns all."""
         ...
 
     def begin_release(self, bundle: Bundle) -> bool:
-        """Starts to give a bundle up: lookups here find no owner, and no topic of it is loaded any more.
+        """Starts the release of a bundle: lookups find no owner in this broker, and its topics are not loaded
+        any more.
 
-        :returns: False if this broker does not own the bundle, or gives it up already
+        :returns: False if this broker does not own the bundle, or is releasing it already
         """
         ...
 
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Ends what :meth:`begin_release` began: other brokers may take the bundle.
+        """Completes the release that :meth:`begin_release` began: other brokers may own the bundle.
 
-        :param towards: the broker that shall have it next, if that is known
-        :raises MetadataError: the metadata store refuses; the bundle stays with this broker
+        :param towards: the broker that is to own it next, if known
+        :raises MetadataError: the metadata store refuses; this broker stays the owner
         """
         ...
 
     async def retire_bundle(self, bundle: Bundle) -> None:
-        """Retires a bundle that was divided: no broker takes it again, even one that does not know of the
-        division.
+        """Retires a bundle that was split: no broker can own it again, even one that does not know of the
+        split.
 
         :raises MetadataFailure: the metadata store refuses
         """
@@ -152,44 +153,46 @@ class Ownership(Protocol):
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         """Whether a previously returned owner still owns the bundle, as far as this broker knows.
 
-        True also while the bundle is being given up or was divided: a topic that is loading is not dropped.
+        True also while the bundle is being released or was split, so that a topic that is loading is not
+        dropped.
         """
         ...
 
     def listen(self, lost: Lost) -> None:
-        """Calls ``lost`` in the loop; from then on nothing of the bundle may be written."""
+        """Registers ``lost``, called in the loop when a bundle is lost; from then on nothing of it may be
+        written."""
         ...
 
 
 MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
-"""Makes the ownership of a broker from the function that returns it as the owner of a generation."""
+"""Returns the ownership of a broker; the argument returns the broker as the owner of a generation."""
 
 
 class Placement(Protocol):
-    """Chooses the broker for a bundle without an owner; runs at the leader.
+    """Chooses the broker for a bundle without an owner; runs in the leader.
 
-    Only the placement remembers where a bundle shall go; the most recent choice counts.
+    Only the placement remembers the destination of a bundle; the most recent choice applies.
     """
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """Sets the kind of topics that counts in the next choice for a bundle."""
+        """Sets the kind of topics for which the next broker of a bundle is chosen."""
         ...
 
     def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """Sends all lookups of a bundle without an owner to that broker, if it is live and may have the
+        """Answers all lookups of a bundle without an owner with a broker, if it is live and may own the
         bundle.
 
-        Clients of several topics of the bundle come at the same time; the preference holds for all of them
+        Clients of several topics of the bundle come at the same time; the preference applies to all of them
         until the bundle has an owner.
         """
         ...
 
     def arrived(self, bundle: Bundle) -> None:
-        """The bundle has an owner: its preferences are dropped."""
+        """Drops the preference for a bundle, because it has an owner."""
         ...
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
-        """Returns the id of a live broker, or None if no broker may serve the bundle now.
+        """Returns the id of a live broker; None if no broker may own the bundle now.
 
         :param exclude: ids of brokers that are chosen only if there are no others
         """
@@ -197,14 +200,14 @@ class Placement(Protocol):
 
 
 class OnlyBroker:
-    """Ownership in a standalone broker: it owns every bundle as long as its session lasts."""
+    """Ownership in a standalone broker, which owns every bundle as long as its session lasts."""
 
     def __init__(self, metadata: MetadataStore, own: Callable[[int], Owner]) -> None:
         """:param own: returns this broker as the owner of a generation"""
         self._own = own
         self._generation = 1
         self._lasts = True
-        """False from the loss of the session until there is a new one."""
+        """Whether the session exists; False from its loss until there is a new one."""
         self._listeners: list[Lost] = []
         metadata.listen_session(self._session_changed)
 
@@ -226,7 +229,7 @@ class OnlyBroker:
         return self._own(self._generation)
 
     async def retire_bundle(self, bundle: Bundle) -> None:
-        """Does nothing: this broker owns every bundle."""
+        """Does nothing, because this broker owns every bundle."""
 
     def held(self) -> Sequence[Bundle]:
         return ()
@@ -235,7 +238,7 @@ class OnlyBroker:
         return False
 
     async def release(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Does nothing: no other broker could take the bundle."""
+        """Does nothing, because no other broker could own the bundle."""
 
     def is_current(self, bundle: Bundle, owner: Owner) -> bool:
         return self._lasts and owner.generation == self._generation

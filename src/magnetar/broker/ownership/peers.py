@@ -1,4 +1,4 @@
-"""Administration requests to other brokers of the cluster, such as the one that owns a bundle."""
+"""Administration requests to other brokers of the cluster, for example to the owner of a bundle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REDIRECTS = 4
 
 
 class PeerRefused(BrokerError):
-    """Another broker refused a request; ``str()`` is its reason."""
+    """Another broker refused a request; the text is its reason."""
 
     def __init__(self, status: int, reason: str, location: str = "") -> None:
         """:param status: the HTTP status, from 300 on
@@ -68,7 +68,7 @@ class PeerAdmin(Protocol):
 
         :param path: absolute, encoded as in a URL
 
-        :param body: JSON
+        :param body: the body of the request, JSON
         :raises ServiceNotReady: the broker does not answer, or not in time
         :raises PeerRefused: the answer is not a success; redirects are not followed
         """
@@ -77,14 +77,14 @@ class PeerAdmin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a broker knows of the other brokers of its cluster, and how it reaches them."""
+    """The other brokers of a broker's cluster, and the means to send requests to them."""
 
     brokers: LiveBrokers
     leadership: Leadership
     placement: Placement
     admin: PeerAdmin
     client: Callable[[Addresses], Client]
-    """Makes a client for a broker's addresses, with this broker's own credentials."""
+    """Returns a client for a broker's addresses, with this broker's own credentials."""
 
 
 async def ask(
@@ -95,10 +95,11 @@ async def ask(
     query: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> PeerAnswer:
-    """Sends a request to another broker and follows its redirects, as the bundle may have moved meanwhile.
+    """Sends a request to another broker and follows its redirects, because the bundle may have moved in the
+    meantime.
 
     :param beside: the other brokers of the cluster; None in a standalone broker
-    :param owner: another broker, which owns the bundle or is to be asked first
+    :param owner: another broker, which owns the bundle or must be asked first
     :raises ServiceNotReady: the owner is unknown or does not answer
     :raises PeerRefused: the owner refuses the request
     """
@@ -122,9 +123,9 @@ async def ask(
 async def ask_object(
     beside: Beside | None, owner: Owner, path: str, query: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """Returns the JSON object that another broker answers a GET request with; see :func:`ask`.
+    """Returns the JSON object with which another broker answers a GET request; see :func:`ask`.
 
-    :raises ServiceNotReady: the owner is unknown, does not answer, or answers with something else
+    :raises ServiceNotReady: the owner is unknown, does not answer, or answers with another value
     :raises PeerRefused: the owner refuses the request
     """
     answer = await ask(beside, owner, "GET", path, query)

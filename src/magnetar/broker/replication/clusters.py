@@ -1,6 +1,7 @@
-"""What all replicators of a broker share: how other clusters are reached, settings, and memory for entries.
+"""The objects that all replicators of a broker share: clients of other clusters, settings, and memory for
+entries.
 
-There is a client for each cluster, made from the cluster's record and replaced when that changes.
+There is a client for each cluster, made from the cluster's record and replaced when the record changes.
 """
 
 from __future__ import annotations
@@ -44,27 +45,28 @@ class SubscriptionSettings:
     enabled: bool = True
     """``enableReplicatedSubscriptions``"""
     snapshot_seconds: float = 1.0
-    """``replicatedSubscriptionsSnapshotFrequencyMillis``: the shortest time between two snapshots
-    of a topic."""
+    """``replicatedSubscriptionsSnapshotFrequencyMillis``: the minimum time between two snapshots of a
+    topic."""
     timeout_seconds: float = 30.0
-    """``replicatedSubscriptionsSnapshotTimeoutSeconds``: a snapshot that takes longer is given up."""
+    """``replicatedSubscriptionsSnapshotTimeoutSeconds``: the time after which a pending snapshot is
+    abandoned."""
     cached: int = 10
     """``replicatedSubscriptionsSnapshotMaxCachedPerSubscription``"""
 
 
 @dataclass(slots=True)
 class SnapshotFigures:
-    """Figures of the snapshots of all replicated subscriptions of a broker, since its start."""
+    """Statistics of the snapshots of all replicated subscriptions of a broker, since its start."""
 
     pending: int = 0
-    """Snapshots in progress."""
+    """The number of snapshots in progress."""
     timed_out: int = 0
     taken: Timings = field(default_factory=Timings)
-    """The durations of the snapshots that were taken, in milliseconds."""
+    """The durations of completed snapshots, in milliseconds."""
 
 
 class Way(NamedTuple):
-    """The two ways to reach a cluster: a client, and requests to its administration."""
+    """The two ways to access a cluster: a client, and requests to its administration."""
 
     client: Client
     ask: Ask
@@ -73,22 +75,23 @@ class Way(NamedTuple):
 Reach = Callable[[str, Record], Way]
 """Returns the client and the administration of a cluster, from its name and its record.
 
-Raises BrokerError if the record does not say how to reach the cluster.
+Raises BrokerError if the record does not contain the necessary addresses.
 """
 
 
 class RemoteCluster:
-    """One cluster, as its record was when this object was made."""
+    """One cluster, with its record at the time when this object was created."""
 
     def __init__(self, name: str, record: Record, way: Way, run: ReplicationRun) -> None:
-        """:param run: encodes for its replicators, one after another; each has its own schema versions"""
+        """:param run: the encoder that the cluster's replicators use in turn; each has its own schema
+        versions"""
         self.name = name
         self.record = record
         self.client = way.client
         self.ask = way.ask
         self.run = run
         self.ended = False
-        """The record has been replaced or deleted."""
+        """Whether the record has been replaced or deleted."""
 
 
 class RemoteClusters:
@@ -103,8 +106,8 @@ class RemoteClusters:
     ) -> None:
         """:param local: the name of the broker's own cluster
 
-        :param own: returns the record for the own cluster, which leads to this broker whatever the stored
-            record says
+        :param own: returns the record of the own cluster with this broker's addresses instead of the stored
+            ones
         """
         self._own = own
         self._loop = loop
@@ -116,13 +119,13 @@ class RemoteClusters:
         self._tasks = TaskScope(loop, "other clusters", owner_goes_on)
         self._opening: KeyedTasks[str, RemoteCluster] = KeyedTasks(self._tasks)
         self.changed: Callable[[str], None] = lambda _name: None
-        """Called with the name of a cluster whose record has changed, or which is gone."""
+        """Called with the name of a cluster whose record was changed or deleted."""
         metadata.listen(CLUSTERS, self._metadata_changed)
 
     async def get(self, name: str) -> RemoteCluster:
         """Returns the cluster of that name.
 
-        :raises BrokerError: the cluster does not exist, or its record does not say how to reach it
+        :raises BrokerError: the cluster does not exist, or its record lacks the necessary addresses
         :raises MetadataError: the record cannot be read now
         """
         known = self._known.get(name)
@@ -131,7 +134,7 @@ class RemoteClusters:
         return await outcome(self._loop, self._opening.answer(name, lambda: self._open(name)))
 
     def run(self, name: str) -> ReplicationRun:
-        """Returns the encoder for the replicators to a cluster, whether the cluster can be reached or not."""
+        """Returns the encoder for the replicators to a cluster, even if the cluster cannot be reached."""
         found = self._runs.get(name)
         if found is None:
             found = self._runs[name] = ReplicationRun(self._local.encode(), name.encode())
@@ -188,32 +191,34 @@ class ReplicationSettings:
     queue_size: int = 1000
     """``replicationProducerQueueSize``: entries of a replicator in flight."""
     start_at_earliest: bool = False
-    """``replicationStartAt``: an added cluster also gets the messages that are stored already."""
+    """``replicationStartAt``: whether an added cluster also gets the messages that are stored already."""
     makes_topics: bool = True
-    """``createTopicToRemoteClusterForReplication``: topics are created in the other clusters as well."""
+    """``createTopicToRemoteClusterForReplication``: whether topics are also created in the other clusters."""
     check_seconds: float = 600.0
-    """``replicationPolicyCheckDurationSeconds``: the period of the check that topics have the replicators of
+    """``replicationPolicyCheckDurationSeconds``: the period of the check that topics have the replicators in
     their policies; 0: no checks."""
     migration_check_seconds: float = 0.0
-    """``clusterMigrationCheckDurationSeconds``: the period of the check whether loaded topics shall migrate
-    to another cluster; 0: only the load of a topic checks it."""
+    """``clusterMigrationCheckDurationSeconds``: the period of the check whether loaded topics must migrate to
+    another cluster; 0: only the load of a topic checks it."""
     makes_resources_of_moved: bool = False
-    """``clusterMigrationAutoResourceCreation``: what a topic needs is created in the other cluster first."""
+    """``clusterMigrationAutoResourceCreation``: whether tenant, namespace and topic are first created in the
+    other cluster."""
     backoff: tuple[float, float] = (0.1, 60.0)
-    """The shortest and the longest delay between two attempts, in seconds."""
+    """The minimum and the maximum delay between two attempts, in seconds."""
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
 
 
 class InFlightBytes:
-    """The bytes that all replicators together have sent and that are not confirmed."""
+    """The bytes that all replicators together have sent and that are not confirmed yet."""
 
     def __init__(self, loop: Loop, limit: Callable[[], int]) -> None:
-        """:param limit: ``magnetarReplicationBufferBytes``; when it is reached, replicators wait in turn"""
+        """:param limit: returns ``magnetarReplicationBufferBytes``; when it is reached, replicators wait in
+        turn"""
         self._loop = loop
         self._limit = limit
         self.used = 0
         self._of: dict[BaseReplicator, int] = {}
-        """The bytes of each replicator that has sent some."""
+        """The bytes in flight of each replicator that has some."""
         self._waiting: dict[BudgetTaker, None] = {}
         self._planned = False
 
@@ -270,14 +275,14 @@ class InFlightBytes:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The arguments that all replicators are constructed with."""
+    """The arguments with which all replicators are created."""
 
     io: Io
     clusters: Callable[[], RemoteClusters]
-    """How clusters are reached, the own one included."""
+    """Returns the other clusters, including the own one."""
     schemas: SchemaRegistry
     partitions: Callable[[TopicName], Awaitable[int]]
-    """Returns the number of a topic's partitions here; 0 for a topic without any."""
+    """Returns the number of a topic's partitions in this cluster; 0 if it is not partitioned."""
     settings: Callable[[], ReplicationSettings]
     """Returns the current settings."""
     in_flight: InFlightBytes

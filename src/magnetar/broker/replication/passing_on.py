@@ -1,7 +1,7 @@
-"""Replicates one non-persistent topic to one other cluster: messages are sent at once or not at all.
+"""Replicates one non-persistent topic to one other cluster: messages are sent at once or dropped.
 
-Nothing waits for the other cluster. A message that cannot be sent now is dropped and counted, like messages
-for which local consumers have no permits.
+No message waits for the other cluster. A message that cannot be sent now is dropped and counted, like a
+message for which local consumers have no permits.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class PassingReplicator(BaseReplicator):
         self._settings = common.settings
         self._bytes = common.in_flight
         self._in_flight = 0
-        """Entries without a receipt, and the bytes of their frames."""
+        """The number of entries without a receipt, and the bytes of their frames."""
         self._in_flight_size = 0
         self._last_receipt = 0.0
-        """The time of the last receipt, or that of the oldest pending send if none has come since."""
+        """The time of the last receipt, or of the oldest pending send if no receipt has come since."""
         self._there = RemoteProducer(common, self, topic.name, remote, topic.settings.replicator_prefix)
         self._there.connect()
 
@@ -68,7 +68,7 @@ class PassingReplicator(BaseReplicator):
         self._last_receipt = self._loop.time()
 
     def go_on(self) -> None:
-        """Does nothing: no messages have waited."""
+        """Does nothing, because no messages have waited."""
 
     # Sending
 

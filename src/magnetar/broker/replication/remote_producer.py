@@ -1,6 +1,6 @@
 """A replicator's producer in the other cluster: connects, reconnects after a loss, and declares schemas.
 
-The replicator that uses the producer decides what is sent and how receipts are handled.
+The replicator that uses the producer decides which messages are sent, and handles receipts.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ _DECLARING = "declaring a schema"
 
 
 class Sender(Protocol):
-    """The replicator that a remote producer belongs to."""
+    """The replicator to which a remote producer belongs."""
 
     def attached(self) -> None:
-        """The producer has just been created: whatever was sent before is void."""
+        """Reports that the producer has just been created, so that entries sent before will get no
+        receipts."""
         ...
 
     def detached(self) -> None:
-        """Nothing can be sent until :meth:`attached` is called again."""
+        """Reports that nothing can be sent until :meth:`attached` is called again."""
         ...
 
     def receipts(self, run: ReceiptRun) -> None:
@@ -56,13 +57,13 @@ class Sender(Protocol):
         ...
 
     def go_on(self) -> None:
-        """Called when a reason not to send has ended."""
+        """Continues sending after a reason not to send has ended."""
         ...
 
 
 class RemoteProducer:
-    """The producer of one topic in one other cluster. It tries to connect until it is stopped or told to
-    rest."""
+    """The producer of one topic in one other cluster. It tries to connect until :meth:`stop` or
+    :meth:`rest`."""
 
     def __init__(self, common: Common, sender: Sender, topic: TopicName, remote: str, prefix: str) -> None:
         """:param remote: the name of the other cluster
@@ -71,18 +72,19 @@ class RemoteProducer:
         """
         self.remote = remote
         self.hindrance = "the replicator is not connected yet"
-        """Why nothing is sent, as a sentence; empty: sending is possible."""
+        """The reason why nothing is sent, as a sentence; empty if sending is possible."""
         self.lasting = ""
-        """A hindrance that outlasts the connection; set and cleared by the sender. Empty: there is none."""
+        """A reason not to send that outlasts the connection, set and cleared by the sender; empty: there is
+        none."""
         self.connected_ms = 0
-        """The time of the connection in milliseconds since 1970; 0: the producer is not connected."""
+        """The time of the connection in milliseconds since 1970; 0: not connected."""
         self.cluster: RemoteCluster | None = None
         self.connection: Connection | None = None
         """The connection that can be used for sending; None while the producer is disconnected."""
         self.id = 0
-        """``producer_id`` on its connection."""
+        """The ``producer_id`` on the connection."""
         self.versions = _EMPTY
-        """Remote schema versions by local ones, as far as they are known on this connection."""
+        """Remote schema versions by local ones, if known on this connection."""
         self._settings = common.settings
         self.backoff = Backoff(common.io.randomness, *self._settings().backoff)
         self._io = common.io
@@ -96,9 +98,9 @@ class RemoteProducer:
         self._prefix = prefix
         self._epoch = 0
         self._moved: Lookup | None = None
-        """The lookup in the cluster to which the remote cluster redirects its clients; None: it does not."""
+        """The lookup in the cluster to which the remote cluster redirects its clients; None: no redirect."""
         self._asked: Future[BaseCommand] | None = None
-        """The pending answer to a PRODUCER request; None: no answer is awaited."""
+        """The pending answer to a PRODUCER request; None: none is awaited."""
         self._scope = TaskScope(self._loop, self._full_name)
         self._tasks: KeyedTasks[str, None] = KeyedTasks(self._scope)
         """Tasks in progress, by name."""
@@ -130,7 +132,7 @@ class RemoteProducer:
         return self.connection.ends() if self.connection is not None else None
 
     def hindered(self, reason: str) -> None:
-        """Records why nothing is sent."""
+        """Records the reason why nothing is sent."""
         if reason != self.hindrance:
             log.warning(
                 "topic is not being replicated",
@@ -139,7 +141,7 @@ class RemoteProducer:
         self.hindrance = reason
 
     def freed(self) -> None:
-        """Clears the reason why nothing is sent, unless that is :attr:`lasting`."""
+        """Clears the reason why nothing is sent, except :attr:`lasting`."""
         if self.hindrance and not self.lasting:
             log.info("topic is being replicated", extra={"topic": self._full_name, "cluster": self.remote})
         self.hindrance = self.lasting
@@ -150,9 +152,9 @@ class RemoteProducer:
         return kind in self._tasks
 
     def start(self, kind: str, work: Callable[[], Coroutine[object, None, None]]) -> None:
-        """Starts a task unless one of that kind is running; the sender goes on when the task ends.
+        """Starts a task unless one of that kind is running; the sender continues when the task ends.
 
-        An error in it ends the connection. :meth:`stop` cancels all tasks.
+        An error in the task ends the connection. :meth:`stop` cancels all tasks.
         """
         if self._ended or kind in self._tasks:
             return
@@ -181,12 +183,12 @@ class RemoteProducer:
     # Connecting
 
     def connect(self) -> None:
-        """Starts to look for a connection, and continues until there is one."""
+        """Tries to connect until a connection exists."""
         self._resting = False
         self.start(_CONNECTING, self._keep_connecting)
 
     def reconnect(self, reason: str) -> None:
-        """Applies the changed record of the cluster."""
+        """Closes the connection, because the record of the cluster has changed, and connects again."""
         self.backoff.reset()
         self._moved = None
         if self.connection is not None:
@@ -253,7 +255,7 @@ class RemoteProducer:
         self._sender.attached()
 
     async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
-        """Makes sure that the topic can exist in the other cluster.
+        """Checks that the topic exists in the other cluster, or creates it there.
 
         :raises BrokerError: the topic has partitions in only one of the clusters, or must not be created
         """
@@ -318,7 +320,7 @@ class RemoteProducer:
         return answered
 
     def detach(self, reason: str) -> None:
-        """Stops sending on this connection, and looks for another one."""
+        """Stops sending on this connection, and connects again."""
         connection = self.connection
         if connection is not None and not connection.closed:
             self._close_producer(connection, self.id)
@@ -346,7 +348,8 @@ class RemoteProducer:
         self.detach(f"{self.where} refused a message: {error}")
 
     def migrated(self, there: Assigned) -> None:
-        """From now on, looks the topic up where the other cluster redirects, until its record changes."""
+        """Looks up the topic in the cluster to which the other cluster redirects, until its record
+        changes."""
         cluster = self.cluster
         found = cluster.client.services.lookup.of_cluster(there) if cluster is not None else None
         self._moved = found or self._moved
@@ -364,9 +367,9 @@ class RemoteProducer:
     # Schemas
 
     def declare_schema(self, version: bytes) -> None:
-        """Finds the remote version of a schema of the topic, and adds the schema there if it is new.
+        """Determines the remote version of a schema of the topic, after adding the schema there if it is new.
 
-        The version is in :attr:`versions` when the sender goes on.
+        The version is in :attr:`versions` when the sender continues.
         """
         self.start(_DECLARING, lambda: self._declare_schema(version))
 
@@ -393,7 +396,7 @@ class RemoteProducer:
         stored = await self._schemas.get(schema_id, version_from_bytes(version))
         if stored is None:
             raise BrokerError(
-                f"version {version.hex()} of the schema of {schema_id} is not known in this cluster either"
+                f"version {version.hex()} of the schema of {schema_id} does not exist in this cluster"
             )
         request_id = connection.wire.new_request_id()
         command = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA)
@@ -410,7 +413,7 @@ class RemoteProducer:
 
 
 class BaseReplicator:
-    """The properties that replicators of all kinds expose of their remote producer."""
+    """The properties of a remote producer that replicators of all kinds expose."""
 
     topic: AnyTopic
     _there: RemoteProducer
@@ -437,5 +440,5 @@ class BaseReplicator:
         return self._there.link()
 
     def reconnect(self, reason: str) -> None:
-        """Applies the changed record of the cluster."""
+        """Connects again after a change of the cluster's record."""
         self._there.reconnect(reason)

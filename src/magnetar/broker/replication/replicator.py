@@ -1,7 +1,7 @@
-"""Replicates one topic to one other cluster, in order, with a cursor at what has arrived there.
+"""Replicates one topic to one other cluster, in order, with a cursor at the last confirmed entry.
 
 Entries in flight are not kept in memory: when the connection breaks, the cursor returns to the last confirmed
-entry, and the entries behind it are read and sent again. A remote broker that deduplicates recognizes them by
+entry, and later entries are read and sent again. A remote broker that deduplicates recognizes them by
 their position in this cluster; any other broker stores them twice.
 """
 
@@ -37,27 +37,30 @@ from magnetar.protocol.hot_replication import (
 )
 
 _MOST_ENTRIES = 1000
-"""The most entries per read; a replication run has room for that many."""
+"""The maximum number of entries per read; a replication run has room for as many."""
 _MOST_READ_BYTES = 1 << 20
 _READ_AGAIN = (1.0, 60.0)
-"""Seconds before a failed read is repeated: first and longest delay."""
+"""The first and the longest delay in seconds before a failed read is repeated."""
 _READING = "reading"
 _KEPT_SLOTS = 64
 _NOTHING = InFlight()
 """Shared by all replicators without entries in flight; never modified."""
 _GATHERING_SECONDS = 0.002
-"""The least time between two runs when the first one had many messages. At 20,000 messages a second a topic
-makes 1,500 commits a second. The receiver would handle each by itself: it uses half the CPU time with 500."""
+"""The minimum time between two runs if the first one had many messages. At 20,000 messages a second a topic
+makes 1,500 commits a second. The receiver would handle each separately; it uses half the CPU time with
+500."""
 _MANY_MESSAGES = 8
-"""Below this a run is followed by the next one without a pause: a slow topic keeps its low lag."""
+"""A run with fewer messages is followed by the next one without a pause, so that a slow topic keeps its low
+lag."""
 _MANY_ENTRIES = 256
-"""This many entries are sent without a pause: a backlog is sent as fast as the receiver takes it."""
+"""This many entries are sent without a pause, so that a backlog is sent as fast as the receiver accepts
+it."""
 _SAMPLE_SECONDS = 0.1
 _MOST_SAMPLES = 32
 
 
 class Replicator(BaseReplicator):
-    """The replicator of one loaded topic to one other cluster; :attr:`hindrance` says why it does
+    """The replicator of one loaded topic to one other cluster; :attr:`hindrance` is the reason why it does
     not send."""
 
     def __init__(self, common: Common, topic: Topic, remote: str, cursor: Cursor) -> None:
@@ -65,7 +68,7 @@ class Replicator(BaseReplicator):
         self.remote = remote
         self.cursor = cursor
         self.sent = Rate()
-        """Messages and bytes that were sent, repeated ones included."""
+        """Messages and bytes that were sent, including repeated ones."""
         self.expired = Rate()
         self.skipped = 0
         self.expiring = False
@@ -83,7 +86,7 @@ class Replicator(BaseReplicator):
         self._next_run = 0.0
         """The time on the loop's clock from which a run of few entries may be sent."""
         self._gathering: Cancellable | None = None
-        """Calls :meth:`go_on` at that time."""
+        """The timer that calls :meth:`go_on` at that time."""
         self._stored_at: list[tuple[Position, float]] = []
         """Samples of unconfirmed positions, with the times when each was the last position of the topic."""
         self._read_backoff = Backoff(common.io.randomness, *_READ_AGAIN)
@@ -91,10 +94,10 @@ class Replicator(BaseReplicator):
         """Whether the last read failed, so that the hindrance says why."""
         self._blocked_at: Position | None = None
         self._known: Position = topic.managed_ledger.last_confirmed
-        """The other cluster may have everything up to here: it was stored before this load, or sent before a
-        disconnection."""
+        """The other cluster may have all entries up to this one: they were stored before this load, or sent
+        before a disconnection."""
         self._dropping = False
-        """The other cluster drops entries that it cannot have: they are sent one by one until it
+        """Whether the other cluster drops entries that it cannot have; they are then sent one by one until it
         accepts one."""
         self._limiter: DispatchLimiter | None = None
         self._throttle: Throttle | None = None
@@ -117,7 +120,7 @@ class Replicator(BaseReplicator):
 
     @property
     def name(self) -> str:
-        """The name of its cursor, as operators know it."""
+        """The name of the replicator's cursor, as operators see it."""
         return self.cursor.name
 
     @property
@@ -129,15 +132,15 @@ class Replicator(BaseReplicator):
         return self.cursor.backlog()
 
     def skip_to(self, position: Position) -> int:
-        """Skips everything up to a position, which is never sent; returns the number of skipped entries."""
+        """Skips all entries up to a position, which are never sent; returns their number."""
         count = self.cursor.mark_delete_to(position)
         self.skipped += count
         self.go_on()
         return count
 
     def lag_seconds(self) -> float:
-        """Returns the age of the oldest unconfirmed entry, counted from the load of the topic at the
-        earliest; else 0."""
+        """Returns the age of the oldest unconfirmed entry in seconds, at most the time since the topic was
+        loaded; 0 if there is none."""
         mark_delete = self.cursor.mark_delete
         for position, stored in self._stored_at:
             if position > mark_delete:
@@ -145,7 +148,8 @@ class Replicator(BaseReplicator):
         return 0.0
 
     def delay_seconds(self) -> float:
-        """Returns how long the oldest entry without a receipt has been in flight; 0 if none is."""
+        """Returns how many seconds the oldest entry without a receipt has been in flight; 0 if there is
+        none."""
         return self._loop.time() - self._oldest_sent if self._in_flight.count else 0.0
 
     # Its producer in the other cluster
@@ -202,8 +206,8 @@ class Replicator(BaseReplicator):
         self.go_on()
 
     def _dropped(self, position: Position) -> None:
-        """Handles an entry that the other cluster never received and yet drops as a duplicate, because it
-        knows higher positions from an earlier topic of this name here.
+        """Handles an entry that the other cluster never received but drops as a duplicate, because it knows
+        higher positions from an earlier topic of the same name.
 
         This confirms nothing. The entry is sent again from time to time, until it is stored.
         """
@@ -218,7 +222,7 @@ class Replicator(BaseReplicator):
         self._there.detach(self._there.lasting)
 
     def _settle(self) -> None:
-        """Moves the cursor to what is confirmed or was skipped, in order, so that it never has holes."""
+        """Moves the cursor past confirmed and skipped entries, in order, so that it never has holes."""
         in_flight = self._in_flight
         if in_flight.count:
             ledger_id, entry_id = in_flight.head()
@@ -234,12 +238,12 @@ class Replicator(BaseReplicator):
     # Sending
 
     def rest(self) -> None:
-        """Disconnects until something is published: the topic is idle."""
+        """Disconnects an idle topic until messages are published."""
         if self.connected and not self.backlog():
             self._there.rest()
 
     def _stored(self) -> None:
-        """Called when messages were published to the topic."""
+        """Continues sending after messages were published to the topic."""
         if self._there.resting:
             self._there.connect()
         known, now = self._stored_at, self._loop.time()
@@ -250,7 +254,7 @@ class Replicator(BaseReplicator):
         self.go_on()
 
     def go_on(self) -> None:
-        """Sends what can be sent now."""
+        """Sends entries as far as possible now."""
         topic, there = self.topic, self._there
         while there.connection is not None and not there.ended and not there.under_way(_READING):
             if topic.fenced or topic.closing or self._blocked():
@@ -284,7 +288,7 @@ class Replicator(BaseReplicator):
             self._send(*left, room)
 
     def _gathers(self) -> bool:
-        """Whether to wait for more entries, as many messages were just sent and there are few entries now."""
+        """Whether to wait for more entries, because many messages were just sent and few entries are left."""
         if self._gathering is not None:
             return not self._has_many()
         if self._loop.time() >= self._next_run or self._has_many():
@@ -293,7 +297,7 @@ class Replicator(BaseReplicator):
         return True
 
     def _has_many(self) -> bool:
-        """Whether enough entries can be read that gathering more would save nothing."""
+        """Whether so many entries can be read that waiting for more would save nothing."""
         next_ledger, next_entry = self.cursor.next_position()
         ledger, entry = self.topic.max_read_position
         return ledger != next_ledger or entry - next_entry >= _MANY_ENTRIES - 1
@@ -305,7 +309,7 @@ class Replicator(BaseReplicator):
         self.go_on()
 
     def _admitted(self) -> bool:
-        """Whether the dispatch rate admits a message now."""
+        """Whether the dispatch rate allows a message now."""
         return self._throttle is None or self._throttle.admits()
 
     def policies_changed(self) -> None:
@@ -372,7 +376,7 @@ class Replicator(BaseReplicator):
         self._settle()
 
     def _sendable(self, run: EntryRun) -> EntryRun:
-        """Returns a run as other clusters get it."""
+        """Returns the run in the form for other clusters."""
         transactions = self.topic.transactions
         return run if transactions is None else transactions.for_replication(run)
 
@@ -387,7 +391,8 @@ class Replicator(BaseReplicator):
             self._too_large(position)
 
     def _send_part(self, run: EntryRun, first: int, end: int) -> int:
-        """Sends entries ``first`` … ``end - 1``; returns the first that cannot be sent now, or ``end``."""
+        """Sends entries ``first`` … ``end - 1``; returns the index of the first that cannot be sent now, or
+        ``end``."""
         there = self._there
         cluster, connection = there.cluster, there.connection
         assert cluster is not None

@@ -35,8 +35,8 @@ class ShadowProducer(RemoteProducer):
         return f"shadow topic {self._topic}"
 
     async def _prepare_there(self, cluster: RemoteCluster, lookup: Lookup) -> None:
-        """Checks that the shadow topic exists. An operator creates it: without its source it would be an
-        ordinary topic.
+        """Checks that the shadow topic exists. Only an operator may create it, because without its source it
+        would be an ordinary topic.
 
         :raises TopicNotFound: the topic does not exist
         """
@@ -44,7 +44,7 @@ class ShadowProducer(RemoteProducer):
 
 
 class ShadowReplicator(Replicator):
-    """The replicator of one loaded topic to one of its shadow topics. All entries are sent, whatever their
+    """The replicator of one loaded topic to one of its shadow topics. It sends all entries, whatever their
     age and origin."""
 
     def __init__(self, common: Common, topic: Topic, shadow: TopicName, cursor: Cursor) -> None:
@@ -69,7 +69,7 @@ class ShadowReplicator(Replicator):
         return 0
 
     def attached(self) -> None:
-        """Sends the last entry once more: a shadow topic that was just loaded may not know of it."""
+        """Sends the last entry again, because a shadow topic that was just loaded may not know it."""
         ledger = self.topic.managed_ledger
         if not self.cursor.backlog() and ledger.ledgers.exists(ledger.last_confirmed):
             self.cursor.reset(ledger.last_confirmed)

@@ -1,4 +1,4 @@
-"""Which shadow topics each loaded topic has: their replicators start and stop with its policy."""
+"""The shadow topics of each loaded topic: their replicators start and stop with its policy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ShadowReplication:
         return {name for name in topic.managed_ledger.cursors if is_shadow_cursor(prefix, name)}
 
     def is_settled(self, topic: Topic) -> bool:
-        """Whether the topic has the replicators of its policy, and no other shadow cursors."""
+        """Whether the topic has the replicators in its policy, and no other shadow cursors."""
         wanted, prefix = self._wanted(topic), topic.settings.replicator_prefix
         if not wanted and not topic.shadow_replicators:
             return not self._cursors(topic)
@@ -49,7 +49,7 @@ class ShadowReplication:
         return wanted.keys() == topic.shadow_replicators.keys() and named == self._cursors(topic)
 
     async def go_by_policies(self, topic: Topic) -> None:
-        """Starts and stops replicators as the policy says.
+        """Starts and stops replicators according to the topic's policy.
 
         :raises ManagedLedgerError: a cursor cannot be created or deleted
         """
@@ -89,6 +89,6 @@ class ShadowReplication:
             self._end(topic, full_name)
 
     def reconnect(self, reason: str) -> None:
-        """Applies the changed record of the own cluster."""
+        """Connects again after a change of the own cluster's record."""
         for replicator in list(self._running.values()):
             replicator.reconnect(reason)

@@ -1,4 +1,4 @@
-"""Which clusters each loaded topic is replicated to, and the topics whose clients move to another cluster.
+"""The clusters to which each loaded topic is replicated, and topics whose clients migrate to another cluster.
 
 Replicators start and stop with a topic's list of clusters.
 """
@@ -81,7 +81,7 @@ class Replication:
         :param settings: returns the current settings
         :param buffer_bytes: returns the limit of bytes in flight, over all replicators
         :param reach: makes the clients of other clusters
-        :param own: returns a record that leads to this broker, for what is sent to shadow topics
+        :param own: returns a record with this broker's addresses, for shadow topics
         """
         self._io = io
         self._metadata = metadata
@@ -102,12 +102,12 @@ class Replication:
         self._again: set[AnyTopic] = set()
         self._subscriptions: dict[Topic, ReplicatedSubscriptions] = {}
         self.snapshots = SnapshotFigures()
-        """The figures of the snapshots of replicated subscriptions."""
+        """The statistics of the snapshots of replicated subscriptions."""
         self._asking: KeyedTasks[tuple[str, TopicName], int] = KeyedTasks(tasks)
         """Requests for the number of a topic's partitions in another cluster."""
 
     def wanted(self, topic: AnyTopic) -> tuple[str, ...]:
-        """Returns the other clusters that a topic is replicated to."""
+        """Returns the other clusters to which a topic is replicated."""
         name = topic.name
         if isinstance(topic, ShadowTopic):
             # Its messages are replicated by its source topic.
@@ -125,11 +125,10 @@ class Replication:
         await self.migration.check(topic)
 
     def apply(self, topic: AnyTopic, tried: Future[None] | None = None) -> bool:
-        """Starts and stops the replicators of a topic according to its policies; called when these may have
-        changed.
+        """Starts and stops replicators of a topic after a possible change of its policies.
 
         :param tried: a future that is completed after the first attempt
-        :return: whether there is anything to do
+        :return: whether replicators must be started or stopped
         """
         if topic in self._applying:
             self._again.add(topic)
@@ -191,7 +190,7 @@ class Replication:
                     self._begin_passing_on(topic, cluster)
 
     async def _delete_cursors(self, topic: Topic, wanted: Sequence[str]) -> None:
-        """Deletes the cursors of clusters that the topic is no longer replicated to."""
+        """Deletes the cursors of clusters to which the topic is no longer replicated."""
         for gone, cursor in _cursors(topic):
             if gone not in wanted:
                 log.info(
@@ -254,10 +253,11 @@ class Replication:
         self._running[topic, cluster] = topic.replicators[cluster] = replicator
 
     async def partitions_in(self, cluster: str, topic: TopicName) -> int:
-        """Returns the number of a topic's partitions in another cluster; 0: it has none, or does not exist.
+        """Returns the number of a topic's partitions in another cluster; 0 if it is not partitioned or does
+        not exist.
 
-        Requests for the same topic share one query: two clusters whose records redirect clients to each other
-        would otherwise query each other forever.
+        Requests for the same topic share one query. Otherwise two clusters whose records redirect clients to
+        each other would query each other forever.
 
         :raises BrokerError: the cluster cannot be queried, or does not answer
         """
@@ -286,7 +286,7 @@ class Replication:
                 replicator.reconnect(reason)
 
     async def stop(self, topic: AnyTopic) -> None:
-        """Stops the replicators of a topic that is about to be closed or deleted; none sends when this
+        """Stops the replicators of a topic that is about to be closed or deleted; none sends after this
         returns."""
         applying = self._applying.get(topic)
         if applying is not None:
@@ -315,9 +315,9 @@ def _cursors(topic: Topic) -> Iterator[tuple[str, Cursor]]:
 
 
 class Migration:
-    """Redirects the clients of topics to the cluster that this cluster's ``ClusterPolicies`` name (PIP-188).
+    """Redirects the clients of topics to the cluster in the local cluster's ``ClusterPolicies`` (PIP-188).
 
-    It decides when and where to, and creates there what clients need.
+    It decides when a topic migrates and to which cluster, and creates there what the clients need.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Migration:
     ) -> None:
         """:param partitions: returns the number of a topic's partitions; 0 for a topic without any
 
-        :param properties: returns the properties of a managed ledger; None: it does not exist
+        :param properties: returns the properties of a managed ledger; None if it does not exist
         """
         self._loop = loop
         self._properties = properties
@@ -344,7 +344,7 @@ class Migration:
         self._moving: set[AnyTopic] = set()
 
     async def check(self, topic: AnyTopic) -> None:
-        """Migrates a topic if its policies say so; a failure is retried at the next check or load."""
+        """Migrates a topic if its policies require it; a failure is retried at the next check or load."""
         if topic.closing or topic.fenced or topic in self._moving:
             return
         self._moving.add(topic)
@@ -359,11 +359,11 @@ class Migration:
             self._moving.discard(topic)
 
     async def check_not_migrated(self, topics: Iterable[str]) -> None:
-        """Checks topics, by their names, before a transaction publishes to them: what it published in the
-        other cluster would stay hidden there, and its commit would succeed nevertheless.
+        """Checks topics by their names before a transaction publishes to them. After a migration, its
+        messages would stay hidden in the other cluster, although its commit succeeds.
 
         :raises NotAllowed: a topic has migrated
-        :raises MetadataError: that cannot be found out now
+        :raises MetadataError: the migration cannot be determined now
         """
         for each in topics:
             try:
@@ -394,7 +394,7 @@ class Migration:
         log.info("topic migrated to another cluster", extra={"topic": topic.full_name, "url": any_of(there)})
 
     async def _url_of(self, name: TopicName) -> Mapping[str, object] | None:
-        """Returns the ``ClusterUrl`` that clients shall go to; None: they stay."""
+        """Returns the ``ClusterUrl`` to which clients must go; None if they stay."""
         namespace = name.namespace_name
         if name.reserved or str(namespace) == _SYSTEM or heartbeat_of(namespace) is not None:
             return None
@@ -454,7 +454,7 @@ class Migration:
 
 
 def any_of(there: Assigned) -> str:
-    """Returns the address for log entries and answers."""
+    """Returns one of the addresses, for log entries and answers."""
     return there.url or there.url_tls
 
 

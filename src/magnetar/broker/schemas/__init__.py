@@ -1,1 +1,1 @@
-"""Schemas of topics: their versions, how these are stored, and which may follow which."""
+"""Schemas of topics: their versions, their storage, and the rules by which one may follow another."""

@@ -1,7 +1,7 @@
 """Avro definitions, parsed by the rules of Java's library (Avro 1.11), which Pulsar and its clients use.
 
-Those rules differ from the specification. Names may contain letters of all languages, namespaces may contain
-anything, and a text is a valid default of a floating-point number if Java can read the number.
+These rules differ from the specification. Names may contain letters of all languages, namespaces any
+characters, and a text is a valid default of a floating-point number if Java can parse it as a number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RESERVED = frozenset(
 )
 _RESERVED_OF_FIELDS = frozenset({"aliases", "default", "doc", "name", "order", "type"})
 _MAX_FIXED = (1 << 31) - 9
-"""The largest size of a ``fixed`` type: Java's library cannot allocate a larger array."""
+"""The maximum size of a ``fixed`` type, because Java's library cannot allocate a larger array."""
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
 _JAVA_NUMBER = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?")
 _JAVA_SPACE = "".join(map(chr, range(33)))
@@ -40,7 +40,7 @@ MISSING = _Missing()
 
 @dataclass(slots=True)
 class AvroType:
-    """A type. Only the parts that its kind has are set."""
+    """A type. Only the attributes that its kind has are set."""
 
     kind: str
     """A primitive type, ``record`` (errors too), ``enum``, ``fixed``, ``array``, ``map`` or ``union``."""
@@ -51,11 +51,11 @@ class AvroType:
     size: int = 0
     """The size of a ``fixed`` type, in bytes."""
     branches: Sequence[AvroType] = ()
-    """The types of a union; the only type of an array's items or a map's values."""
+    """The types of a union; or the one type of an array's items or a map's values."""
     aliases: Sequence[str] = ()
     """The full names of the aliases."""
     properties: str = ""
-    """The properties without a meaning of their own, as JSON in an order that does not depend on the text."""
+    """The properties that Avro does not define, as JSON in an order that does not depend on the text."""
 
     @property
     def simple_name(self) -> str:
@@ -85,10 +85,10 @@ class AvroField:
 
 
 def parse(text: str) -> AvroType:
-    """Returns the definition that a text contains.
+    """Returns the type that a text defines.
 
     :raises InvalidDefinition: Java's library does not accept the text
-    :raises RecursionError: it is nested too deep
+    :raises RecursionError: the text is nested too deeply
     """
     try:
         return _DefinitionParser().parse(_read(text))
@@ -118,7 +118,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def canonical(value: object) -> str:
-    """Returns a text that two JSON values have in common if Java's library takes them for equal."""
+    """Returns a canonical text, which is the same for two JSON values that Java's library treats as equal."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -135,7 +135,8 @@ def _text(node: object, key: str, what: str) -> str:
 
 
 def _check_name(name: str) -> str:
-    """Java looks at each UTF-16 unit, so that letters beyond the first 65,536 characters are not letters."""
+    """Checks a name as Java does, by its UTF-16 units, so that letters beyond the first 65,536 characters are
+    invalid."""
     fits = all(_is_letter(each) or each.isdecimal() for each in name)
     if not fits or not name or name[0].isdecimal():
         raise InvalidDefinition(f"{name!r} is not a valid name")
@@ -147,7 +148,10 @@ def _is_letter(character: str) -> bool:
 
 
 def _full_name(name: str, space: str) -> str:
-    """:param space: the namespace of a name that contains none; empty: none"""
+    """Returns the full name of a type.
+
+    :param space: the namespace of a name that contains none; empty: none
+    """
     before, dot, simple = name.rpartition(".")
     _check_name(simple)
     if dot:
@@ -171,7 +175,7 @@ def _alias(value: object) -> str:
 def union(branches: Sequence[AvroType]) -> AvroType:
     """Returns the union of these types.
 
-    :raises InvalidDefinition: a branch is a union, or two are of the same type or have the same name
+    :raises InvalidDefinition: a branch is a union, or two branches have the same type or name
     """
     seen = set()
     for branch in branches:
@@ -197,7 +201,7 @@ def check_fields(record: str, fields: Sequence[AvroField]) -> None:
 
 
 class _DefinitionParser:
-    """Parses one text; keeps the types that have been defined so far."""
+    """Parses one text, and remembers the types defined so far."""
 
     def __init__(self) -> None:
         self._defined: dict[str, AvroType] = {}
@@ -309,6 +313,6 @@ def _size(node: Mapping[str, object]) -> int:
 
 
 def _number(text: str) -> float | str:
-    """Returns the number of a text; the text, which is not a valid default, if it has none."""
+    """Returns the number in a text; if there is none, the text, which is not a valid default."""
     plain = text.strip(_JAVA_SPACE)
     return float(plain.rstrip("fFdD")) if _JAVA_NUMBER.fullmatch(plain) else text

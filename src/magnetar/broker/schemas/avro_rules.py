@@ -1,4 +1,4 @@
-"""Whether one Avro definition can read what another wrote, by the rules of Java's library.
+"""Whether one Avro definition can read data that another wrote, by the rules of Java's library.
 
 Pulsar and its clients resolve schemas with that library or an equivalent one. It is more lenient than the
 specification: records need not have the same name, enums and fixed types need only the same simple name, and
@@ -59,7 +59,10 @@ def same(one: SchemaData, other: SchemaData) -> bool:
 
 
 def _equal(one: AvroType, other: AvroType, seen: set[tuple[int, int]]) -> bool:
-    """:param seen: pairs of records whose comparison has begun"""
+    """Whether two types have the same meaning.
+
+    :param seen: pairs of records whose comparison has begun
+    """
     parts = (one.kind, one.name, one.size, one.symbols, one.properties, len(one.branches), len(one.fields))
     if parts != (
         other.kind,
@@ -92,7 +95,7 @@ def _equal_fields(one: AvroField, other: AvroField, seen: set[tuple[int, int]]) 
 def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     """Checks that a definition is compatible with earlier versions.
 
-    :param before: the versions that ``new`` must be compatible with
+    :param before: the versions with which ``new`` must be compatible
 
     :raises IncompatibleSchema: ``strategy`` does not let ``new`` follow them
     """
@@ -123,9 +126,9 @@ def _check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None
 
 
 def why_not(writer: AvroType, reader: AvroType) -> str | None:
-    """Returns why data of ``writer`` cannot be read with ``reader``; None if it can.
+    """Returns the reason why data of ``writer`` cannot be read with ``reader``; None if it can.
 
-    Each pair of records is compared once, so that recursive ones end.
+    Each pair of records is compared once, so that the comparison of recursive ones ends.
     """
     try:
         if not _equal(writer, reader, set()):
@@ -183,7 +186,7 @@ def bad_default(schema: AvroType) -> str | None:
 
 
 class _AliasedNames:
-    """The names that the reader's schema declares for names in the writer's."""
+    """The names that the reader's schema declares as aliases of names in the writer's."""
 
     def __init__(self, reader: AvroType) -> None:
         self._names: dict[str, str] = {}
@@ -231,21 +234,22 @@ class _AliasedNames:
 
 
 class _Mismatch(NamedTuple):
-    """Why a type cannot be read as another."""
+    """The reason why a type cannot be read as another."""
 
     reason: str
     depth: int
-    """0: the types themselves do not fit; 1: the types of a field of these records; 2: types within them."""
+    """0: the types themselves do not match; 1: the types of a field of these records; 2: types inside
+    these."""
 
 
 class _Resolution:
-    """One comparison of a writer's type with a reader's."""
+    """One comparison of a writer's type with a reader's type."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], _Mismatch | None] = {}
 
     def resolve(self, writer: AvroType, reader: AvroType) -> _Mismatch | None:
-        """Returns why the reader cannot read the writer's data; None if it can."""
+        """Returns the reason why the reader cannot read the writer's data; None if it can."""
         if writer.kind == "union":
             return self._writer_union(writer, reader)
         if writer.kind == reader.kind:
@@ -304,7 +308,7 @@ class _Resolution:
         return None
 
     def _branch(self, writer: AvroType, reader: AvroType) -> AvroType | None:
-        """Returns the branch of the reader's union that accepts the writer's type, or None."""
+        """Returns the branch of the reader's union that accepts the writer's type; None if no branch does."""
         similar = None
         for branch in reader.branches:
             if branch.kind != writer.kind:
@@ -320,7 +324,8 @@ class _Resolution:
         return next((branch for branch in reader.branches if branch.kind in wanted), None)
 
     def _fits_roughly(self, writer: AvroType, reader: AvroType) -> bool:
-        """Java's library chooses a record without a look into the types that its fields contain."""
+        """Whether two types match without a comparison of the types of fields, by which Java's library
+        chooses a record."""
         mismatch = self._record(writer, reader)
         return mismatch is None or mismatch.depth == 2
 

@@ -1,4 +1,4 @@
-"""Which schema is valid on its own, and which may follow which: Pulsar's strategies, by type of schema."""
+"""Which schemas are valid, and which may follow which: Pulsar's strategies, by type of schema."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ STRATEGIES = (
 _TRANSITIVE = frozenset({"BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"})
 _LATEST_FOR_CONSUMERS = frozenset({"BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL"})
 MAX_DEFINITION = 1024 * 1024
-"""The largest definition in bytes; the versions of topics in use are kept in memory."""
+"""The maximum size of a definition in bytes; the versions of topics in use are kept in memory."""
 
 
 def same(one: SchemaData, other: SchemaData) -> bool:
-    """Whether both are the same schema, regardless of properties.
+    """Whether two schemas are the same, regardless of properties.
 
-    :raises InvalidSchemaData: a definition cannot be read
+    :raises InvalidSchemaData: a definition cannot be parsed
     """
     if one.type is not other.type:
         return False
@@ -40,8 +40,8 @@ def check_producer(versions: Sequence[SchemaData], new: SchemaData, strategy: st
     """Checks that ``new`` may become the next version.
 
     :param versions: the existing versions, the oldest first; at least one
-    :raises IncompatibleSchema: ``strategy`` forbids it
-    :raises InvalidSchemaData: a definition cannot be read
+    :raises IncompatibleSchema: ``strategy`` does not allow ``new``
+    :raises InvalidSchemaData: a definition cannot be parsed
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return
@@ -54,8 +54,8 @@ def check_producer(versions: Sequence[SchemaData], new: SchemaData, strategy: st
 def check_consumer(versions: Sequence[SchemaData], wanted: SchemaData, strategy: str) -> None:
     """Checks that a consumer with the schema ``wanted`` may read a topic with these versions.
 
-    :raises IncompatibleSchema: the consumer may not
-    :raises InvalidSchemaData: a definition cannot be read
+    :raises IncompatibleSchema: the consumer may not read the topic
+    :raises InvalidSchemaData: a definition cannot be parsed
     """
     if strategy == "ALWAYS_COMPATIBLE":
         return
@@ -112,7 +112,7 @@ def _check_key_value(before: Sequence[SchemaData], new: SchemaData, strategy: st
 
 
 def validate(schema: SchemaData) -> None:
-    """Checks that a declared schema is valid on its own, before it is compared with others.
+    """Checks that a declared schema is valid by itself, before it is compared with others.
 
     :raises InvalidSchemaData: the schema is not valid for its type
     """

@@ -1,4 +1,4 @@
-"""A schema as clients declare it and as a topic stores it."""
+"""A schema, as clients declare it and a topic stores it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.protocol.pulsar_api_pb2 import Schema
 
 
 class SchemaType(IntEnum):
-    """Pulsar's types: the names are those of the HTTP interface, the values those of the binary protocol."""
+    """Pulsar's schema types, with the names of the HTTP interface and the values of the binary protocol."""
 
     NONE = 0
     STRING = 1
@@ -55,7 +55,7 @@ class SchemaData:
     """The definition; empty for primitive types."""
     properties: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    """The role that declared it; empty without authentication."""
+    """The role that declared the schema; empty without authentication."""
 
     @property
     def hash(self) -> bytes:
@@ -83,7 +83,7 @@ class StoredSchema:
     version: int
     data: SchemaData
     timestamp_ms: int
-    """The time of the declaration."""
+    """The time of the declaration, in ms since 1970."""
     deleted: bool = False
     """Whether this version marks the deletion of all versions before it."""
 
@@ -93,7 +93,7 @@ NO_VERSION = b""
 
 
 def version_bytes(version: int) -> bytes:
-    """Returns a version in the form of messages and commands."""
+    """Returns a version as the eight bytes in messages and commands."""
     return version.to_bytes(8, "big", signed=True)
 
 

@@ -16,7 +16,7 @@ def _invalid(what: str) -> InvalidSchemaData:
 def split(data: bytes) -> tuple[bytes, bytes]:
     """Returns the definitions of key and value.
 
-    :raises InvalidSchemaData: the lengths do not fit
+    :raises InvalidSchemaData: the lengths do not match the data
     """
     try:
         key, value = key_values.split(data)
@@ -28,7 +28,7 @@ def split(data: bytes) -> tuple[bytes, bytes]:
 def parts(schema: SchemaData) -> tuple[SchemaData, SchemaData]:
     """Returns the schemas of key and value.
 
-    :raises InvalidSchemaData: the data is not that of both
+    :raises InvalidSchemaData: the data does not contain both schemas
     """
     key, value = split(schema.data)
     return _part(schema, "key", key), _part(schema, "value", value)
@@ -42,7 +42,7 @@ def separated(key: SchemaData, value: SchemaData) -> SchemaData:
 
 
 def is_separated(schema: SchemaData) -> bool:
-    """See :func:`magnetar.protocol.key_values.is_separated`."""
+    """Whether the message key is the key; see :func:`magnetar.protocol.key_values.is_separated`."""
     return key_values.is_separated(schema.properties)
 
 
@@ -63,7 +63,7 @@ def _part(schema: SchemaData, side: str, data: bytes) -> SchemaData:
 def to_text(data: bytes) -> str:
     """Returns both definitions in the form of the HTTP interface: an object with ``key`` and ``value``.
 
-    :raises InvalidSchemaData: the data is not that of both
+    :raises InvalidSchemaData: the data does not contain both definitions
     """
     return json.dumps({side: _shown(part) for side, part in zip(key_values.SIDES, split(data), strict=True)})
 
@@ -78,7 +78,7 @@ def _shown(part: bytes) -> object:
 
 
 def from_text(text: str) -> bytes:
-    """The inverse of :func:`to_text`.
+    """Returns the data of both definitions, from the form that :func:`to_text` returns.
 
     :raises InvalidSchemaData: the text is not an object with ``key`` and ``value``
     """

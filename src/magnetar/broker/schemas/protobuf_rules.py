@@ -1,4 +1,4 @@
-"""PROTOBUF_NATIVE: a definition names a root message and contains the descriptors that it needs."""
+"""PROTOBUF_NATIVE: a definition contains the name of a root message, and the descriptors that it needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_ROOT = (
 def root_message(schema: SchemaData) -> str:
     """Returns the full name of the root message.
 
-    :raises InvalidSchemaData: the definition cannot be read, or lacks the root message
+    :raises InvalidSchemaData: the definition cannot be parsed, or lacks the root message
     """
     try:
         found = json.loads(schema.definition)

@@ -1,6 +1,6 @@
-"""The schema registry: the versions of each topic's schema, and which versions may be added.
+"""The schema registry: the versions of each topic's schema, and the rules for new versions.
 
-Definitions are parsed and compared on a worker thread: a large one would block the loop.
+Definitions are parsed and compared on a worker thread, because a large one would block the loop.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _TRIES = 5
 
 
 class SchemaRegistry:
-    """Schemas by their id, ``tenant/namespace/topic``. Whether a topic of that name exists does not matter
-    here."""
+    """Schemas by their id, ``tenant/namespace/topic``; the topic need not exist."""
 
     def __init__(
         self, io: Io, storage: SchemaStorage, metadata: MetadataStore, operations: SchemaOperations
@@ -52,8 +51,8 @@ class SchemaRegistry:
             self._worker = None
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Runs a job on the registry's thread; for work that depends on the size of definitions
-        and contents."""
+        """Runs a job on the registry's thread, for work whose duration depends on the size of definitions and
+        contents."""
         if self._worker is None:
             self._worker = self._io.start_worker("schemas")
         return await run_job(self._io.loop, self._worker, job)
@@ -67,7 +66,7 @@ class SchemaRegistry:
     # Reading
 
     async def history(self, schema_id: str) -> tuple[StoredSchema, ...]:
-        """Returns all stored versions, the marks of deletions included, the oldest first.
+        """Returns all stored versions, including marks of deletions, the oldest first.
 
         :raises LedgerError: a version cannot be read
         """
@@ -86,13 +85,13 @@ class SchemaRegistry:
         return history
 
     async def list(self, schema_id: str) -> tuple[StoredSchema, ...]:
-        """Returns :meth:`versions`, counted as a request of its own kind."""
+        """Returns :meth:`versions`, counted as a separate kind of request."""
         with self._operations.measured(SchemaOperation.LIST, schema_id):
             return await self.versions(schema_id)
 
     async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
-        """Returns one version, the latest for None; the result is None if it does not exist or
-        was deleted."""
+        """Returns a version; None for ``version``: the latest. The result is None if it does not exist or was
+        deleted."""
         with self._operations.measured(SchemaOperation.GET, schema_id):
             for found in reversed(await self.versions(schema_id)):
                 if version is None or found.version == version:
@@ -100,9 +99,9 @@ class SchemaRegistry:
         return None
 
     async def find(self, schema_id: str, schema: SchemaData) -> int | None:
-        """Returns the version with the same meaning; None if there is no such version.
+        """Returns the number of the version with the same meaning; None if there is none.
 
-        :raises InvalidSchemaData: the definition cannot be read
+        :raises InvalidSchemaData: the definition cannot be parsed
         """
         versions = await self.versions(schema_id)
         found = await self.run(lambda: _find(versions, schema)) if versions else None
@@ -115,8 +114,8 @@ class SchemaRegistry:
     ) -> int:
         """Returns the version of a schema, which is added if it is new.
 
-        :param strategy: which change is allowed, one of :data:`compatibility.STRATEGIES`
-        :param may_add: False: only an existing version is accepted
+        :param strategy: the compatibility strategy, one of :data:`compatibility.STRATEGIES`
+        :param may_add: whether the schema may be added; False: only an existing version is accepted
         :raises InvalidSchemaData: the schema is invalid
         :raises IncompatibleSchema: the schema is new and may not follow the existing versions
         """
@@ -149,7 +148,10 @@ class SchemaRegistry:
     async def _compare(
         self, schema_id: str, versions: Sequence[StoredSchema], schema: SchemaData, strategy: str
     ) -> None:
-        """:raises IncompatibleSchema: a producer's schema may not follow the existing versions"""
+        """Checks that a producer's schema may follow the existing versions.
+
+        :raises IncompatibleSchema: the schema may not follow the existing versions
+        """
         known = [each.data for each in versions]
         try:
             await self.run(lambda: compatibility.check_producer(known, schema, strategy))
@@ -204,7 +206,7 @@ class SchemaRegistry:
     # Deleting
 
     async def mark_deleted(self, schema_id: str, user: str = "") -> int:
-        """Marks the schema as deleted; stored versions stay. Returns the version of the mark."""
+        """Marks the schema as deleted; returns the version of the mark. Stored versions are kept."""
         with self._operations.measured(SchemaOperation.DELETE, schema_id):
             async with _Alone(self, schema_id):
                 return await self._append(schema_id, SchemaData(SchemaType.NONE, user=user), deleted=True)
@@ -212,7 +214,7 @@ class SchemaRegistry:
     async def delete(self, schema_id: str) -> None:
         """Deletes all versions and their ledgers, if there are any.
 
-        :raises ConcurrentModification: another broker stored a version meanwhile; nothing is deleted
+        :raises ConcurrentModification: another broker stored a version at the same time; nothing is deleted
         """
         with self._operations.measured(SchemaOperation.DELETE, schema_id):
             async with _Alone(self, schema_id):
@@ -226,7 +228,7 @@ class SchemaRegistry:
 
 
 class _Alone:
-    """Lets one task at a time change a schema."""
+    """A lock with which one task at a time changes a schema."""
 
     def __init__(self, registry: SchemaRegistry, schema_id: str) -> None:
         self._registry = registry

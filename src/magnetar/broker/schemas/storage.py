@@ -1,7 +1,5 @@
-"""Storage of schemas: a locator in the metadata store, and a ledger with one entry for each version.
-
-Both have Pulsar's format.
-"""
+"""Storage of schemas: a locator in the metadata store, and a ledger with one entry for each version, in
+Pulsar's format."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ ROOT = "/schemas"
 
 
 class SchemaStorage:
-    """Stores schemas without checking them; the caller makes sure that a schema id has one writer at a time.
+    """Stores schemas without checks; the caller ensures that a schema id has one writer at a time.
 
     :param deletions: deletes ledgers of ``store``
     """
@@ -49,7 +47,7 @@ class SchemaStorage:
         self._deletions = deletions
 
     async def index(self, schema_id: str) -> tuple[list[IndexEntry], int]:
-        """Returns where all versions are stored, the oldest first, and the version of the record; an empty
+        """Returns the positions of all versions, the oldest first, and the version of the record; an empty
         list if there is no record.
 
         :raises MetadataFailure: the record is damaged
@@ -80,7 +78,7 @@ class SchemaStorage:
 
         :param index: the versions before it, as :meth:`index` returned them
         :param record: the version of the record, from the same call
-        :raises BadVersion: another broker stored a version meanwhile
+        :raises BadVersion: another broker stored a version at the same time
         :raises LedgerError: the entry cannot be stored
         """
         custom = {
@@ -105,10 +103,9 @@ class SchemaStorage:
         return entry_id
 
     async def delete(self, schema_id: str) -> int:
-        """Deletes all versions; returns how many there were. A ledger that cannot be deleted now is deleted
-        later.
+        """Deletes all versions; returns their number. A ledger that cannot be deleted now is deleted later.
 
-        :raises BadVersion: another broker stored a version meanwhile; nothing was deleted
+        :raises BadVersion: another broker stored a version at the same time; nothing was deleted
         """
         index, record = await self.index(schema_id)
         if not index:
@@ -124,7 +121,7 @@ class SchemaStorage:
     async def ledgers(self, schema_id: str) -> list[LedgerMetadata]:
         """Returns the metadata of a schema's ledgers, the oldest version first.
 
-        :raises LedgerError: one cannot be read
+        :raises LedgerError: the metadata of a ledger cannot be read
         """
         index, _record = await self.index(schema_id)
         found = []
@@ -154,7 +151,7 @@ class SchemaStorage:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """Where a version is stored."""
+    """The position of a stored version."""
 
     version: int
     ledger_id: int
@@ -164,7 +161,7 @@ class IndexEntry:
 
 
 def encode_locator(index: Sequence[IndexEntry]) -> bytes:
-    """Encodes the record that says where the versions of a schema are stored.
+    """Returns the locator of a schema: the record with the positions of its versions.
 
     :param index: all versions, the oldest first; at least one
     """
@@ -201,7 +198,7 @@ def decode_locator(value: bytes, path: str) -> list[IndexEntry]:
 def encode_schema(schema_id: str, schema: StoredSchema, index: Sequence[IndexEntry]) -> bytes:
     """Returns the entry of a version.
 
-    :param index: the versions before it
+    :param index: the earlier versions
     """
     info = pb.SchemaInfo(
         schema_id=schema_id,

@@ -1,4 +1,4 @@
-"""Encodes message contents that HTTP requests give as text, by a schema.
+"""Encodes message contents that HTTP requests give as text, with a schema.
 
 Numbers and times are encoded as in ``org.apache.pulsar.client.impl.schema``; Avro records are given in Avro's
 JSON encoding (https://avro.apache.org/docs/1.11.1/specification/#json-encoding).
@@ -21,7 +21,7 @@ from magnetar.errors import InvalidRequest, InvalidSchemaData
 from magnetar.protocol import key_values
 
 Encode = Callable[[str], bytes]
-"""Raises one of :data:`_BAD` if the text does not fit."""
+"""Returns the encoded content; raises one of :data:`_BAD` if the text does not match the schema."""
 
 _BAD = (
     ArithmeticError,
@@ -33,7 +33,7 @@ _BAD = (
     ValueError,
     struct.error,
 )
-"""What encoders raise; fastavro raises AttributeError where an object is expected."""
+"""Errors of encoders; fastavro raises AttributeError for another value than the expected object."""
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"\.([0-9]{1,9})(?=$|[Z+-])")
@@ -61,11 +61,11 @@ class WrittenContents:
 
     @property
     def encodes_keys(self) -> bool:
-        """Whether the message key is the encoded key, in Base64."""
+        """Whether the message key is the encoded key in Base64."""
         return self._key is not None and not self._inline
 
     def key(self, text: str) -> str:
-        """Returns the key for the message: encoded and in Base64 if the schema has keys.
+        """Returns the message key for a key; encoded and in Base64 if the schema has keys.
 
         :raises InvalidRequest: the text is not of the schema's type
         """
@@ -78,7 +78,7 @@ class WrittenContents:
     def content(self, text: str, key: str | None) -> bytes:
         """Returns the content of a message.
 
-        :param key: the key of the message; it precedes the content if the schema says so
+        :param key: the key of the message, which precedes the content if the schema requires it
         :raises InvalidRequest: the text is not of the schema's type
         """
         value = _fitting(self._value, text, "payload")
@@ -148,7 +148,7 @@ def _number(form: str, text: str) -> bytes:
 
 
 def _moment(text: str) -> tuple[datetime, int]:
-    """Returns a moment to the second, and its nanoseconds; UTC if no offset is given."""
+    """Returns a time in whole seconds, and its nanoseconds; UTC if the text has no offset."""
     rest, nanos = _without_fraction(text)
     found = datetime.fromisoformat(rest)
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)), nanos

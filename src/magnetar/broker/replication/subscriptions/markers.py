@@ -20,9 +20,9 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 REQUEST = 10
 """A cluster requests the positions of all other clusters."""
 RESPONSE = 11
-"""The answer of one of them; only the cluster that asked gets it."""
+"""The answer of another cluster, which only the requesting cluster gets."""
 SNAPSHOT = 12
-"""The resulting snapshot; it stays in the cluster where it was taken."""
+"""The resulting snapshot, which stays in the cluster that took it."""
 UPDATE = 13
 """A subscription has passed a snapshot."""
 
@@ -44,7 +44,7 @@ def marker_entry(kind: int, payload: bytes, publish_time: int, to: str | None) -
     """Returns the entry of a marker, as it is stored.
 
     :param publish_time: in milliseconds since 1970
-    :param to: the only cluster that the marker is for; None: all of them
+    :param to: the only cluster that gets the marker; None: all clusters
     """
     metadata = MessageMetadata(producer_name=_PRODUCER, sequence_id=0, publish_time=publish_time)
     metadata.marker_type = kind

@@ -1,4 +1,4 @@
-"""Snapshots of replicated subscriptions: one in progress, those of a subscription, and its progress."""
+"""Snapshots of replicated subscriptions: a pending one, and those that a subscription has not passed yet."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class SnapshotCache:
     """The snapshots that a subscription has not passed yet, in the order of their local positions.
 
     A full cache is thinned out evenly: the oldest and the newest snapshot stay, and of the others the one
-    whose neighbours are closest to each other is dropped. A subscription that lags far behind thus finds
-    snapshots all along its way, and not only at the end.
+    whose neighbours are closest to each other is dropped. So a subscription that lags far behind finds
+    snapshots all along its backlog, and not only at the end.
     """
 
     def __init__(self, limit: int, distance: Callable[[Position, Position], int]) -> None:
@@ -70,12 +70,12 @@ class SnapshotCache:
 
 
 class PendingSnapshot:
-    """A snapshot in progress: which clusters have responded, and with which positions.
+    """A snapshot in progress: the clusters that have answered, and their positions.
 
-    There is one round with one other cluster, and there are two rounds with more.
+    With one other cluster there is one round; with more there are two.
 
-    When a cluster answers, a message that it has from a third cluster may not have arrived here yet. The
-    third cluster's answer in the second round comes after that message. So the positions are those of the
+    When a cluster answers, a message that it has from a third cluster may not have arrived in this one yet.
+    The third cluster's answer in the second round comes after that message. So the positions are those of the
     first round, and the local position is that of the last answer of the second round.
     """
 
@@ -84,7 +84,7 @@ class PendingSnapshot:
         self.snapshot_id = snapshot_id
         self.asked_by = snapshot_id
         """The id of the pending request. Each round has its own id, so that an answer that is delivered twice
-        is never taken for one of the next round."""
+        is never mistaken for one of the next round."""
         self.started = started
         self.positions: dict[str, Position] = {}
         """The answers of the first round."""
@@ -94,7 +94,7 @@ class PendingSnapshot:
 
     @property
     def waits_for(self) -> frozenset[str]:
-        """The clusters that have not answered in this round."""
+        """Returns the clusters that have not answered in this round."""
         return frozenset(self._missing)
 
     def answered(self, request_id: str, cluster: str, position: Position) -> bool:
@@ -127,11 +127,12 @@ class CarriedSubscription:
         tell: Callable[[str, TakenSnapshot], None],
         hindered: Callable[[], str],
     ) -> None:
-        """:param pass_over: moves the subscription past markers at the end of the topic, if it stands before
-            them
+        """:param pass_over: moves the subscription past markers at the end of the topic, if everything before
+            them is consumed
 
-        :param tell: writes an update for the other clusters: the subscription has passed a snapshot
-        :param hindered: returns why no snapshots are taken, as a sentence; empty: no reason is known
+        :param tell: writes an update for the other clusters when the subscription has passed a snapshot
+        :param hindered: returns the reason why no snapshots are taken, as a sentence; empty: no reason is
+            known
         """
         self.subscription = subscription
         self.cache = cache
@@ -146,7 +147,8 @@ class CarriedSubscription:
 
     @property
     def hindrance(self) -> str:
-        """Why the subscription does not move in other clusters, as a sentence; empty: no reason is known."""
+        """The reason why the subscription does not move in other clusters, as a sentence; empty: no reason is
+        known."""
         return self._hindered()
 
     def keep(self, snapshot: TakenSnapshot) -> None:
@@ -168,7 +170,8 @@ class CarriedSubscription:
         self.cache.add(snapshot)
 
     def moved(self) -> None:
-        """Called when the mark-delete position may have moved."""
+        """Reports a snapshot that the subscription has passed; called when the mark-delete position may have
+        moved."""
         if self.subscription.closing:
             # The subscription is being deleted, or a seek moves it and calls this again at its end.
             return
@@ -178,6 +181,6 @@ class CarriedSubscription:
             self._tell(self.subscription.name, passed)
 
     def moved_from_elsewhere(self, position: Position) -> None:
-        """Another cluster moved the subscription to a position: snapshots up to there need no report."""
+        """Handles a move by another cluster: snapshots up to the position need no report."""
         self.cache.passed(position)
         self.moved()

@@ -47,13 +47,13 @@ from magnetar.protocol.errors import EntryError
 log = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 10
-"""While a cluster is unreachable, the time between checks doubles, up to this many snapshot periods."""
+"""The maximum number of snapshot periods between two checks, which doubles while a cluster is unreachable."""
 
 
 class ReplicatedSubscriptions:
     """The replicated subscriptions of a topic that is in more than one cluster. Requests of other clusters
-    are always answered; snapshots are taken while the topic has a replicated subscription and is published
-    to."""
+    are always answered; snapshots are taken while the topic has a replicated subscription and messages are
+    published to it."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ReplicatedSubscriptions:
     ) -> None:
         """:param cluster: the broker's own cluster
 
-        :param others: returns the other clusters that the topic is in
+        :param others: returns the other clusters of the topic
         """
         self._io = io
         self._topic = topic
@@ -77,10 +77,10 @@ class ReplicatedSubscriptions:
         self._carried: dict[Subscription, CarriedSubscription] = {}
         self._pending: PendingSnapshot | None = None
         self._published = False
-        """Whether anything but markers was published since the start of the last snapshot."""
+        """Whether messages, not only markers, were published since the start of the last snapshot."""
         self._looked: Position = topic.max_read_position
         self._markers = 0
-        """Markers that were stored since the last check for published messages."""
+        """The number of markers stored since the last check for published messages."""
         self._timer: Cancellable | None = None
         self._wait = settings.snapshot_seconds
         """The time until the next check."""
@@ -92,14 +92,14 @@ class ReplicatedSubscriptions:
         """Tasks in progress. An empty set would take three times the memory of an empty dict."""
         self._ended = False
         self._producer: Producer | None = None
-        """The producer of markers; made for the first one."""
+        """The producer of markers, created for the first one."""
         topic.markers.reader = self
         self.subscriptions_changed()
 
     # When a snapshot is taken
 
     def subscriptions_changed(self) -> None:
-        """Called when a subscription was marked as replicated, or no longer is."""
+        """Starts or stops snapshots after a subscription was marked as replicated, or no longer is."""
         if self._ended:
             return
         wanted = [each for each in self._topic.subscriptions.values() if each.replicated]
@@ -168,7 +168,7 @@ class ReplicatedSubscriptions:
             self._look_later()
 
     def _check_pending(self, pending: PendingSnapshot, now: float) -> None:
-        """Gives up a snapshot that takes too long, or that was started for another list of clusters."""
+        """Abandons a snapshot that takes too long, or that was started for another list of clusters."""
         if now - pending.started >= self._settings.timeout_seconds:
             log.warning(
                 "snapshot for replicated subscriptions abandoned: not all clusters answered",
@@ -190,7 +190,8 @@ class ReplicatedSubscriptions:
 
     @property
     def hindrance(self) -> str:
-        """Why subscriptions do not move in other clusters, as a sentence; empty: no reason is known."""
+        """The reason why subscriptions do not move in other clusters, as a sentence; empty: no reason is
+        known."""
         if self._pending is not None:
             seconds = int(self._io.loop.time() - self._pending.started)
             missing = ", ".join(sorted(self._pending.waits_for))
@@ -199,7 +200,7 @@ class ReplicatedSubscriptions:
         return f"not connected to {', '.join(away)}, and a snapshot needs all clusters" if away else ""
 
     def _rest(self) -> None:
-        """Stops checking: no subscription needs snapshots."""
+        """Stops checking, because no subscription needs snapshots."""
         if self._follows:
             self._follows = False
             self._topic.followers.remove(self._look_later)
@@ -231,7 +232,10 @@ class ReplicatedSubscriptions:
             self._published = True
 
     def _answered(self, payload: bytes, position: Position) -> None:
-        """:param position: the position of the answer in this cluster"""
+        """Handles an answer to a request for positions.
+
+        :param position: the position of the answer in this cluster
+        """
         request_id, cluster, there = decode_response(payload)
         pending = self._pending
         if pending is None or not pending.answered(request_id, cluster, there):
@@ -251,7 +255,7 @@ class ReplicatedSubscriptions:
     def _write(self, kind: int, payload: bytes, to: str | None) -> None:
         """Stores a marker.
 
-        :param to: the only cluster that the marker is for; None: all of them
+        :param to: the only cluster that gets the marker; None: all clusters
         """
         topic = self._topic
         if topic.terminated or topic.closing or topic.fenced:
@@ -275,7 +279,7 @@ class ReplicatedSubscriptions:
         return self._producer
 
     def stored(self, marker: Marker, position: Position) -> None:
-        """A marker is durable at a position."""
+        """Handles a marker that is durable at a position."""
         self._markers += 1
         try:
             if marker.origin is None:
@@ -382,7 +386,7 @@ class ReplicatedSubscriptions:
     # Ending
 
     def end(self) -> None:
-        """The topic is being closed, or is in one cluster only from now on."""
+        """Ends all work, because the topic is being closed, or is in one cluster only from now on."""
         self._rest()
         self._ended = True
         self._tasks.cancel()
