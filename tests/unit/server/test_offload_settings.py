@@ -26,7 +26,7 @@ PROFILE = """<configuration>
         ({"driver": "azureblob"}, "Pulsar's driver azureblob is not supported"),
         ({"driver": "filesystem"}, "set fileSystemURI"),
         ({"driver": "FileSystem", "uri": "hdfs://name:8020/x"}, "hdfs://name is not supported"),
-        ({"driver": "filesystem", "uri": "relative"}, "no absolute path"),
+        ({"driver": "filesystem", "uri": "relative"}, "must be an absolute path"),
         ({"driver": "filesystem", "place": "hdfs://name:8020"}, "fs.defaultFS: hdfs://name is not supported"),
         ({"driver": "aws-s3"}, "needs a region or an endpoint"),
     ],

@@ -32,23 +32,26 @@ from magnetar.protocol.pulsar_api_pb2 import MessageIdData
 
 log = logging.getLogger(__name__)
 _MOST_ENTRIES = 1_024
-"""The most entries in one read."""
+"""The maximum number of entries in one read."""
 _MOST_REMEMBERED = 4_096
-"""The most positions that are remembered, of entries that a search has read."""
+"""The maximum number of remembered positions of entries that a search has read."""
 _PIECE_BYTES = 128 * 1024
-"""Bytes per append: a client that publishes meanwhile waits until they are on disk."""
+"""The bytes of one append, until which clients that publish meanwhile wait."""
 _MOST_BYTES = 256 * 1024
-"""The most bytes that are appended and not yet durable."""
+"""The maximum number of bytes that are appended and not yet durable."""
 COMPONENT = b"compacted-ledger"
 
 
 class OpenedRun:
-    """Entries of a compacted ledger: entry i as the topic stores it is ``buffer[starts[i]:ends[i]]``."""
+    """Entries of a compacted ledger: the topic's entry i is ``buffer[starts[i]:ends[i]]``."""
 
     __slots__ = ("buffer", "count", "ends", "entry_ids", "first", "ledger_ids", "starts")
 
     def __init__(self, run: EntryRun) -> None:
-        """:raises DataDamaged: an entry does not have the format of a compacted ledger"""
+        """Splits the entries of a compacted ledger.
+
+        :raises DataDamaged: an entry does not have the format of a compacted ledger
+        """
         count = run.count
         self.first = run.first_entry_id
         self.count = count
@@ -107,12 +110,13 @@ class CompactedLedger:
         self._users = 0
         self._replaced = False
         self._positions: dict[int, Position] = {}
-        """Positions of entries that a search has read; all binary searches begin with the same ones."""
+        """Positions of entries that a search has read, because all binary searches begin with the same
+        entries."""
 
     # Users
 
     def use(self) -> None:
-        """Keeps the ledger until :meth:`release`."""
+        """Keeps the ledger until :meth:`release` is called."""
         self._users += 1
 
     def release(self) -> None:
@@ -129,7 +133,7 @@ class CompactedLedger:
             self.release()
 
     def replaced(self) -> None:
-        """Called when no cursor names the ledger any more; it is deleted once it has no users."""
+        """Reports that no cursor names the ledger any more; it is deleted once it has no users."""
         self._replaced = True
         self._go_if_unused()
 
@@ -170,7 +174,7 @@ class CompactedLedger:
             return (await self._opened()).metadata.last_entry_id + 1
 
     async def size(self) -> int:
-        """The ledger's size in bytes.
+        """Returns the ledger's size in bytes.
 
         :raises LedgerError: the ledger cannot be opened
         """
@@ -178,17 +182,17 @@ class CompactedLedger:
             return (await self._opened()).metadata.length
 
     async def read(self, first: int, last: int, max_bytes: int) -> OpenedRun:
-        """Reads entries [first, last] of the ledger, possibly only the first of them.
+        """Reads entries [first, last] of the ledger, possibly only some of them, from the first on.
 
-        :raises LedgerError: they cannot be read
+        :raises LedgerError: the entries cannot be read
         """
         reader = await self._opened()
         runs = await reader.read(first, min(last, first + _MOST_ENTRIES - 1), max_bytes)
         return OpenedRun(runs[0])
 
     async def find(self, position: Position) -> int:
-        """Returns the index of the first entry at or after a position of the topic; the number of entries if
-        none is.
+        """Returns the index of the first entry at or after a position of the topic; if there is none, the
+        number of entries.
 
         :raises LedgerError: the ledger cannot be read
         """
@@ -210,9 +214,8 @@ class CompactedLedger:
         return known
 
     async def last(self) -> tuple[Position, int] | None:
-        """Returns the position of the last message and its index in its batch, -1 outside of a batch.
-
-        None when the ledger is empty.
+        """Returns the position of the last message and its index in its batch, -1 outside a batch; None for
+        an empty ledger.
 
         :raises LedgerError: the ledger cannot be read
         """
@@ -224,7 +227,8 @@ class CompactedLedger:
         return run.position(0), _last_index(run.buffer[run.starts[0] : run.ends[0]])
 
     async def first_published_at(self, time_ms: int) -> Position | None:
-        """Finds the first position with a publish time at or after a time, by binary search, or None.
+        """Returns the first position with a publish time at or after ``time_ms``, by binary search; None if
+        there is none.
 
         :raises LedgerError: the ledger cannot be read
         """
@@ -243,11 +247,12 @@ class CompactedLedger:
 
 
 _MOST_LOOKED_INTO = 8 << 20
-"""The largest uncompressed size of a batch that is unpacked here, because the event loop waits meanwhile."""
+"""The maximum uncompressed size of a batch that this module unpacks, because the event loop waits
+meanwhile."""
 
 
 def _last_index(data: bytes) -> int:
-    """Returns the index in its batch of the last message that was not compacted out; -1 outside of a batch.
+    """Returns the index in its batch of the last message that was not compacted out; -1 outside a batch.
 
     A batch that is encrypted or too large is not unpacked: the index is that of its last message.
     """
@@ -268,7 +273,7 @@ def _last_index(data: bytes) -> int:
 async def begin(store: LedgerStore, quorums: Quorums, loop: Loop, topic: str, to: Position) -> NewLedger:
     """Creates the ledger.
 
-    :param to: the last position that it will cover
+    :param to: the last position of the topic that the ledger will cover
     :raises LedgerError: the store cannot create a ledger
     """
     horizon = MessageIdData(ledgerId=to[0], entryId=to[1], partition=-1).SerializeToString()
@@ -291,7 +296,7 @@ class NewLedger:
         self._writer = writer
         self.ledger_id = writer.ledger_id
         self._on_way: deque[tuple[int, int]] = deque()
-        """Last entry ids and sizes of appends that are not durable yet."""
+        """The last entry id and the size of each append that is not durable yet."""
         self._on_way_bytes = 0
         self._waiter: Future[None] | None = None
         self._failure: LedgerError | None = None
@@ -300,7 +305,7 @@ class NewLedger:
         writer.set_listener(self)
 
     async def append(self, copied: Copied) -> None:
-        """Appends entries; returns when there is room for more.
+        """Appends entries; returns when more can be accepted.
 
         :raises LedgerError: the ledger cannot be written
         """
@@ -319,14 +324,14 @@ class NewLedger:
             await self._until_at_most(_MOST_BYTES)
 
     async def settle(self) -> None:
-        """Waits until everything appended is durable.
+        """Waits until all appended entries are durable.
 
         :raises LedgerError: the ledger cannot be written
         """
         await self._until_at_most(0)
 
     async def _until_at_most(self, on_way: int) -> None:
-        """:param on_way: bytes that need not be durable yet"""
+        """Waits until at most ``on_way`` bytes are not durable yet."""
         while self._on_way_bytes > on_way:
             await self._wait()
 

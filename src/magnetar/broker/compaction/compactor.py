@@ -1,4 +1,5 @@
-"""Compacting a topic: two passes over its entries find the newest message of each key, then copy these."""
+"""The compaction of a topic: two passes over its entries find the newest message of each key, then copy
+these."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from magnetar.managed_ledger.position import Position
 
 log = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
-"""Bytes per read: a client that publishes meanwhile may wait until they are read and scanned."""
+"""The bytes of one read, until which clients that publish meanwhile may wait."""
 _READ_ENTRIES = 8_192
 
 
@@ -39,17 +40,17 @@ class CompactionSettings:
     retain_keyless: bool = False
     """Whether messages without a key are kept (topicCompactionRetainNullKey)."""
     read_timeout_seconds: float = 30.0
-    """Timeout of each read of the first pass (brokerServiceCompactionPhaseOneLoopTimeInSeconds)."""
+    """The timeout of each read in the first pass (brokerServiceCompactionPhaseOneLoopTimeInSeconds)."""
     memory: int = 96 * 1024 * 1024
-    """Bytes of memory for keys; keys beyond it are spilled to disk."""
+    """The memory for keys in bytes; further keys are spilled to disk."""
     max_batch_bytes: int = 64 * 1024 * 1024
-    """Largest uncompressed size of a batch that is unpacked; a larger one is kept whole."""
+    """The maximum uncompressed size of a batch that is unpacked; a larger one is kept unchanged."""
 
 
 class Compactor:
     """Compacts one topic at a time, which bounds its memory.
 
-    :param store: where compacted ledgers are written
+    :param store: the store of compacted ledgers
     :param published: returns the number of publishes so far, on all topics
     """
 
@@ -86,12 +87,11 @@ class Compactor:
         to: Position,
         figures: CompactionFigures,
     ) -> NewLedger:
-        """Writes a new ledger with the newest messages up to ``to``; it is closed, and no cursor names it
-        yet.
+        """Writes a ledger with the newest messages up to ``to``; it is closed, and no cursor names it yet.
 
-        :param topic: its full name
-        :param partition: its index, -1 for none
-        :param former: the result of the last compaction; it covers everything up to ``after``
+        :param topic: the topic's full name
+        :param partition: the topic's partition index; -1: not a partition
+        :param former: the result of the last compaction, which covers all entries up to ``after``
         :raises LedgerError: a ledger cannot be read or written; the new ledger is deleted
         :raises CompactionTimeout: a read takes too long
         :raises ProcessFailed: the compaction process has ended or reports a failure, for example because keys
@@ -121,7 +121,7 @@ class Compactor:
                 self._elsewhere.rest()
 
     async def _leave(self, latest: LatestElsewhere) -> None:
-        """Discards what the process still holds of a compaction."""
+        """Makes the process discard the data of a compaction."""
         try:
             await latest.remove()
         except ProcessFailed as failed:
@@ -142,7 +142,7 @@ class Compactor:
     async def in_time(self, reading: Task[Sequence[EntryRun]]) -> Sequence[EntryRun]:
         """Awaits a read and returns its result.
 
-        :raises CompactionTimeout: it takes longer than the timeout
+        :raises CompactionTimeout: the read takes longer than the timeout
         """
         limit = partial(self.io.loop.call_later, self._read_timeout_seconds)
         reading.add_done_callback(nobody_waits)
@@ -167,7 +167,8 @@ class Sources(NamedTuple):
     store: LedgerStore
     managed_ledger: ManagedLedger
     former: CompactedLedger | None
-    """The result of the last compaction; it covers everything before the part of the topic that is read."""
+    """The result of the last compaction, which covers all entries before the part of the topic that is
+    read."""
 
 
 _OpenLedger = Callable[[int], Awaitable[LedgerReader]]
@@ -189,7 +190,7 @@ class Passage:
     are read while the process works on the previous ones.
 
     :param in_time: awaits a read, with a timeout
-    :param partition: the topic's index, -1 for none
+    :param partition: the topic's partition index; -1: not a partition
     """
 
     def __init__(
@@ -291,7 +292,7 @@ class Passage:
     # First pass
 
     async def number(self, after: Position, to: Position) -> None:
-        """The first pass.
+        """Runs the first pass, which numbers the messages.
 
         :raises LedgerError: a ledger cannot be read
         :raises ProcessFailed: the compaction process fails
@@ -318,7 +319,7 @@ class Passage:
     # Second pass
 
     async def copy(self, ledger: NewLedger) -> None:
-        """The second pass.
+        """Runs the second pass, which copies the messages that stay.
 
         :raises LedgerError: a ledger cannot be read or written
         :raises ProcessFailed: the compaction process fails
@@ -358,7 +359,8 @@ async def _read(reader: LedgerReader, first: int, last: int) -> Sequence[EntryRu
 
 
 class CompactionFigures:
-    """Numbers of a topic's compactions since it was loaded. Times are in ms since 1970, durations in ms."""
+    """The statistics of a topic's compactions since it was loaded. Times are in ms since 1970, durations in
+    ms."""
 
     def __init__(self) -> None:
         self.removed = 0
@@ -370,10 +372,11 @@ class CompactionFigures:
         self.succeeded = 0
         self.failed = 0
         self.entries = 0
-        """Entries of the ledger that the last compaction wrote; the next one is its bytes."""
+        """The number of entries in the ledger that the last compaction wrote; the next attribute is its
+        bytes."""
         self.size = 0
         self.read_bytes = 0
         self.written_bytes = 0
         self.write_latency = Distribution(LATENCY_BOUNDS_MS)
         self.busy_seconds = 0.0
-        """Duration of all compactions together."""
+        """The total duration of all compactions, in seconds."""

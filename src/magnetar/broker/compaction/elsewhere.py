@@ -1,4 +1,5 @@
-"""The compaction process as the broker sees it: asking questions at a pace, and checking the answers."""
+"""The broker's side of the compaction process: it sends questions at a limited pace, and checks the
+answers."""
 
 from __future__ import annotations
 
@@ -16,24 +17,24 @@ from magnetar.protocol.hot_compaction import PARTS
 C = TypeVar("C")
 T = TypeVar("T")
 _KEPT_SECONDS = 10.0
-"""How long the process is kept when nothing is compacted, as the next compaction may start soon."""
+"""How long the process is kept after a compaction, because the next one may start soon."""
 _ANSWER_SECONDS = 300.0
-"""A process that has not answered after this time has failed. It may have to wait for a CPU."""
+"""The time after which a process that has not answered counts as failed. It may have to wait for a CPU."""
 _LEAVE_SECONDS = 10.0
-"""Timeout of the clean-up: it only frees disk space, and the next compaction would repeat it."""
+"""The timeout of the clean-up, which only frees disk space; the next compaction would repeat it."""
 _MOST_MESSAGES = 1 << 31
-"""Messages in one entry: the largest number that the metadata of a batch can hold."""
+"""The maximum number of messages in one entry, from the metadata of a batch."""
 _SPANS_AT_ONCE = 4_096
 _RESTS = 3.0
-"""Seconds of rest per second of work, so that at most one in four publishes meanwhile is delayed."""
+"""Seconds of pause per second of work, so that at most one in four publishes is delayed."""
 _LONGEST_SECONDS = 0.25
 """The longest pause between two steps, in seconds."""
 _LATELY_SECONDS = 0.1
-"""Clients count as publishing for this long after the last publish."""
+"""The time after the last publish for which clients count as publishing."""
 
 
 class Elsewhere:
-    """The compaction process: started when it is needed, and ended some seconds after the last compaction."""
+    """The compaction process, which is started on demand and ended some seconds after the last compaction."""
 
     def __init__(self, io: Io) -> None:
         self._io = io
@@ -59,7 +60,7 @@ class Elsewhere:
         return latest
 
     def rest(self) -> None:
-        """Called when no compaction runs: the process ends soon unless another compaction begins."""
+        """Reports that no compaction runs: the process ends soon unless another compaction begins."""
         if self._process is not None and self._ending is None:
             self._ending = self._io.loop.call_later(_KEPT_SECONDS, self.close)
 
@@ -100,15 +101,15 @@ class PendingAnswer(Generic[T]):
 
 
 class LatestElsewhere:
-    """The interface of ``LatestMessages``, with the work done in the compaction process."""
+    """The interface of ``LatestMessages``; the compaction process does the work."""
 
     def __init__(self, io: Io, process: Process) -> None:
         self._io = io
         self._process = process
         self.count = 0
-        """Messages numbered, according to the answers so far."""
+        """The number of messages numbered, according to the answers so far."""
         self.kept = 0
-        """Messages that stay."""
+        """The number of messages that stay."""
 
     def _ask(self, question: Question, opened: Callable[[bytes], T]) -> PendingAnswer[T]:
         return PendingAnswer(self._io, self._process, question, opened)
@@ -166,15 +167,13 @@ class LatestElsewhere:
         return self._ask(questions.copy(entries, places, partition, at), opened)
 
     async def remove(self) -> None:
-        """Has the process discard all it holds of this compaction, in memory and on disk."""
+        """Makes the process discard all data of this compaction, in memory and on disk."""
         await self._done(questions.plain(QuestionKind.REMOVE), _LEAVE_SECONDS)
 
 
 class QuestionPipeline(Generic[C, T]):
-    """Keeps one question in flight, so that the process works on it while the broker reads the next entries.
-
-    :param use: called in order with the context of a question and its answer
-    """
+    """Keeps one question in flight, so that the process works on it while the broker reads the next
+    entries."""
 
     def __init__(self, use: Callable[[C, T], Awaitable[None]]) -> None:
         self._use = use
@@ -200,10 +199,8 @@ class QuestionPipeline(Generic[C, T]):
 
 
 class GivingWay:
-    """The pace of one compaction, from its first step on: while clients publish, it rests most of the time.
-
-    :param published: returns the number of publishes so far, on all topics
-    """
+    """The pace of one compaction, from its first step on: while clients publish, it pauses most of the
+    time."""
 
     def __init__(self, loop: Loop, clock: Clock, published: Callable[[], int]) -> None:
         self._loop = loop
@@ -214,14 +211,14 @@ class GivingWay:
         self._went_on = clock.monotonic()
 
     def gives(self) -> bool:
-        """Whether compaction gives way now, because clients are publishing."""
+        """Whether compaction pauses now, because clients are publishing."""
         now, count = self._clock.monotonic(), self._published()
         if count != self._known:
             self._known, self._published_at = count, now
         return now - self._published_at < _LATELY_SECONDS
 
     async def rest(self) -> None:
-        """Rests between two steps; returns at once when no client publishes."""
+        """Pauses between two steps; returns at once if no client publishes."""
         if self.gives():
             took = self._clock.monotonic() - self._went_on
             await sleep(self._loop, min(_RESTS * took, _LONGEST_SECONDS))

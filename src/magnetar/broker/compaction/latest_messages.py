@@ -1,6 +1,6 @@
-"""Finding and copying the messages that stay: two passes over the same entries, in the compaction process.
+"""Finds and copies the messages that stay: two passes over the same entries, in the compaction process.
 
-The hot module handles the common case; compressed batches and chunked messages are handled here.
+The hot module handles the common case; this module handles compressed batches and chunked messages.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from magnetar.protocol.metadata import Entry, build_entry, chunks_follow, parse_
 from magnetar.protocol.pulsar_api_pb2 import BrokerEntryMetadata, CompressionType
 
 _AT_ONCE = 64 * 1024
-"""Bytes of entries after which the memory of the keys is checked."""
+"""The bytes of entries after which the memory of the keys is checked."""
 _BITS_AT_ONCE = 64 * 1024
 _MOST_CHUNKS = 200_000
-"""The most chunks that are remembered: a client can send any number of small ones without a last chunk."""
+"""The maximum number of chunks that are remembered, because a client can send any number of chunks without a
+last one."""
 DIRECTORY = "compaction"
-"""Below the data directory; the next compaction removes the files that a crash leaves there."""
+"""The directory below the data directory; the next compaction removes files that a crash leaves in it."""
 KEY_COST = 200
-"""Bytes of memory per key, in addition to the key."""
+"""The memory per key in bytes, in addition to the key."""
 _NOTED_BYTES = 8 * 1024 * 1024
-"""Bytes that are gathered before they are written."""
+"""The number of bytes that are gathered before they are written."""
 _BLOCK = 32 * 1024
 _MOST_SHARES = 1 << 20
-"""The most shares into which a part is divided."""
+"""The maximum number of shares into which a part is divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of the topic or of its compacted ledger: entry i is ``buffer[starts[i]:ends[i]]``.
-
-    There is at least one.
-    """
+    """Entries of the topic or of its compacted ledger, at least one: entry i is
+    ``buffer[starts[i]:ends[i]]``."""
 
     buffer: bytes
     starts: array[int]
@@ -47,7 +46,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Consecutive entries for a compacted ledger: the first begins in ``buffer`` at ``start``."""
+    """Consecutive entries for a compacted ledger; the first begins at ``start`` in ``buffer``."""
 
     buffer: bytes | bytearray
     ends: array[int]
@@ -56,12 +55,12 @@ class Copied:
 
 
 class LatestMessages:
-    """Takes all entries through :meth:`number`, then :meth:`settle`, then the same entries through
-    :meth:`copy`.
+    """Finds the messages that stay. All entries go through :meth:`number`; after :meth:`settle`, the same
+    entries go through :meth:`copy`.
 
     :param retain_keyless: whether messages without a key stay
-    :param memory: bytes for keys; keys beyond it are spilled to disk
-    :param max_size: largest uncompressed size of a batch that is unpacked; a larger one stays whole
+    :param memory: bytes for keys; further keys are spilled to disk
+    :param max_size: the maximum uncompressed size of a batch that is unpacked; a larger one stays unchanged
     """
 
     def __init__(self, disk: Disk, *, retain_keyless: bool, memory: int, max_size: int) -> None:
@@ -71,13 +70,13 @@ class LatestMessages:
         self._chunks: dict[tuple[str, str], list[int]] = {}
         """Numbers of the chunks of messages whose last chunk has not been read yet."""
         self._chunked: list[tuple[int, list[int]]] = []
-        """The number of each last chunk, and those of the chunks before it."""
+        """The number of each last chunk, and the numbers of the earlier chunks of its message."""
         self._remembered = 0
         """The number of chunks in ``_chunks`` and ``_chunked`` together."""
         self.count = 0
-        """Messages numbered."""
+        """The number of messages numbered."""
         self.kept = 0
-        """Messages that stay."""
+        """The number of messages that stay."""
 
     # First pass
 
@@ -119,9 +118,9 @@ class LatestMessages:
             self._latest.number_whole()
 
     def _take_chunk(self, entry: Entry, data: bytes) -> None:
-        """Numbers a chunk. A message stays or goes with all of its chunks; an incomplete message stays.
+        """Numbers a chunk. A message stays or is removed with all its chunks; an incomplete message stays.
 
-        Chunks beyond the number that is remembered stay too.
+        Chunks beyond the remembered number stay, too.
         """
         metadata, latest = entry.metadata, self._latest
         if self._remembered >= _MOST_CHUNKS:
@@ -139,14 +138,15 @@ class LatestMessages:
     # Between the passes
 
     def parts(self) -> int:
-        """Returns how many parts to settle with :meth:`settle_part` before :meth:`settle`."""
+        """Returns the number of parts for :meth:`settle_part`, which must be called for each before
+        :meth:`settle`."""
         if not self._keys.spilled:
             return 0
         self._keys.begin_taking()
         return PARTS
 
     def settle_part(self, part: int) -> None:
-        """Takes one part of the keys into account; every part comes before :meth:`settle`.
+        """Takes one part of the keys into account; must be called for every part before :meth:`settle`.
 
         :raises OSError: spilled keys cannot be read back
         """
@@ -203,7 +203,7 @@ class LatestMessages:
         return Copied(out, ends, stops[count - 1] - starts[0] if count else 0)
 
     def _repack(self, data: bytes) -> bytes:
-        """Returns the batch with an empty message in place of each one that goes."""
+        """Returns the batch with an empty message instead of each removed one."""
         entry = parse_entry(data, verify_checksum=False)
         metadata = entry.metadata
         payload = self._latest.left_of(entry.uncompressed_payload(self._max_size))
@@ -230,7 +230,7 @@ class SpilledKeys:
     """Keys that do not fit in memory: spilled to disk in parts by their hash, and read back part by part.
 
     The keys themselves are compared; hashes only determine the part of a key. An instance is for one
-    compaction. All methods block: they are for a worker.
+    compaction. All methods block, so they must run on a worker.
 
     :param budget: bytes of memory for keys
     """
@@ -280,12 +280,12 @@ class SpilledKeys:
         return bool(self._files)
 
     def begin_taking(self) -> None:
-        """Called when all messages are numbered; each part is read back with :meth:`take` afterwards."""
+        """Ends the numbering; each part is read back with :meth:`take` afterwards."""
         self._write()
         self._latest.parts = None
 
     def take(self, part: int) -> None:
-        """Finds the newest message of each key in a part; the others go.
+        """Finds the newest message of each key in a part; the others are removed.
 
         :raises OSError: the keys cannot be read back
         """
@@ -312,7 +312,7 @@ class SpilledKeys:
         return True
 
     def remove(self) -> None:
-        """Removes the files, also those of a compaction that a crash ended."""
+        """Removes the files, including those of a compaction that a crash ended."""
         for file in self._files:
             file.close()
         self._files = []

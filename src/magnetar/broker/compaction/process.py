@@ -17,7 +17,7 @@ class OutOfTurn(Exception):
 def service(disk: Disk) -> Callable[[bytes], Sequence[Buffer]]:
     """Returns the function that answers questions, for a process that compacts.
 
-    :param disk: where keys that do not fit in memory are spilled
+    :param disk: the disk to which keys that do not fit in memory are spilled
     """
     return _Compacting(disk).answer
 
@@ -38,7 +38,7 @@ class _Compacting:
     def answer(self, question: bytes) -> Sequence[Buffer]:
         """Answers one question of the broker.
 
-        :raises OSError: keys do not fit in memory, and cannot be written to the disk or read back
+        :raises OSError: keys that do not fit in memory cannot be written to the disk or read back
         """
         kind = questions.kind_of(question)
         if kind is QuestionKind.REMOVE:

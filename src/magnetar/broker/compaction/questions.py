@@ -32,7 +32,7 @@ class QuestionKind(IntEnum):
 
 
 class Nonsense(ValueError):
-    """An answer does not fit the question."""
+    """An answer does not match the question."""
 
 
 _BEGIN = struct.Struct("<B?QQ")
@@ -44,7 +44,7 @@ _COUNT = struct.Struct("<Q")
 _COPIED = struct.Struct("<QI")
 
 GOES_ON = -1
-"""Used instead of the number of a message: the entries to copy follow those that were copied last."""
+"""Used instead of the number of a message: the entries follow those that were copied last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def begin(beginning: Beginning) -> Question:
 
 
 def plain(kind: QuestionKind) -> Question:
-    """A question without arguments: PARTS, SETTLE or REMOVE."""
+    """Returns a question without arguments: PARTS, SETTLE or REMOVE."""
     return [bytes((kind,))]
 
 
@@ -92,7 +92,8 @@ def settle_part(part: int) -> Question:
 
 
 def staying(spans: Sequence[tuple[int, int]]) -> Question:
-    """Asks which of these ranges [first, end) of message numbers have a message that stays."""
+    """Returns the question which of these ranges [first, end) of message numbers contain a message that
+    stays."""
     return [
         bytes((QuestionKind.STAYING,)),
         array("q", (number for span in spans for number in span)).tobytes(),
@@ -104,7 +105,7 @@ def number(entries: Entries) -> Question:
 
 
 def copy(entries: Entries, places: EntryIds, partition: int, at: int) -> Question:
-    """Returns the question that asks for the messages of entries that stay.
+    """Returns the question for the messages of entries that stay.
 
     :param at: the number of the first message, or :data:`GOES_ON`
     """
@@ -206,7 +207,7 @@ def opened_staying(answer: bytes, expected: int) -> bytes:
 def opened_copied(answer: bytes, at_most: int) -> Copied:
     """Returns the entries in an answer to :func:`copy`.
 
-    :param at_most: the largest number of entries
+    :param at_most: the maximum number of entries
 
     :raises Nonsense: there are more entries, or one is not an entry of a compacted ledger
     """

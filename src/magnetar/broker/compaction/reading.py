@@ -14,17 +14,17 @@ from magnetar.managed_ledger.position import EARLIEST, LATEST, Position
 
 _READ_BYTES = 256 * 1024
 _READ_ENTRIES = 256
-"""Entries per read; most of them become runs of one entry."""
+"""The number of entries per read; most of them become runs of one entry."""
 
 
 class ReadStart:
-    """Where a subscription begins to read, including positions that only the compacted ledger has and the
-    cursor therefore does not know."""
+    """The position at which a subscription begins to read, including positions that only the compacted ledger
+    has, so that the cursor does not know them."""
 
     __slots__ = ("_cursor", "_ledgers", "_mark", "_start")
 
     def __init__(self, cursor: Cursor, ledgers: LedgerList, start: Position | None) -> None:
-        """:param start: the first position to deliver, as the client requested it; None if it is not known"""
+        """:param start: the first position to deliver, as requested by the client; None if unknown"""
         self._cursor = cursor
         self._ledgers = ledgers
         self.begin_at(start)
@@ -34,7 +34,7 @@ class ReadStart:
         self._mark = self._cursor.mark_delete
 
     def first_wanted(self) -> Position:
-        """Returns the first position that is not consumed."""
+        """Returns the first unconsumed position."""
         cursor = self._cursor
         mark = cursor.mark_delete
         nothing = mark == (self._ledgers.first_id(), -1)
@@ -48,8 +48,8 @@ class ReadStart:
         return mark[0], mark[1] + 1
 
     def passed(self, position: Position) -> bool:
-        """Records that everything up to a position is consumed. Returns whether only the compacted ledger has
-        the position, so that this object keeps the progress and not the cursor."""
+        """Records that all entries up to a position are consumed; returns whether only the compacted ledger
+        has the position, so that this object stores the progress instead of the cursor."""
         if position[0] < self._ledgers.first_id() and position >= self.first_wanted():
             self.begin_at((position[0], position[1] + 1))
             return True
@@ -57,11 +57,11 @@ class ReadStart:
 
 
 class CompactedReading:
-    """Takes the place of a cursor for a consumer that reads compacted.
+    """Replaces the cursor for a consumer that reads compacted.
 
     A consumer finishes the compacted ledger that it began to read, even when another compaction replaces it,
-    and then goes on with the topic itself; it also sees messages that were deleted since. Only entries that
-    were trimmed before the consumer read them are taken from the newer compacted ledger.
+    and then continues with the topic itself, so it also sees messages that were deleted since. Only entries
+    that were trimmed before the consumer read them are read from the newer compacted ledger.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class CompactedReading:
         self._compaction = compaction
         self._start = start
         self._ledger: CompactedLedger | None = None
-        """The compacted ledger that is read; None: the topic itself is read."""
+        """The compacted ledger that is being read; None: the topic itself is read."""
         self._next: Position = (-1, -1)
         """The first position that was not read yet."""
         self._until: Position = (-1, -1)
-        """The last position that is taken from the compacted ledger."""
+        """The last position that is read from the compacted ledger."""
         self._index: int | None = None
-        """Index of the next entry of the compacted ledger; None: it has to be searched."""
+        """The index of the next entry of the compacted ledger; None: it must be searched."""
         self._opened: deque[EntryRun] = deque()
         """Entries that were read from the compacted ledger and not returned yet."""
         self._rewinds = 0
@@ -87,14 +87,17 @@ class CompactedReading:
     # Position
 
     def rewind(self) -> None:
-        """Goes back to the first message that is not consumed; a read in progress returns None."""
+        """Moves the read position back to the first unconsumed message; a read in progress returns None."""
         self._rewinds += 1
         self._cursor.rewind()
         self._leave_ledger()
         self._begin_at(self._start.first_wanted())
 
     def _begin_at(self, position: Position, until: Position = LATEST) -> None:
-        """:param until: positions after it are read from the topic in any case"""
+        """Sets the next position to read.
+
+        :param until: the last position to read from a compacted ledger; later ones are read from the topic
+        """
         self._next = position
         current = self._compaction.current
         if current is not None and position <= current.horizon:
@@ -127,7 +130,7 @@ class CompactedReading:
     # The interface of a cursor
 
     def has_more(self) -> bool:
-        """Whether there may be something to read."""
+        """Whether there may be entries to read."""
         self._look_for_gap()
         return self._ledger is not None or self._cursor.has_more()
 
@@ -155,11 +158,10 @@ class CompactedReading:
         return run
 
     async def read(self, max_entries: int, max_bytes: int) -> EntryRun | None:
-        """Returns the next entries.
+        """Returns the next entries; None if there are none, if the reading was rewound meanwhile, or if the
+        caller must try again.
 
-        None when there are none, when the reading was rewound meanwhile, or when the caller has to try again.
-
-        :raises LedgerError: they cannot be read
+        :raises LedgerError: the entries cannot be read
         """
         self._look_for_gap()
         ledger = self._ledger

@@ -41,8 +41,8 @@ class TopicCompaction:
         threshold: int,
         open_cursor: Callable[[], Awaitable[Cursor]],
     ) -> None:
-        """:param threshold: bytes of backlog at which the broker compacts the topic; 0: it does so only for
-            system topics
+        """:param threshold: bytes of backlog at which the broker compacts the topic; 0: only system topics
+            are compacted automatically
 
         :param open_cursor: returns the compaction's cursor, and creates it if needed
         """
@@ -63,7 +63,7 @@ class TopicCompaction:
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.figures: CompactionFigures | None = None
-        """Compactions since the topic was loaded; None: there were none."""
+        """The statistics of compactions since the topic was loaded; None: there were none."""
         cursor = managed_ledger.cursors.get(COMPACTION_CURSOR)
         if cursor is not None:
             ledger_id = cursor.describe_properties().get(COMPACTED_LEDGER)
@@ -109,7 +109,7 @@ class TopicCompaction:
         if self._running is not None:
             raise Conflict("Compaction already in progress")
         if self._stopped:
-            raise ServiceNotReady("Topic is being closed: it is not compacted")
+            raise ServiceNotReady("Topic is being closed, so it is not compacted: try again later")
         self.status, self.last_error = CompactionStatus.RUNNING, ""
         self._running = self._tasks.start(self._run(), "its compaction")
 
@@ -172,7 +172,7 @@ class TopicCompaction:
         )
 
     async def _install(self, cursor: Cursor, ledger: NewLedger, to: Position) -> None:
-        """Makes the new ledger stand for the topic up to a position.
+        """Makes the new ledger replace the topic's entries up to a position.
 
         Ledgers of the topic can only be trimmed after the cursor was written. So a crash leaves either the
         old compacted ledger with the newer entries, or the new compacted ledger.
@@ -191,7 +191,7 @@ class TopicCompaction:
         self._former = []
 
     async def stop(self) -> None:
-        """Ends a running compaction and allows no more; nothing runs when this returns."""
+        """Ends a running compaction and allows no more; none runs when this returns."""
         self._stopped = True
         running = self._running
         if running is not None:
@@ -205,7 +205,8 @@ class TopicCompaction:
         self._stopped = False
 
     def forget(self) -> None:
-        """The cursor was deleted with the ledger that it named: the topic counts as never compacted."""
+        """Resets the state after the cursor was deleted with the ledger that it named: the topic counts as
+        never compacted."""
         self.current = None
         self._stopped = False
         self.status, self.last_error = CompactionStatus.NOT_RUN, ""

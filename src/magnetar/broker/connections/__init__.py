@@ -1,1 +1,1 @@
-"""Connections of clients: frames in and out, and the commands."""
+"""Connections of clients: frames in and out, and the handling of commands."""

@@ -53,18 +53,17 @@ Failing = (
     | CommandLookupTopicResponse
     | CommandPartitionedTopicMetadataResponse
 )
-"""Responses with an error and its text."""
+"""Responses that have an error and its text."""
 SERVER_REQUEST_ID = 2**64 - 1
-"""Request id of commands that answer no request: closing producers and consumers, fatal errors."""
+"""The request id of commands that answer no request: closing producers and consumers, fatal errors."""
 MOST = 256
-"""Requests in progress at which reading pauses; it resumes when half of them have ended."""
+"""The number of requests in progress at which reading pauses; it resumes when half of them have ended."""
 MOST_BYTES = 1024 * 1024
-"""The same limit in bytes. A single request may be larger."""
+"""The bytes of requests in progress at which reading pauses. A single request may be larger."""
 MOST_OPENING = 32
-"""Topics being loaded and subscriptions being created for one connection; further ones wait in order.
-
-All that wait for the same commit of the metadata continue in one turn of the loop: this bounds its length.
-"""
+"""The maximum number of topics being loaded and subscriptions being created for one connection; further ones
+wait in order. All that wait for the same commit of the metadata continue in one turn of the loop: this bounds
+its length."""
 
 
 def success(request_id: int) -> BaseCommand:
@@ -74,7 +73,7 @@ def success(request_id: int) -> BaseCommand:
 
 
 def auth_challenge(method: str) -> BaseCommand:
-    """Asks for new credentials, with the data that Pulsar's clients recognize (PIP-30)."""
+    """Returns a request for new credentials, with the data that Pulsar's clients recognize (PIP-30)."""
     command = BaseCommand(type=BaseCommand.AUTH_CHALLENGE)
     command.authChallenge.server_version = f"Magnetar {__version__}"
     command.authChallenge.challenge.auth_method_name = method
@@ -90,7 +89,7 @@ def failure(request_id: int, error: BrokerError) -> BaseCommand:
 
 
 def put_error(response: Failing, error: BrokerError) -> None:
-    """Says in the response to a request why the request failed."""
+    """Writes an error and its text into the response to a request."""
     response.error = int(error.code)  # type: ignore[assignment]
     response.message = str(error)
 
@@ -141,7 +140,7 @@ def _refuse_schema(
 
 
 def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> BaseCommand:
-    """Reports that an entry is not stored."""
+    """Returns the command that an entry is not stored, with the reason."""
     command = BaseCommand(type=BaseCommand.SEND_ERROR)
     command.send_error.producer_id = unsigned(producer_id)
     command.send_error.sequence_id = unsigned(sequence_id)
@@ -151,7 +150,7 @@ def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: 
 
 
 def close_producer(producer_id: int, assigned: Assigned | None = None) -> BaseCommand:
-    """Closes a producer; its client opens it again.
+    """Returns the command that closes a producer; its client opens it again.
 
     :param assigned: the broker that serves the topic, used by clients from 3.2 on; None: the client looks it
         up
@@ -171,7 +170,7 @@ def _assign(closed: CommandCloseProducer | CommandCloseConsumer, assigned: Assig
 
 
 def close_consumer(consumer_id: int, assigned: Assigned | None = None) -> BaseCommand:
-    """Closes a consumer; its client opens it again. See :func:`close_producer`."""
+    """Returns the command that closes a consumer; its client opens it again. See :func:`close_producer`."""
     command = BaseCommand(type=BaseCommand.CLOSE_CONSUMER)
     command.close_consumer.consumer_id = unsigned(consumer_id)
     command.close_consumer.request_id = SERVER_REQUEST_ID
@@ -180,19 +179,19 @@ def close_consumer(consumer_id: int, assigned: Assigned | None = None) -> BaseCo
 
 
 def end_of_topic(consumer_id: int) -> BaseCommand:
-    """Reports that a consumer has received everything of a terminated topic."""
+    """Returns the command that a consumer has received everything of a terminated topic."""
     command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
     command.reachedEndOfTopic.consumer_id = unsigned(consumer_id)
     return command
 
 
 def producer_migrated(producer_id: int, url: str, url_tls: str) -> BaseCommand:
-    """Reports that a producer's topic has moved to another cluster; CLOSE_PRODUCER follows."""
+    """Returns the command that a producer's topic has moved to another cluster; CLOSE_PRODUCER follows."""
     return _migrated(CommandTopicMigrated.Producer, producer_id, url, url_tls)
 
 
 def consumer_migrated(consumer_id: int, url: str, url_tls: str) -> BaseCommand:
-    """Like :func:`producer_migrated`, for a consumer."""
+    """Returns the command that a consumer's topic has moved to another cluster; CLOSE_CONSUMER follows."""
     return _migrated(CommandTopicMigrated.Consumer, consumer_id, url, url_tls)
 
 
@@ -211,7 +210,7 @@ def _migrated(
 
 
 def active_consumer_change(consumer_id: int, active: bool) -> BaseCommand:
-    """Reports whether a Failover consumer is the active one."""
+    """Returns the command that tells a Failover consumer whether it is the active one."""
     command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)
     command.active_consumer_change.consumer_id = unsigned(consumer_id)
     command.active_consumer_change.is_active = active
@@ -221,7 +220,7 @@ def active_consumer_change(consumer_id: int, active: bool) -> BaseCommand:
 class Requests:
     """Requests in progress on a connection: limits on their number and bytes, and large answers.
 
-    A client waits that sends requests faster than they are answered, or does not read the answers.
+    A client that sends requests faster than they are answered, or does not read the answers, must wait.
     """
 
     __slots__ = ("_connection", "_large", "_loop", "_opening", "bytes", "count", "paused")
@@ -232,14 +231,14 @@ class Requests:
         self.count = 0
         self.bytes = 0
         self.paused = False
-        """Whether reading is paused because of them."""
+        """Whether reading is paused because of the requests in progress."""
         self._large: Mutex | None = None
         self._opening: FairSemaphore | None = None
 
     def began(self, size: int) -> None:
         """Counts a request that has arrived.
 
-        :param size: bytes of the request
+        :param size: the size of the request in bytes
         """
         self.count += 1
         self.bytes += size
@@ -271,14 +270,14 @@ class Requests:
             self.began(0)
 
     def opening(self) -> FairSemaphore:
-        """Limits loading topics and creating subscriptions: see :data:`MOST_OPENING`."""
+        """Returns the semaphore for loading topics and creating subscriptions: see :data:`MOST_OPENING`."""
         if self._opening is None:
             self._opening = FairSemaphore(self._loop, MOST_OPENING)
         return self._opening
 
     @asynccontextmanager
     async def large_answer(self) -> AsyncIterator[None]:
-        """Guards an answer that may take megabytes: the next one begins when the last one has been sent.
+        """Guards an answer that may take megabytes: the next one begins when the previous one has been sent.
 
         The connection may have closed when the body runs.
         """

@@ -1,8 +1,8 @@
-"""One client connection as the event loop sees it: combines its input, session, publishing and writing.
+"""A client connection in the event loop: combines its input, session, publishing and writing.
 
-Reading stops (and nothing else does) when the client or all clients together have too many publishes in
-flight, when the broker holds too many partial frames, or during authentication. Outgoing frames are gathered
-over one turn of the event loop.
+Reading stops when the client or all clients together have too many publishes in
+flight, when the broker holds too many partial frames, or during authentication; nothing else stops. Outgoing
+frames are gathered over one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _OPEN = SessionState.OPEN
 _ACTIVE_CONSUMER_VERSION = 12
 _FRAMES_UNASKED = 32
-"""Runs of frames that are handled before the loop budget is checked."""
+"""The number of runs of frames that are handled before the loop budget is checked."""
 
 
 class Input:
@@ -64,7 +64,7 @@ class Input:
         """Whether parsing has stopped: from the first pause until reading resumes."""
 
     def handle(self) -> None:
-        """Handles what was read, until the client has to wait or only the beginning of a frame is left."""
+        """Handles the received bytes, until the client must wait or only the beginning of a frame is left."""
         reader, publishing, session = self.reader, self._connection.publishing, self._session
         unasked = _FRAMES_UNASKED
         try:
@@ -101,7 +101,7 @@ class Input:
             connection.close()
 
     def _take(self, found: int) -> bool:
-        """Handles anything but a run of SENDs in an open session; returns False if it has to wait."""
+        """Handles frames other than a run of SENDs in an open session; returns False if they must wait."""
         session, reader = self._session, self.reader
         if found == NOTHING:
             self._broker.limits.partial_frames.grew(self._connection, reader.partial)
@@ -134,21 +134,21 @@ class Input:
         self._handle_command(self._connection, command)
 
     def _wait_for_turn(self) -> bool:
-        """Whether the rest of what was read has to wait for another turn of the loop."""
+        """Whether the rest of the received bytes must wait for another turn of the loop."""
         if self._broker.budget.admits(self):
             return False
         self.pause()
         return True
 
     def go_on(self) -> None:
-        """Called in another turn of the loop; what is handled now is counted there."""
+        """Continues in another turn of the loop, against whose budget the frames count."""
         self._pauses -= 1
         if self._pauses < 0:
             self._violated_pauses()
         self.read_on()
 
     def overfull(self, stop: bool) -> None:
-        """Pauses reading while the client does not read what is sent to it, and resumes afterwards."""
+        """Pauses reading while the client does not read the frames sent to it, and resumes afterwards."""
         if stop:
             self.pause()
         else:
@@ -163,7 +163,7 @@ class Input:
             transport.pause_reading()
 
     def resume(self) -> None:
-        """Takes back one pause; after the last one reading resumes, in the next turn at the earliest."""
+        """Ends one pause; after the last one reading resumes, in the next turn at the earliest."""
         self._pauses -= 1
         if self._pauses < 0:
             self._violated_pauses()
@@ -171,7 +171,7 @@ class Input:
             self._broker.limits.readable.add(self)
 
     def read_on(self) -> None:
-        """Handles what was read already, then reads on."""
+        """Handles the bytes received already, then reads more."""
         if self._pauses or self._session.ended:
             return
         self._halted = False
@@ -189,7 +189,7 @@ class Input:
 
 
 class Connection:
-    """A protocol for :class:`magnetar.io.interfaces.Network`."""
+    """A client connection, a protocol for :class:`magnetar.io.interfaces.Network`."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Connection:
         # A client may have ten thousand producers and consumers: closing all of them takes the loop 0.2 s.
         self.session = Session(partial(start_each, broker.io, "departures"))
         self.non_persistent_pending = 0
-        """Publishes in flight on non-persistent topics."""
+        """The number of publishes in flight on non-persistent topics."""
         self.input = Input(self, broker, self.session, handle)
         self.failed = False
         """Whether :meth:`fail` was called."""
@@ -217,11 +217,11 @@ class Connection:
         self.publishing = Publishing(self, broker, self.session, self.outgoing)
         # Topics call these for every entry: methods of this class would cost one more call.
         self.on_durable = self.publishing.on_durable
-        """See :meth:`ProducerConnection.on_durable`."""
+        """Reports durable entries; see :meth:`ProducerConnection.on_durable`."""
         self.on_passed = self.publishing.on_passed
-        """See :meth:`ProducerConnection.on_passed`."""
+        """Reports passed entries; see :meth:`ProducerConnection.on_passed`."""
         self.on_failed = self.publishing.on_failed
-        """See :meth:`ProducerConnection.on_failed`."""
+        """Reports failed entries; see :meth:`ProducerConnection.on_failed`."""
         self.requests = Requests(self, broker.io.loop)
         self.keep_alive = KeepAlive(self, broker.io.loop, broker.wheel, broker.limits.keep_alive)
 
@@ -249,7 +249,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is closed or closing, so that nothing from its client counts."""
+        """Whether the connection is closed or closing, so that its client's commands are ignored."""
         return self.session.ended
 
     @property
@@ -291,7 +291,7 @@ class Connection:
         self.broker.connections.closed(self)
 
     def _let_go(self) -> None:
-        """Releases what the broker holds for the connection besides its producers and consumers."""
+        """Releases the resources of the connection besides its producers and consumers."""
         reader = self.input.reader
         if reader.partial:
             self.broker.limits.partial_frames.gone(self)
@@ -323,7 +323,7 @@ class Connection:
     # Writing
 
     def queue(self, frames: Buffer) -> None:
-        """Sends frames together with everything else of this turn of the loop."""
+        """Sends frames together with all others of this turn of the loop."""
         if self.session.state is _OPEN or not self.session.ended:
             self.outgoing.queue(frames)
 
@@ -339,7 +339,7 @@ class Connection:
     # Authentication and authorization
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Authenticates the client again after a change of what credentials are checked against.
+        """Authenticates the client again after a change of the data that credentials are checked against.
 
         :param methods: the changed authentication methods; None: all
         """
@@ -350,7 +350,8 @@ class Connection:
             session.authenticating.again()
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """Checks the permissions of all that the client has opened again after a change.
+        """Checks again the permissions of everything that the client has opened, after a change of
+        permissions.
 
         :param touched: changed namespaces, and tenants by their names; None: everything
         :raises MetadataFailure: the permissions cannot be read
@@ -407,10 +408,10 @@ class Connection:
             self.send(answers.active_consumer_change(consumer.consumer_id, active))
 
     def fail(self, error: BaseException, *, reported: bool = False) -> None:
-        """Closes the connection in a later turn of the loop, after a mistake in the program; other
-        connections go on. Later calls have no effect.
+        """Closes the connection in a later turn of the loop, after an internal error; other connections
+        continue. Later calls have no effect.
 
-        :param reported: whether the loop has the error already
+        :param reported: whether the error was reported to the loop already
         """
         if self.failed:
             return
@@ -423,7 +424,7 @@ class Connection:
         self.broker.io.loop.call_soon(self.close)
 
     def start(self, work: Coroutine[object, None, None], name: str) -> Task[None]:
-        """Starts a task whose client waits for its answer, so that an unexpected failure closes the
+        """Starts a task for whose answer the client waits, so that an unexpected failure closes the
         connection."""
         task = self.broker.client_tasks.start(work, name)
         task.add_done_callback(self._task_ended)
@@ -435,7 +436,8 @@ class Connection:
             self.fail(error, reported=True)
 
     def close(self) -> None:
-        """Sends what is queued, then closes; its producers and consumers are removed at once."""
+        """Sends queued frames, then closes the connection; its producers and consumers are removed at
+        once."""
         if self.session.ended:
             return
         self.outgoing.flush()
@@ -444,7 +446,7 @@ class Connection:
             self.transport.close()
 
     def abort(self) -> None:
-        """Closes at once; unsent frames are lost."""
+        """Closes the connection at once; unsent frames are lost."""
         self._end()
         if self.transport is not None:
             self.transport.abort()

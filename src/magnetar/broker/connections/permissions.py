@@ -52,19 +52,17 @@ OfConsumer = CommandGetLastMessageId | CommandSeek | CommandUnsubscribe
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[M_contra]):
-    """The permissions that a command needs, from its message: one in each row of the table of commands.
-
-    None: those checked earlier are enough.
-    """
+    """The permissions that a command needs, determined from its message: one rule in each row of the table of
+    commands. None: earlier checks are sufficient."""
 
     why: str
     """The reason, for readers of the table."""
     asks: Targets[M_contra] | None = None
 
     async def check(self, connection: Connection, message: M_contra) -> None:
-        """Checks that the client of a connection may do what a command asks for.
+        """Checks that the client of a connection has the permissions for a command.
 
-        :raises AuthorizationFailure: the client may not do it
+        :raises AuthorizationFailure: the client lacks a permission
 
         :raises InvalidTopicName: the topic's or namespace's name is invalid
         """
@@ -85,9 +83,9 @@ class Standing(Generic[M_contra]):
         self._generation = -1
 
     async def check(self) -> None:
-        """Checks again, if permissions may have changed since the last check.
+        """Checks again if permissions may have changed since the last check.
 
-        :raises AuthorizationFailure: the client may not do it, or not any more
+        :raises AuthorizationFailure: the client lacks a permission
         """
         revocation = self._connection.broker.revocation
         while self._generation != revocation.generation:
@@ -102,10 +100,11 @@ def _of_topic(operation: Operation) -> Targets[OfTopic]:
 
 
 def _produces(connection: Connection, message: CommandProducer) -> Sequence[tuple[Operation, Target]]:
-    """Includes consuming from a subscription that is created along with the producer.
+    """Returns the operations of PRODUCER, including consuming from a subscription that is created with the
+    producer.
 
-    A producer's name with the replicator prefix requires permission to replicate: it may send what clients
-    may not.
+    A producer's name with the replicator prefix requires permission to replicate, because it may send entries
+    that clients may not.
     """
     name = connection.broker.parse_topic(message.topic)
     asked: list[tuple[Operation, Target]] = [(TopicOperation.PRODUCE, Target.of_topic(name))]
@@ -128,7 +127,7 @@ def _of_namespace(connection: Connection, message: OfNamespace) -> Sequence[tupl
 
 
 def _of_consumer(operation: Operation) -> Targets[OfConsumer]:
-    """Asks for nothing if the consumer does not exist: the handler reports that."""
+    """Returns the operation on a consumer; none if the consumer does not exist, which the handler reports."""
 
     def asks(connection: Connection, message: OfConsumer) -> Sequence[tuple[Operation, Target]]:
         consumer = connection.session.consumers.get(signed(message.consumer_id))
@@ -160,7 +159,7 @@ TRANSACTION: Rule[object] = Rule("a transaction belongs to the role that began i
 
 
 async def ask_again(connection: Connection, authorizer: Authorizer, touched: Touched) -> None:
-    """Closes what the client may no longer use; the client reconnects and is refused.
+    """Closes everything that the client may no longer use; the client reconnects and is refused.
 
     :raises MetadataFailure: the permissions cannot be read
     """
@@ -197,9 +196,9 @@ async def ask_again(connection: Connection, authorizer: Authorizer, touched: Tou
 
 
 async def guard(authorizer: Authorizer, principal: Principal, producer: Producer) -> str | None:
-    """Has a producer's entries checked, if its client may not send what only brokers may.
+    """Enables the check of a producer's entries if its client may not send entries that only brokers may.
 
-    :return: why a replicator's producer is refused; None: it is permitted, or not a replicator's
+    :return: the reason to refuse a replicator's producer; None: it is permitted, or not a replicator's
     :raises MetadataFailure: the permissions cannot be read
     """
     if not authorizer.asks:

@@ -1,6 +1,6 @@
 """Publishing on a connection: from a run of SENDs to the topic, entries in flight, and receipts.
 
-SENDs of replicators are published apart from ordinary ones.
+SENDs of replicators take a separate path.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OPEN = SessionState.OPEN
 class Publishing:
     """Publishes for one connection, and pauses its reading while too much is in flight.
 
-    Topics report the outcome of entries while they notify other producers too: the methods for that only
+    Topics report the outcome of entries while they also notify other producers, so these methods only
     queue receipts and count.
     """
 
@@ -75,16 +75,16 @@ class Publishing:
         self._session = session
         self._outgoing = outgoing
         self.pending = 0
-        """Entries in flight."""
+        """The number of entries in flight."""
         self.paused = False
-        """Whether reading is paused because of them."""
+        """Whether reading is paused because of the entries in flight."""
         self.slowed = 0
         """The number of rate limits that pause reading."""
 
     # Publishing
 
     def publish(self, buffer: bytes, sends: SendRun, transaction: TxnId | None = None) -> None:
-        """Hands a run to its producer's topic, if the checks of the topic admit it.
+        """Passes a run to its producer's topic, if the checks of the topic accept it.
 
         :param transaction: the transaction of the run, if it may publish to the topic
         """
@@ -154,7 +154,7 @@ class Publishing:
         self.publish(buffer, rest)
 
     def publish_marker(self, producer: Producer, sequence_id: int, raw: bytes) -> None:
-        """Hands a marker of a replicator to the topic."""
+        """Passes a marker of a replicator to the topic."""
         entry = self._parsed(producer, sequence_id, raw)
         if entry is not None:
             publish_marker(self, producer, entry, raw, sequence_id, self._broker.io.clock.monotonic())
@@ -168,7 +168,7 @@ class Publishing:
             self.submit(producer, publish, raw, array("q", (0,)), array("q", (len(raw),)))
 
     def _parsed(self, producer: Producer, sequence_id: int, raw: bytes) -> Entry | None:
-        """Parses a single entry; None: it is damaged, and has been refused."""
+        """Parses a single entry; returns None if it is damaged and was refused."""
         try:
             return parse_entry(raw)
         except ChecksumMismatch:
@@ -188,7 +188,7 @@ class Publishing:
         now: float,
         transaction: TxnId | None,
     ) -> None:
-        """Follows the topic's verdicts in the order of the entries, which is that of their receipts.
+        """Carries out the topic's verdicts in the order of the entries, which is the order of their receipts.
 
         If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
         get no answer.
@@ -212,7 +212,8 @@ class Publishing:
     def submit(
         self, producer: Producer, publish: Publish, buffer: bytes, starts: array[int], ends: array[int]
     ) -> bool:
-        """Hands entries to the topic and reports refused ones; False: the topic closes or is fenced."""
+        """Passes entries to the topic, and reports refused ones; returns False if the topic closes or is
+        fenced."""
         count = len(starts)
         size = ends[0] - starts[0] if count == 1 else sum(ends) - sum(starts)
         try:
@@ -261,7 +262,7 @@ class Publishing:
         self._connection.close()
 
     def publish_later(self, topic: Topic, buffer: bytes, sends: SendRun) -> None:
-        """Publishes a run of a transaction when its topic can take it, and reads no more before."""
+        """Publishes a run of a transaction when its topic is ready for it; nothing else is read before."""
         self._connection.input.pause()
         self._connection.start(
             self._publish_when_ready(topic, buffer, sends), "preparing a topic for transactions"
@@ -306,7 +307,7 @@ class Publishing:
             self._connection.close()
 
     def refuse_damaged(self, sends: SendRun) -> None:
-        """Tells the client that an entry is damaged."""
+        """Reports to the client that an entry is damaged."""
         producer = self._session.producers.get(sends.producer_id)
         if producer is None or producer.closed:
             self.unknown_producer(sends.producer_id, producer)
@@ -318,7 +319,7 @@ class Publishing:
             self._refuse(sends.producer_id, sends.error_sequence_id, ServerErrorCode.UNKNOWN, text)
 
     def refuse(self, producer_id: int, sequence_id: int, error: BrokerError) -> None:
-        """Tells the client that an entry will not be stored, and why."""
+        """Reports to the client that an entry will not be stored, with the reason."""
         self._refuse(producer_id, sequence_id, error.code, str(error))
 
     def _refuse(self, producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> None:
@@ -353,7 +354,8 @@ class Publishing:
         self._settled(producer, count, size)
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """Reports that the first ``taken`` slots were passed on, not stored, and the rest dropped."""
+        """Reports that the first ``taken`` entries were passed to consumers, not stored, and the rest
+        dropped."""
         count = len(publish.sequence_ids)
         if self._session.state is _OPEN and not producer.closed:
             ids, highest = publish.sequence_ids, publish.highest_sequence_ids
@@ -367,7 +369,7 @@ class Publishing:
     def on_failed(
         self, producer: Producer, publish: Publish, first: int, count: int, size: int, error: BrokerError
     ) -> None:
-        """Reports that the slots are not stored; the client sends them again if its producer was closed."""
+        """Reports that the entries are not stored; the client sends them again if its producer was closed."""
         if not producer.closed:
             for sequence_id in publish.sent_ids[first : first + count]:
                 self.refuse(producer.producer_id, sequence_id, error)
@@ -386,8 +388,8 @@ class Publishing:
             self._connection.input.resume()
 
     def _violated(self, producer: Producer) -> None:
-        """Ends the connection after an outcome that nothing waited for. Raises nothing: other connections get
-        their receipts from the caller."""
+        """Ends the connection after an outcome that was not expected. Does not raise, because other
+        connections get their receipts from the caller."""
         counts = producer.pending, self.pending, self._broker.limits.publish_buffer.used
         producer.pending, self.pending = max(0, producer.pending), max(0, self.pending)
         self._broker.limits.publish_buffer.used = max(0, counts[2])
@@ -417,7 +419,7 @@ class Publishing:
 def publish_replicated(
     publishing: Publishing, producer: Producer, buffer: bytes, sends: SendRun, started: float
 ) -> None:
-    """Hands a run of a replicator's SENDs to its topic, if the checks of the topic admit it.
+    """Passes a run of a replicator's SENDs to its topic, if the checks of the topic accept it.
 
     If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
     get no answer.
@@ -498,7 +500,7 @@ def publish_marker(
     sequence_id: int,
     started: float,
 ) -> None:
-    """Hands a SEND with ``marker`` to the topic, without deduplication.
+    """Passes a SEND with ``marker`` to the topic, without deduplication.
 
     :param raw: the entry as it is stored
     """
@@ -508,7 +510,7 @@ def publish_marker(
     ids = array("q", (sequence_id,))
     if not isinstance(topic, Topic):
         refuse_each(
-            publishing, producer, ids, NotAllowed("Markers are stored, and this topic stores nothing")
+            publishing, producer, ids, NotAllowed("Markers must be stored, but this topic is non-persistent")
         )
         return
     if not is_marker(entry.metadata.marker_type):

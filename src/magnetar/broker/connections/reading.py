@@ -1,7 +1,7 @@
-"""Parses what a client sends: bytes in; runs of SENDs and ACKs, and commands, out.
+"""Parses the bytes of a client to runs of SENDs and ACKs, and commands.
 
-Nothing here depends on sockets, time or the broker: the caller decides what to do with the frames and when to
-go on. Frames that were not taken stay in the buffer, as does the beginning of an incomplete frame.
+The module does not depend on sockets, time or the broker: the caller handles the frames and decides when to
+continue. Frames that were not taken stay in the buffer, as does the beginning of an incomplete frame.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING, SENDS, BAD_SEND, ACKS, FLOW, COMMAND = range(6)
 """Results of :meth:`Reader.next`. BAD_SEND: its entry is damaged; COMMAND: any other command."""
 
 CHECKSUM_MISMATCH = 1
-"""The error of a BAD_SEND whose checksum differs; with any other error its metadata cannot be parsed."""
+"""The error of a BAD_SEND whose checksum is wrong; with any other error its metadata cannot be parsed."""
 
 _NOT_PLAIN = 2
 _SEND = BaseCommand.SEND
@@ -50,7 +50,7 @@ class Reader:
     )
 
     def __init__(self, max_frame: int, sends: SendRun, acks: AckRun) -> None:
-        """:param max_frame: the largest frame accepted, in bytes, its size field included"""
+        """:param max_frame: the maximum size of a frame in bytes, including its size field"""
         self._max_frame = max_frame
         self.sends = sends
         """The last run found; its offsets refer to ``buffer``."""
@@ -58,17 +58,17 @@ class Reader:
         self.flow = (0, 0)
         """Consumer id and permits of the last FLOW found."""
         self.entry = b""
-        """What followed the command, if the last COMMAND was a SEND."""
+        """The bytes behind the command, if the last COMMAND was a SEND."""
         self.kind = 0
-        """Type of the first frame of the last result."""
+        """The type of the first frame of the last result."""
         self.buffer = b""
         self.position = 0
-        """Offset in ``buffer`` of what was not taken yet; it ends at ``limit``."""
+        """The offset in ``buffer`` of the bytes that were not taken yet; they end at ``limit``."""
         self.limit = 0
         self._pieces: list[bytes] = []
         self._needed = 0
         self.partial = 0
-        """Bytes of an incomplete frame."""
+        """The number of bytes of an incomplete frame."""
 
     def feed(self, data: bytes) -> bool:
         """Adds bytes from the socket; returns False if the first frame is still incomplete."""
@@ -92,7 +92,7 @@ class Reader:
 
         Called only while ``position`` is below ``limit``. NOTHING: only the beginning of a frame is left.
 
-        :param most: SENDs in a run, above 0
+        :param most: the maximum number of SENDs in a run, above 0
         :raises FrameError: the bytes are not a valid frame
         """
         position, limit, buffer = self.position, self.limit, self.buffer
@@ -125,7 +125,7 @@ class Reader:
     def command(self) -> BaseCommand:
         """Takes the COMMAND that :meth:`next` found.
 
-        :raises FrameError: it cannot be parsed
+        :raises FrameError: the command cannot be parsed
         """
         start = self.position
         command = decode_command(self.buffer, start)

@@ -1,4 +1,4 @@
-"""The session of a connection: its state, its principal, and what its client has opened."""
+"""The session of a connection: its state, its principal, and the objects that its client has opened."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class SessionState(Enum):
     """The states of a connection, in order."""
 
     NEW = 0
-    """Only CONNECT is accepted."""
+    """The broker accepts only CONNECT."""
     CONNECTING = 1
     """The client is being authenticated; its other commands wait."""
     OPEN = 2
     CLOSING = 3
-    """Nothing from the client counts any more; queued frames are still written."""
+    """Commands of the client are ignored; queued frames are still written."""
     CLOSED = 4
 
 
@@ -91,9 +91,9 @@ class Session:
         self.protocol_version = 0
         self.supports_partial_producer = False
         self.supports_source_positions = False
-        """The client is a replicator that accepts receipts with source positions."""
+        """Whether the client is a replicator that accepts receipts with source positions."""
         self.supports_entry_metadata = False
-        """The client accepts broker entry metadata."""
+        """Whether the client accepts broker entry metadata."""
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer[BaseSubscription]] = {}
         self.opening_producers: dict[int, OpeningProducer] = {}
@@ -122,30 +122,30 @@ class Session:
         self.state = state
 
     def connecting(self) -> None:
-        """Called when CONNECT arrives."""
+        """Begins the session when CONNECT arrives."""
         self._move(SessionState.CONNECTING)
 
     def open(self, principal: Principal, authenticating: Authenticating | None = None) -> None:
-        """Called when the client is authenticated.
+        """Opens the session when the client is authenticated.
 
-        :param authenticating: authenticates it again; None: authentication is disabled
+        :param authenticating: authenticates the client again; None: authentication is disabled
         """
         self._move(SessionState.OPEN)
         self.principal = principal
         self.authenticating = authenticating
 
     def read_more(self) -> None:
-        """Sends the consumers more, after the client has read what was sent."""
+        """Sends more to the consumers, after the client has read the earlier frames."""
         for consumer in list(self.consumers.values()):
             consumer.subscription.read_more()
 
     def closing(self) -> None:
-        """Ends the session for the broker: its producers and consumers send and receive nothing more."""
+        """Ends the session in the broker: its producers and consumers send and receive nothing more."""
         self._move(SessionState.CLOSING)
         self._release()
 
     def closed(self) -> None:
-        """Called when the connection is closed."""
+        """Removes producers and consumers when the connection is closed."""
         self._move(SessionState.CLOSED)
         self._release()
 
@@ -173,7 +173,8 @@ class Session:
         self.remember_closed(producer.producer_id)
 
     def remember_closed(self, producer_id: int) -> None:
-        """SENDs for the producer that are still in transit are ignored, instead of ending the connection."""
+        """Remembers a closed producer, so that its SENDs in transit are ignored instead of ending the
+        connection."""
         self._closed_producers[producer_id] = None
         if len(self._closed_producers) > _CLOSED_IDS_KEPT:
             del self._closed_producers[next(iter(self._closed_producers))]
@@ -188,7 +189,7 @@ class Session:
 
 
 def _departures(producers: Sequence[Producer], consumers: Sequence[Consumer[BaseSubscription]]) -> Steps:
-    """Removes each from its topic, unless the topic has removed it meanwhile."""
+    """Yields steps that remove each producer and consumer from its topic, unless the topic has removed it."""
     for producer in producers:
         yield partial(producer.topic.producers.remove, producer)
     for consumer in consumers:

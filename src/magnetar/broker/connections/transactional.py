@@ -1,4 +1,4 @@
-"""Publishing in transactions: what is checked before a run is published like any other."""
+"""Publishing in transactions: the checks before a run is published normally."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 def publish_in_transaction(
     publishing: Publishing, producer: Producer | None, buffer: bytes, sends: SendRun
 ) -> None:
-    """Hands a run of a transaction to its topic.
+    """Passes a run of a transaction to its topic.
 
-    The first one waits until the topic has stored a snapshot of its transactions; nothing else of the
-    connection is handled meanwhile.
+    The first run waits until the topic has stored a snapshot of its transactions; no other command of the
+    connection is handled before.
     """
     if producer is None or producer.closed:
         publishing.unknown_producer(sends.producer_id, producer)

@@ -1,4 +1,4 @@
-"""The index of delayed entries: their positions in memory, and the part in ledgers, with its saved state."""
+"""The index of delayed entries: their positions in memory, and records in ledgers, with their saved state."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from magnetar.metadata.interface import MetadataError
 
 log = logging.getLogger(__name__)
 PROPERTY = "magnetar.delayed"
-"""The cursor's property that names the ledgers of the index and the last position that the index covers."""
+"""The cursor's property with the ledgers of the index and the last position that the index covers."""
 KIND = "delayed index"
-"""Kind of the slices of work."""
+"""The kind of slices of this work."""
 _AHEAD_MS = 1000
-"""A block is read this long before its first entry is due."""
+"""The time in ms before its first entry is due at which a block is read."""
 _READ_MOST = 16 * BLOCK_RECORDS
 """Blocks are read ahead while fewer records than this, plus one block per run, are in memory."""
 LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)
 """Errors that mean that an index cannot be read, now or later."""
 _ROOM = 4096
-"""Entries by which the marks of a ledger grow."""
+"""The number of entries by which the marks of a ledger grow."""
 
 
 class DelayIndex:
     """The runs of one subscription.
 
-    :param told: called with False when records were read into memory, with True when the index was lost
+    :param told: called with False when records were read into memory, and with True when the index was lost
     """
 
     def __init__(self, side: SideLedgers, told: Callable[[bool], None], failed: Fail) -> None:
@@ -81,7 +81,7 @@ class DelayIndex:
 
     @property
     def first_wanted_ms(self) -> int | None:
-        """The time of the next action: a record is due, or a block has to be read."""
+        """Returns the time of the next action: a record is due, or a block must be read."""
         found: int | None = None
         if self._next is not None and self._reading is None and not self._has_enough():
             found = (self._next.due or 0) - _AHEAD_MS
@@ -104,7 +104,7 @@ class DelayIndex:
             self._reading = self._tasks.start(self._read_due(cutoff_ms), "reading what is due")
 
     def _next_run(self, cutoff_ms: int) -> Run | None:
-        """Returns the run whose next block is due first, if that has to be read."""
+        """Returns the run whose next block is due first, if the block must be read; None otherwise."""
         found = self._next
         if found is None or self._has_enough() or (found.due or 0) > cutoff_ms + _AHEAD_MS:
             return None
@@ -142,7 +142,7 @@ class DelayIndex:
     async def write_run(self, records: Sequence[int]) -> Run:
         """Writes records, in ascending order, to a new run.
 
-        :raises LedgerError: it cannot be written
+        :raises LedgerError: the run cannot be written
         """
         fences = array("q")
 
@@ -168,7 +168,7 @@ class DelayIndex:
     ) -> None:
         """Saves the state of the index for the next load; runs that are no longer needed are deleted.
 
-        :param unsaved: returns those of ``waiting`` that are in no run at the moment
+        :param unsaved: returns the positions of ``waiting`` that are in no run at the moment
         :param version: how often the cursor was moved by other means than acknowledgements
         :raises LedgerError, MetadataError, ManagedLedgerError: the state was not written; the previous one
             stays valid
@@ -212,7 +212,7 @@ class DelayIndex:
             raise
 
     async def load(self, state: AcknowledgedState, version: int) -> WaitingPositions | None:
-        """Loads the saved state; returns the entries that wait, None if there is no usable state.
+        """Loads the saved state; returns the waiting entries, or None if there is no usable state.
 
         :param state: the acknowledgements of the cursor
         :raises LedgerError: the state cannot be read now
@@ -258,7 +258,7 @@ class DelayIndex:
         return waiting
 
     async def forget(self) -> None:
-        """Removes the cursor's property and deletes the ledgers; their state is invalid in any case."""
+        """Removes the cursor's property and deletes the ledgers, whose state is no longer valid."""
         runs, self.runs = self.runs, []
         self.near = []
         self._find_next()
@@ -279,7 +279,7 @@ async def _one_by_one(entries: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 class WaitingPositions:
-    """The set of a topic's entries that wait for their delivery time, with a byte per entry."""
+    """The positions of a topic's entries that wait for their delivery time, with a byte per entry."""
 
     __slots__ = ("_counts", "_marks", "count")
 
@@ -336,7 +336,7 @@ class WaitingPositions:
         return b"" if marks is None else marks[first:end]
 
     def drop_through(self, last: Position) -> None:
-        """Removes everything at or below a position."""
+        """Removes all positions at or below ``last``."""
         for ledger_id in [each for each in self._marks if each <= last[0]]:
             marks = self._marks[ledger_id]
             end = len(marks) if ledger_id < last[0] else min(last[1] + 1, len(marks))
@@ -347,7 +347,7 @@ class WaitingPositions:
 
     @property
     def ledgers(self) -> list[int]:
-        """The ledgers that have positions in the set."""
+        """Returns the ledgers that have positions in the set."""
         return list(self._marks)
 
     def marks_without(self, ledger_id: int, others: WaitingPositions) -> bytes:
@@ -382,5 +382,5 @@ class WaitingPositions:
         self.count = 0
 
     def size(self) -> int:
-        """The bytes of its marks."""
+        """Returns the bytes of all marks."""
         return sum(map(len, self._marks.values()))

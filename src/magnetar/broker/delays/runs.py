@@ -1,4 +1,4 @@
-"""How delayed entries are stored: records in sorted runs, and the saved state that names the runs."""
+"""The stored form of delayed entries: records in sorted runs, and the saved state that names the runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HASH = (1 << _HASH_BITS) - 1
 _ENTRY = (1 << _ENTRY_BITS) - 1
 _LEDGER = (1 << _LEDGER_BITS) - 1
 RECORD_BYTES = 56
-"""Memory of one record with its place in a list."""
+"""The memory of one record in a list, in bytes."""
 LATEST_MS = (1 << 48) - 1
 """The latest possible delivery time, in the year 10889."""
 _FORMAT = 1
 _PART = 256 * 1024
-"""Largest size of one entry, in bytes."""
+"""The maximum size of one entry, in bytes."""
 _TO_TEXT = bytes.maketrans(b"\x00\x01", b"01")
 _TO_MARKS = bytes.maketrans(b"01", b"\x00\x01")
 
@@ -82,11 +82,11 @@ class Run:
 
     @property
     def due(self) -> int | None:
-        """The time at which the next block begins to be due; None if no block is left."""
+        """The time at which the next block begins to be due, in ms since 1970; None if no block is left."""
         return self.fences[self.next_block] if self.next_block < len(self.fences) else None
 
     def was_read(self, records: Sequence[int]) -> None:
-        """Called when the records of the next block are in memory."""
+        """Reports that the records of the next block are in memory."""
         self.next_block += 1
         self._read.append(records[-1])
 
@@ -117,7 +117,7 @@ def pack(deliver_at: int, ledger_id: int, entry_id: int, key_hash: int) -> int:
 
     :param deliver_at: ms since 1970, at least 0
 
-    :param key_hash: 31 bits
+    :param key_hash: the hash of the entry's key, 31 bits
     """
     return (
         (min(deliver_at, LATEST_MS) << _LEDGER_BITS | ledger_id) << _ENTRY_BITS | entry_id
@@ -137,19 +137,20 @@ def hash_of(record: int) -> int:
 
 
 def behind(deliver_at: int) -> int:
-    """Returns a number above all records due at ``deliver_at`` or before, and below all later ones."""
+    """Returns a number above all records due at or before ``deliver_at``, and below all later ones."""
     return (deliver_at + 1) << _TIME_SHIFT
 
 
 @dataclass(slots=True)
 class SavedState:
-    """The saved state of an index: its runs, and the entries of the topic that they hold.
+    """The saved state of an index: its runs, and the entries of the topic in them.
 
-    It is stored in the first of the ledgers that the cursor's property names.
+    It is stored in the first ledger of the cursor's property.
     """
 
     covers: Position
-    """How far the topic had been read when the state was written: the runs have no later entries."""
+    """The last position of the topic that had been read when the state was written; the runs have no later
+    entries."""
     version: int
     """How often the cursor had been moved by other means than acknowledgements."""
     runs: list[Run]
@@ -168,7 +169,7 @@ def pack_marks(marks: bytes | bytearray) -> bytes:
 def unpack_marks(packed: bytes) -> bytearray:
     """Returns the marks that :func:`pack_marks` packed.
 
-    :raises DamagedIndex: it was not packed by :func:`pack_marks`
+    :raises DamagedIndex: the bytes were not packed by :func:`pack_marks`
     """
     try:
         bits = zlib.decompress(packed) if packed else b""
@@ -179,7 +180,7 @@ def unpack_marks(packed: bytes) -> bytearray:
 
 
 def encode_state(state: SavedState) -> list[bytes]:
-    """Returns the entries of the ledger."""
+    """Returns the entries of the ledger with the saved state."""
     fences = array("q")
     runs = []
     for run in state.runs:

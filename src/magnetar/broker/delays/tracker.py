@@ -26,17 +26,19 @@ from magnetar.metadata.interface import MetadataError
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 60.0
-"""Seconds. Delivery times refer to the wall clock, which may be set while a timer runs."""
+"""The longest timer in seconds, because delivery times refer to the wall clock, which may be set while a
+timer runs."""
 _SAVE_SECONDS = 60.0
-"""Seconds between saves of the index after entries of its ledgers were delivered."""
+"""The seconds between saves of the index after entries of its ledgers were delivered."""
 _RETRY_SECONDS = 10.0
-"""Seconds until a failed write is repeated."""
+"""The seconds until a failed write is repeated."""
 _MOST_IN_MEMORY = 2
-"""Reading pauses when this multiple of ``in_memory`` records is in memory because writing fails."""
+"""Reading pauses when this multiple of ``in_memory`` records is in memory because writes fail."""
 _BLOCKS_AT_ONCE = 500
-"""Blocks of entries that are skipped at a time."""
+"""The number of blocks of entries that are skipped at a time."""
 _WORTH_SAVING = 10_000
-"""The index is saved on closing if this many entries wait; reading fewer again is as fast."""
+"""The number of waiting entries from which on the index is saved on closing; reading fewer again is as
+fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +46,24 @@ class DelaySettings:
     active: bool = True
     """Whether delayed delivery is enabled."""
     tick_ms: int = 1000
-    """The shortest time between two checks for entries that are due."""
+    """The minimum time between two checks for entries that are due, in ms."""
     strict: bool = True
-    """No entry is delivered before its time; otherwise up to a tick earlier."""
+    """Whether no entry is delivered before its time; False: up to a tick earlier."""
     look_ahead: int = 50_000
     """Reading pauses while this number of entries wait with the same delay, until one is due; 0: never."""
     in_memory: int = 30_000
-    """The number of waiting entries kept in memory; further ones are written to ledgers."""
+    """The maximum number of waiting entries in memory; further ones are written to ledgers."""
 
 
 class DelayTracker:
-    """Takes the entries with a future delivery time from a dispatcher, which skips them from then on.
+    """Takes the entries with a future delivery time from a dispatcher, which then skips them.
 
     Entries that are only in memory are lost with the process, and found again by reading the topic. The index
     in ledgers is loaded without reading the topic.
 
     :param due: called when entries may be due
-    :param lost: called when the index was lost, so that the topic has to be read again
-    :param failed: ends the topic after a mistake in the program
+    :param lost: called when the index was lost, so that the topic must be read again
+    :param failed: closes the topic after an internal error
     """
 
     def __init__(
@@ -85,9 +87,9 @@ class DelayTracker:
         self._lost = lost
         self.waiting = WaitingPositions()
         self._handed_out = WaitingPositions()
-        """Entries handed out before the cursor read them; it must skip them when it does."""
+        """Entries handed out before the cursor read them, which must skip them later."""
         self._heap: list[int] = []
-        """Records that are in no ledger, including some that no longer wait."""
+        """Records that are in no ledger, including some of entries that no longer wait."""
         self._unsaved = WaitingPositions()
         """The positions in the heap."""
         storage = cursor.storage
@@ -100,7 +102,7 @@ class DelayTracker:
         """The error of the last attempt to write the index; empty: it succeeded."""
         self._retry: Cancellable | None = None
         self._changed = False
-        """An entry of the index's ledgers was delivered since the last save."""
+        """Whether an entry of the index's ledgers was delivered since the last save."""
         self._closed = False
         self._timer: Cancellable | None = None
         self._timer_for = 0
@@ -110,17 +112,17 @@ class DelayTracker:
         self._latest = 0
 
     def __len__(self) -> int:
-        """The number of waiting entries."""
+        """Returns the number of waiting entries."""
         return self.waiting.count
 
     def use(self, settings: DelaySettings) -> None:
-        """Applies other settings. Entries that are already waiting keep waiting, even if delayed delivery is
+        """Applies changed settings. Entries that wait already keep waiting, even if delayed delivery is
         turned off."""
         self._settings = settings
         self._arm()
 
     def size(self) -> int:
-        """Returns the approximate bytes in memory."""
+        """Returns the approximate memory in bytes."""
         marks = self.waiting.size() + self._handed_out.size() + self._unsaved.size()
         index = 0 if self._index is None else self._index.size()
         return marks + index + len(self._heap) * RECORD_BYTES
@@ -132,7 +134,7 @@ class DelayTracker:
     # Reading
 
     def add(self, deliver_at: int, ledger_id: int, entry_id: int, key_hash: int) -> bool:
-        """Adds an entry; returns False if it is not to wait but to be delivered now.
+        """Adds an entry; returns False if it must be delivered now instead of waiting.
 
         :param deliver_at: ms since 1970
         """
@@ -159,18 +161,18 @@ class DelayTracker:
 
     @property
     def is_full(self) -> bool:
-        """Whether reading has to stop because too many records in memory cannot be written."""
+        """Whether reading must stop because too many records in memory cannot be written."""
         return self._index is not None and len(self._heap) > _MOST_IN_MEMORY * self._settings.in_memory
 
     def passed_by(self) -> None:
-        """Notes that an entry was read that does not wait."""
+        """Records that an entry was read that does not wait."""
         if self.waiting.count:
             self._same_delay = False
 
     @property
     def pauses_reading(self) -> bool:
-        """Whether to pause reading: the next entries would wait longer than all known ones, or there is no
-        room in memory for them until records were written."""
+        """Whether to pause reading, because the next entries would wait longer than all known ones, or memory
+        has no room for them until records were written."""
         if (self.is_full or (self._working is not None and self._is_too_much)) and not self.is_due():
             return True
         most = self._settings.look_ahead
@@ -186,8 +188,8 @@ class DelayTracker:
         return position in self.waiting or position in self._handed_out
 
     def behind(self, position: Position, consumed: EntryRanges | None) -> Position:
-        """Returns the first position at or after ``position`` in its ledger that is to be read; if that is
-        far away, a position on the way to it.
+        """Returns the first position at or after ``position`` in its ledger that must be read; if it is far
+        away, a position on the way to it.
 
         Everything before ``position`` has been read.
 
@@ -213,11 +215,12 @@ class DelayTracker:
         return ledger_id, (number + _BLOCKS_AT_ONCE) * BLOCK_ENTRIES
 
     def hand_out(self, position: Position) -> None:
-        """Marks an entry that a consumer holds, or that is in the replay list: the cursor must skip it."""
+        """Marks an entry that a consumer holds, or that is in the replay list, so that the cursor skips
+        it."""
         self._handed_out.add(*position)
 
     def rewound(self) -> None:
-        """Called when the cursor goes back: everything but the waiting entries is read again."""
+        """Handles a rewind of the cursor: all entries except the waiting ones are read again."""
         self._handed_out.clear()
         # Entries that are read again may have no delay.
         self.passed_by()
@@ -230,7 +233,7 @@ class DelayTracker:
         return first is not None and time_of(first) <= self._cutoff_ms()
 
     def _first(self) -> int | None:
-        """Returns the first record in memory."""
+        """Returns the first record in memory; None if there is none."""
         near = self._index.near if self._index is not None else None
         if near and (not self._heap or near[0] < self._heap[0]):
             return near[0]
@@ -247,8 +250,8 @@ class DelayTracker:
     def take_due(self, limit: int, unread: Position, *, ahead: bool) -> list[tuple[Position, int]]:
         """Removes and returns up to ``limit`` entries that are due, with the hashes of their keys.
 
-        :param unread: the cursor has not read the entries from here on
-        :param ahead: return those too; otherwise they are delivered when they are read
+        :param unread: the first entry that the cursor has not read
+        :param ahead: whether to return unread entries, too; otherwise they are delivered when they are read
         """
         found: list[tuple[Position, int]] = []
         last = behind(self._cutoff_ms())
@@ -285,12 +288,12 @@ class DelayTracker:
         self._arm()
 
     def discard(self, position: Position) -> None:
-        """Called when a waiting entry was acknowledged."""
+        """Removes a waiting entry that was acknowledged."""
         if self.waiting.discard(*position):
             self._taken()
 
     def drop_through(self, last: Position) -> None:
-        """Called when everything at or below a position was acknowledged."""
+        """Removes all entries at or below ``last``, which were acknowledged."""
         if self.waiting.count:
             self.waiting.drop_through(last)
             self._taken()
@@ -298,7 +301,7 @@ class DelayTracker:
     # The index in ledgers
 
     async def load(self) -> None:
-        """Loads the saved index; without one the topic is read again."""
+        """Loads the saved index; if there is none, the topic is read again."""
         if self._index is None or self._cursor.storage is None:
             return
         waiting = await self._index.load(self._cursor.state, self._cursor.storage.moves)
@@ -374,7 +377,7 @@ class DelayTracker:
         self._arm()
 
     def _write_later(self) -> None:
-        """Schedules another attempt: reading may be paused, and then nothing else would cause one."""
+        """Schedules another attempt, because reading may be paused, and then nothing else would cause one."""
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._wheel.schedule(_RETRY_SECONDS + 0.1, self._write_again)
@@ -429,7 +432,7 @@ class DelayTracker:
     def _arm(self) -> None:
         """Sets the timer for the first entry that becomes due.
 
-        For entries that are due already no timer is needed: dispatchers ask for them when they can deliver.
+        Entries that are due already need no timer: dispatchers ask for them when they can deliver.
         """
         if self._closed:
             return
@@ -472,7 +475,7 @@ class DelayTracker:
     def close(self, *, forget: bool = False) -> None:
         """Stops the timer and all callbacks.
 
-        :param forget: the cursor was moved: delete the index
+        :param forget: whether to delete the index, because the cursor was moved
         """
         self._closed = True
         if self._retry is not None:

@@ -1,1 +1,1 @@
-"""Explains why nothing is delivered or published, with sentences, figures and commands."""
+"""Explains why nothing is delivered or published, with sentences, statistics and commands."""

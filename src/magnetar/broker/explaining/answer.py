@@ -1,4 +1,4 @@
-"""The parts of an explanation, and the rate limits that several explanations name."""
+"""The parts of an explanation, and the rate limits that several explanations mention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.naming.topic_name import TopicName
 
 Json = Mapping[str, object]
 MOST_NAMED = 20
-"""The most consumers, keys or refusals that an explanation lists."""
+"""The maximum number of consumers, keys or refusals that an explanation lists."""
 _MORE = 10
 """The factor by which suggested commands raise a limit."""
 _OWNERS = {
@@ -35,7 +35,7 @@ class Explanation:
     """The time since which the reason applies, in milliseconds since 1970; None: unknown."""
     figures: Json = field(default_factory=dict)
     attempt: str = ""
-    """A command that resolves it; empty if no command does."""
+    """A command that resolves the problem; empty if no command does."""
     look: str = ""
     """A command that shows details; empty if no command does."""
 
@@ -53,7 +53,7 @@ class Explanation:
 
 
 def command(*words: str | int) -> str:
-    """Returns a command as it is typed into a shell."""
+    """Returns a command as a user types it into a shell."""
     return shlex.join(str(word) for word in words)
 
 
@@ -63,7 +63,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def waits(number: int) -> str:
-    """Says how many messages wait."""
+    """Returns a text with the number of waiting messages."""
     return (
         "no messages wait"
         if not number
@@ -74,7 +74,7 @@ def waits(number: int) -> str:
 def of_dispatch(
     subscription: Subscription, limiter: DispatchLimiter | None
 ) -> tuple[str, dict[str, object], str, str]:
-    """Returns the sentence, the figures, a command that raises the limit, and a command that shows it."""
+    """Returns the sentence, the statistics, a command that raises the limit, and a command that shows it."""
     if limiter is None:
         return "The dispatch rate is used up.", {}, "", ""
     rate = limiter.rate

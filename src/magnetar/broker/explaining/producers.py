@@ -1,7 +1,7 @@
 """Explains why nothing can be published to a topic.
 
-The present state is asked of the part that decides; otherwise the last refusals count
-(``publishing.hindrances``).
+The explanation is the current state of the object that decides or, if that permits publishing, the last
+refusals (``publishing.hindrances``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from magnetar.broker.upkeep.backlog_quotas import Quota, backlog_bytes, slowest
 from magnetar.ledger.interface import LedgerError
 
 _LATELY_MS = 60_000
-"""A refusal counts as the reason for this long; older ones are only listed."""
+"""The time in ms for which a refusal counts as the reason; older ones are only listed."""
 
 
 async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanation:
-    """Explains what stops producers now or, if nothing does, what they were recently refused for."""
+    """Explains what stops producers now or, if nothing does, the last recent refusal."""
     found = await _holding(broker, topic)
     if found is None:
         found = _refused_lately(topic)
@@ -42,7 +42,7 @@ async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanati
 
 
 def refusals_of(topic: AnyTopic) -> list[dict[str, object]]:
-    """Returns all refusals since the topic was loaded, the last first."""
+    """Returns all refusals since the topic was loaded, the latest first."""
     known = topic.refusals.known.items() if topic.refusals is not None else ()
     return [
         {
@@ -57,7 +57,8 @@ def refusals_of(topic: AnyTopic) -> list[dict[str, object]]:
 
 
 async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
-    """Returns what stops producers now, whether or not any was refused for it."""
+    """Returns the condition that stops producers now, even if none was refused because of it; None if there
+    is none."""
     if topic.closing or topic.fenced:
         sentence = (
             "Another broker has taken over the topic; clients look it up again and find it there."
@@ -94,7 +95,7 @@ def _known(topic: AnyTopic, kind: Hindrance) -> Refusal | None:
 
 
 def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
-    """Returns the time when a producer was first refused for it."""
+    """Returns the time when a producer was first refused because of it; None if none was."""
     known = _known(topic, kind)
     return None if known is None else known.first_ms
 
@@ -139,7 +140,7 @@ async def _quota(broker: BrokerService, topic: Topic) -> Explanation | None:
 
 
 def _rate(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
-    """Explains the rate limit for which connections are not read now."""
+    """Explains the rate limit because of which connections are not read now; None if there is none."""
     limits: list[tuple[str, str, PublishLimiter | None]] = [
         ("Topic", "the topic", topic.publish_limiter),
         ("ResourceGroup", "its resource group", None if topic.group is None else topic.group.publish),
@@ -186,7 +187,7 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 
 def _caps(topic: AnyTopic) -> Explanation | None:
-    """Explains which connected producers keep others out, if any was refused."""
+    """Explains which connected producers prevent others, if any was refused."""
     cap, count = topic.policies.max_producers, len(topic.producers.local())
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
@@ -213,7 +214,7 @@ def _caps(topic: AnyTopic) -> Explanation | None:
 
 
 def _refused_lately(topic: AnyTopic) -> Explanation | None:
-    """Explains the last recent refusal of a kind that can only be noticed by the next attempt."""
+    """Explains the last recent refusal of a kind that only the next attempt can show."""
     known = topic.refusals.known if topic.refusals is not None else {}
     after = topic.clock.wall_ms() - _LATELY_MS
     lately = {kind: known[kind] for kind in _TOLD if kind in known and known[kind].last_ms >= after}

@@ -1,7 +1,7 @@
 """Explains why the consumers of a subscription receive nothing.
 
-The reason is the dispatcher's last decision (``broker.dispatch.waiting``). This module adds a sentence, the
-figures that belong to it, and a command.
+The reason is the dispatcher's last decision (``broker.dispatch.waiting``). This module adds a sentence,
+statistics and a command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from magnetar.managed_ledger.position import format_position
 _MOST_IN_SENTENCE = 3
 
 Parts = tuple[str, dict[str, Any], str, str]
-"""Sentence, additional figures, command that resolves it, command that shows details."""
+"""A sentence, additional statistics, a command that resolves the problem, and a command that shows
+details."""
 
 
 def explain_subscription(subscription: BaseSubscription) -> Explanation:
@@ -48,7 +49,7 @@ def explain_subscription(subscription: BaseSubscription) -> Explanation:
 
 
 def _figures(subscription: BaseSubscription) -> dict[str, object]:
-    """Returns the figures that every explanation has."""
+    """Returns the statistics of every explanation."""
     found: dict[str, object] = {
         "type": None if subscription.type is None else subscription.type.name,
         "consumers": len(subscription.consumers),
@@ -59,7 +60,7 @@ def _figures(subscription: BaseSubscription) -> dict[str, object]:
 
 
 def _waits(messages: int) -> str:
-    """Says how many messages wait, at the beginning of a sentence."""
+    """Returns a text with the number of waiting messages, for the beginning of a sentence."""
     return waits(messages).capitalize()
 
 
@@ -85,7 +86,7 @@ def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, object]]:
 
 
 def _names(found: list[dict[str, object]]) -> str:
-    """Lists the first of the consumers, for a sentence."""
+    """Returns the first of the consumers as a list in words."""
     some = ", ".join(f"{each['name']} at {each['address']}" for each in found[:_MOST_IN_SENTENCE])
     return some if len(found) <= _MOST_IN_SENTENCE else f"{some} and others"
 
@@ -297,7 +298,8 @@ def _filter(subscription: Subscription) -> Parts:
 
 
 def _tiered_place(subscription: Subscription) -> str:
-    """Returns where in tiered storage the next entries are; empty: they are read from the ledger store."""
+    """Returns the location of the next entries in tiered storage; empty if they are read from the ledger
+    store."""
     ledger = subscription.topic.managed_ledger
     place = ledger.reader.tiered_place(ledger.ledgers.first_at_or_after(subscription.cursor.read_position))
     if place is None:
@@ -360,7 +362,8 @@ def _open_transaction(subscription: Subscription) -> Parts:
 
 
 def _pending(subscription: Subscription) -> tuple[str, dict[str, object]]:
-    """Says which transactions have acknowledged messages that are not delivered again meanwhile."""
+    """Returns a sentence and statistics about transactions with acknowledged messages that are not delivered
+    again meanwhile."""
     pending = subscription.pending
     if pending is None or not pending.any:
         return "", {}

@@ -1,4 +1,4 @@
-"""Explains both sides of a topic that is served here, and why it does not arrive in another cluster."""
+"""Explains both sides of a topic that this broker serves, and its replication to and from other clusters."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ if TYPE_CHECKING:
 
 
 _OF_TOPICS = ("pulsar-admin topics set-", "pulsar-admin topicPolicies ")
-"""Commands that are left out where topic policies are disabled."""
+"""Commands that are left out if topic policies are disabled."""
 
 
 async def explain_topic(
     broker: BrokerService, topic: AnyTopic, subscription: str | None
 ) -> dict[str, object]:
-    """Explains why messages of a topic wait, or publishing is hindered.
+    """Explains why messages of a topic wait, or cannot be published.
 
     :param subscription: explain only this subscription; None: all of them
-
     :raises SubscriptionNotFound: no such subscription
     """
     # The others are the broker's own cursors, and have no consumers.
@@ -81,7 +80,7 @@ async def explain_topic(
 def _left_by_transactions(
     broker: BrokerService, topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]
 ) -> Mapping[str, object]:
-    """Returns the section of a topic that has had transactions, if they are disabled."""
+    """Returns the section about a topic that has had transactions, if transactions are disabled."""
     off = broker.transactions_off
     if off is None or not isinstance(topic, Topic):
         return {}
@@ -107,7 +106,7 @@ def _left_by_transactions(
 
 
 def _not_offloaded(topic: AnyTopic, told: Callable[[Explanation], dict[str, object]]) -> Mapping[str, object]:
-    """Returns the section of a topic whose last ledger could not be moved to tiered storage."""
+    """Returns the section about a topic whose last ledger could not be moved to tiered storage."""
     offloader = topic.managed_ledger.offloader if isinstance(topic, Topic) else None
     if offloader is None or offloader.policy is None or not offloader.last_failure:
         return {}
@@ -124,12 +123,12 @@ class Replicated(Enum):
     AT_END = "at_end"
     REPLICATING = "replicating"
     RESTING = "resting"
-    """Everything was replicated, and the topic is not in use."""
+    """All messages were replicated, and the topic is not in use."""
     HINDERED = "not_replicated"
     PASSING_ON = "passing_on"
     """A non-persistent topic: messages are passed on as they are published."""
     DUPLICATES = "duplicates"
-    """From another cluster: the last messages were dropped as duplicates."""
+    """The last messages from another cluster were dropped as duplicates."""
 
 
 def explain_replication(replicator: Replicator) -> Explanation:
@@ -173,7 +172,7 @@ def explain_passing_on(replicator: PassingReplicator) -> Explanation:
 
 
 def explain_dropped(topic: Topic) -> dict[str, Explanation]:
-    """Returns explanations for the clusters whose last messages were dropped here as duplicates, by name."""
+    """Returns explanations for the clusters whose last messages were dropped as duplicates, by name."""
     known = topic.deduplication
     if known is None:
         return {}

@@ -1,4 +1,4 @@
-"""Explains what a topic's messages wait for when a transaction hides them, as its coordinator knows it."""
+"""Explains for which transaction a topic's messages wait, with data from its coordinator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Parts = tuple[str, Mapping[str, object], str]
 
 
 class HidingTransaction:
-    """The oldest open transaction of a topic; its coordinator is asked once, and only if somebody waits."""
+    """The oldest open transaction of a topic; its coordinator is queried once, and only if a subscription
+    waits."""
 
     def __init__(self, broker: BrokerService, topic: AnyTopic) -> None:
         self._broker = broker
@@ -29,7 +30,8 @@ class HidingTransaction:
         self._told: Parts | None = None
 
     async def explain(self, side: Explanation) -> Explanation:
-        """Adds to the explanation of a subscription what is known of the transaction that it waits for."""
+        """Adds the known facts about the transaction to the explanation of a subscription that waits for
+        it."""
         if side.reason != Reason.OPEN_TRANSACTION.value or self._txn is None:
             return side
         if self._told is None:
@@ -58,7 +60,10 @@ class HidingTransaction:
 
 
 def _described(txn: tuple[int, int], told: Mapping[str, object]) -> Parts:
-    """:param told: ``TransactionMetadata``"""
+    """Describes the transaction.
+
+    :param told: ``TransactionMetadata``
+    """
     status, unreached = str(told.get("status", "")), told.get("unreached")
     opened, limit = told.get("openTimestamp"), told.get("timeoutAt")
     figures: dict[str, object] = {"status": status}

@@ -14,7 +14,8 @@ from magnetar.naming.topic_name import TopicName
 from magnetar.protocol.hot_replication import ReplicationRun
 
 _RUNS: dict[str, ReplicationRun] = {}
-"""Encoders by the name of the own cluster: a call finishes with its encoder before the next one uses it."""
+"""Encoders by the name of the own cluster; each call finishes with the encoder before the next one uses
+it."""
 
 
 class ShadowProducer(RemoteProducer):

@@ -40,7 +40,7 @@ class Command:
 
 
 async def _answer(connection: Connection, name: str, work: Work, request_id: int, refusal: Refusal) -> None:
-    """Runs a request to its end. Every error is sent as the answer; none of them ends the connection."""
+    """Runs a request to its end. An error is sent as the answer, and never ends the connection."""
     try:
         await work
     except Exception as error:
@@ -75,7 +75,7 @@ def _request(
 ) -> Command:
     """:param refusal: makes the answer for an error
 
-    :param asks: the rule is checked before the handler; otherwise the handler checks it
+    :param asks: whether the rule is checked before the handler; False: the handler checks it
     """
 
     def handle_request(connection: Connection, command: BaseCommand) -> None:
@@ -91,8 +91,8 @@ def _request(
 
 
 def _in_transactions(name: str) -> Request[Message]:
-    """Returns a handler of the module ``transactions``, which is imported with the first of these commands:
-    most brokers get none."""
+    """Returns a handler of the module ``transactions``, which is imported with the first of these commands,
+    because most brokers get none."""
 
     def handle(connection: Connection, message: Message) -> Work:
         from magnetar.broker.connections.handlers import transactions
@@ -166,7 +166,7 @@ TABLE: dict[int, Command] = {
 def handle(connection: Connection, command: BaseCommand) -> None:
     """Handles one command of the client.
 
-    :raises FrameError: only brokers send that command, or it is unknown
+    :raises FrameError: clients must not send the command, or it is unknown
     """
     row = TABLE.get(command.type)
     if row is None:

@@ -1,4 +1,4 @@
-"""Opening and closing consumers, acknowledgement, redelivery, seek and queries of consumers."""
+"""Opening and closing consumers, acknowledgement, redelivery, seek, and queries about consumers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _consumer(connection: Connection, consumer_id: int) -> Consumer[BaseSubscrip
 
 
 async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
-    """SUBSCRIBE → SUCCESS; then the client grants permits."""
+    """Handles SUBSCRIBE → SUCCESS; then the client grants permits."""
     consumer_id = signed(request.consumer_id)
     known = connection.session.consumers.get(consumer_id)
     if known is not None and not known.closed:
@@ -180,7 +180,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
 def _epoch(
     request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
 ) -> int | None:
-    """Returns the epoch to send with messages, or None. Only types that deliver in order have epochs."""
+    """Returns the epoch to send with messages; None for types that do not deliver in order, and have no
+    epochs."""
     if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         return None
     epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
@@ -224,7 +225,8 @@ def _make_consumer(
 
 
 def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
-    """Without a policy the slots are divided among all consumers automatically."""
+    """Returns the policy of a consumer. Without one, the slots are divided among all consumers
+    automatically."""
     return KeySharedPolicy(
         KeySharedMode(asked.keySharedMode),
         tuple((each.start, each.end) for each in asked.hashRanges),
@@ -244,7 +246,10 @@ def _check_allowed(kind: SubscriptionType, enabled: Sequence[str], *, key_shared
 
 
 def _check_rate(connection: Connection, topic: AnyTopic, request: CommandSubscribe) -> None:
-    """:raises NotAllowed: this consumer exceeds the subscribe rate"""
+    """Checks the subscribe rate of a consumer.
+
+    :raises NotAllowed: this consumer exceeds the subscribe rate
+    """
     limiter = topic.subscribe_limiter
     if limiter is not None:
         consumer = (connection.host, request.consumer_name, request.consumer_id)
@@ -265,14 +270,14 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
 
 
 def _drop_gone(subscription: BaseSubscription) -> None:
-    """Removes consumers whose connection is closed; a client with many of them may not have removed all
+    """Removes consumers whose connection is closed; a client with many may not have removed all of them
     yet."""
     for consumer in [one for one in subscription.consumers if one.connection.closed]:
         subscription.remove(consumer)
 
 
 async def _check_taken(subscription: BaseSubscription, kind: SubscriptionType) -> None:
-    """Pings an exclusive consumer before another one is refused, as its connection may be dead."""
+    """Pings an exclusive consumer before another one is refused, because its connection may be dead."""
     if kind is SubscriptionType.Exclusive and subscription.consumers:
         await subscription.consumers[0].connection.is_alive()
         _drop_gone(subscription)
@@ -388,7 +393,10 @@ def redeliver(connection: Connection, command: BaseCommand) -> None:
 def _check_unsubscribe(
     subscription: BaseSubscription, consumer: Consumer[BaseSubscription], *, force: bool
 ) -> None:
-    """:raises MetadataFailure: others are connected and ``force`` is false: Pulsar's error for this"""
+    """Checks that a consumer may unsubscribe.
+
+    :raises MetadataFailure: others are connected and ``force`` is false (Pulsar uses this error)
+    """
     if consumer not in subscription.consumers:
         raise SubscriptionNotFound("The consumer is no longer connected to the subscription")
     if len(subscription.consumers) > 1 and not force:
@@ -429,7 +437,8 @@ async def close_consumer(connection: Connection, request: CommandCloseConsumer) 
 
 
 async def seek(connection: Connection, request: CommandSeek) -> None:
-    """SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they reconnect and read from there."""
+    """Handles SEEK → CLOSE_CONSUMER for all consumers, then SUCCESS: they reconnect and read from the new
+    position."""
     consumer = _consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
@@ -451,7 +460,7 @@ async def seek(connection: Connection, request: CommandSeek) -> None:
 async def _position_at(
     consumer: Consumer[BaseSubscription], subscription: Subscription, time_ms: int
 ) -> Position:
-    """Returns where a seek to a publish time leads, possibly to a message that only compaction kept."""
+    """Returns the position of a seek to a publish time, possibly of a message that only compaction kept."""
     topic = subscription.topic
     position = await first_published_at(topic.managed_ledger, time_ms)
     compacted = topic.compaction.current
@@ -480,7 +489,8 @@ async def last_message_id(connection: Connection, request: CommandGetLastMessage
 
 
 async def _last_of(consumer: Consumer[BaseSubscription], subscription: Subscription) -> tuple[Position, int]:
-    """Returns the last message that a consumer will get, and its index in its batch (-1: no batch)."""
+    """Returns the position of the last message that a consumer will get, and its index in its batch (-1: no
+    batch)."""
     topic = subscription.topic
     position, batch_size = await last_message(topic.managed_ledger, topic.transactions)
     compacted = topic.compaction.current

@@ -24,7 +24,8 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandCloseProducer, 
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> None:
-    """PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one once the producer has the topic."""
+    """Handles PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one once the producer has
+    access."""
     producer_id = signed(request.producer_id)
     known = connection.session.producers.get(producer_id)
     if known is not None and known.epoch >= request.epoch and not known.closed:
@@ -152,7 +153,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer, *
 
 
 async def close_producer(connection: Connection, request: CommandCloseProducer) -> None:
-    """CLOSE_PRODUCER → SUCCESS once all its messages are durable or refused."""
+    """Handles CLOSE_PRODUCER → SUCCESS once all the producer's messages are durable or refused."""
     producer_id = signed(request.producer_id)
     producer = connection.session.producers.pop(producer_id, None)
     opening = connection.session.opening_producers.pop(producer_id, None)

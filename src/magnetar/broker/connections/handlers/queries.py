@@ -28,7 +28,8 @@ _COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> None:
-    """PARTITIONED_METADATA → the number of partitions; creates no topic if the client may not (PIP-344)."""
+    """Handles PARTITIONED_METADATA → the number of partitions; creates no topic if the client may not
+    (PIP-344)."""
     broker, principal = connection.broker, connection.session.principal
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     response = answer.partitionMetadataResponse
@@ -57,7 +58,7 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
 
 
 async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
-    """LOOKUP → the broker that serves a topic."""
+    """Handles LOOKUP → the broker that serves a topic."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     owner = await broker.lookups.look_up(
@@ -80,7 +81,8 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> None:
 
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> None:
-    """GET_TOPICS_OF_NAMESPACE → the topics that match, or all; none if the client's hash is current."""
+    """Handles GET_TOPICS_OF_NAMESPACE → the topics that match, or all; none if the client's hash is
+    current."""
     with connection.broker.lookups.in_progress():
         async with connection.requests.large_answer():
             if not connection.closed:
@@ -121,7 +123,7 @@ async def _topics_answer(connection: Connection, request: CommandGetTopicsOfName
 
 
 async def watch_topic_list(connection: Connection, request: CommandWatchTopicList) -> None:
-    """WATCH_TOPIC_LIST → the topics that match now; updates follow when they change."""
+    """Handles WATCH_TOPIC_LIST → the topics that match now; updates follow when they change."""
     broker = connection.broker
     watcher_id = signed(request.watcher_id)
     namespace = broker.parse_namespace(request.namespace)
@@ -150,7 +152,7 @@ async def close_topic_list(connection: Connection, request: CommandWatchTopicLis
 
 
 async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
-    """GET_SCHEMA → the requested version, or the latest."""
+    """Handles GET_SCHEMA → the requested version, or the latest."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     version = version_from_bytes(request.schema_version) if request.HasField("schema_version") else None
@@ -174,7 +176,7 @@ async def get_schema(connection: Connection, request: CommandGetSchema) -> None:
 
 
 async def get_or_create_schema(connection: Connection, request: CommandGetOrCreateSchema) -> None:
-    """GET_OR_CREATE_SCHEMA → the version of a schema, which is added to its topic if it is new."""
+    """Handles GET_OR_CREATE_SCHEMA → the version of a schema, which is added to its topic if it is new."""
     broker = connection.broker
     name = broker.parse_topic(request.topic)
     topic = await broker.topics.load(name, create=False, principal=connection.session.principal)

@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 MAX_PROTOCOL_VERSION = 21
 _LONGEST_TIMER_SECONDS = 86_400.0
 _SHORTEST_SECONDS = 1.0
-"""The shortest time between two challenges."""
+"""The minimum time between two challenges."""
 
 
 def connect(connection: Connection, command: BaseCommand) -> None:
-    """CONNECT → CONNECTED once the client is authenticated; only once per connection.
+    """Handles CONNECT → CONNECTED once the client is authenticated; only once per connection.
 
-    Nothing more is read until then. ``proxy_to_broker_url`` is meant for proxies. Clients that reach this
-    broker under another name than the advertised one send it too, and are served like any other.
+    No further commands are read until then. ``proxy_to_broker_url`` is meant for proxies. Clients that reach
+    this broker under another name than the advertised one also send it, and are served normally.
     """
     session, request = connection.session, command.connect
     if session.state is not SessionState.NEW:
@@ -94,11 +94,11 @@ def ping(connection: Connection, _command: BaseCommand) -> None:
 
 
 def pong(_connection: Connection, _command: BaseCommand) -> None:
-    """Does nothing: any traffic counts as a sign of life."""
+    """Does nothing, because any traffic counts as a sign of life."""
 
 
 def auth_response(connection: Connection, command: BaseCommand) -> None:
-    """Takes the new credentials that AUTH_CHALLENGE asked for."""
+    """Accepts the new credentials that AUTH_CHALLENGE asked for."""
     authenticating = connection.session.authenticating
     if authenticating is None:
         raise FrameError("AUTH_RESPONSE without a challenge")
@@ -108,8 +108,8 @@ def auth_response(connection: Connection, command: BaseCommand) -> None:
 class Authenticating:
     """Authenticates one connection: at CONNECT, and again whenever the result may have changed.
 
-    The conversation is Pulsar's (PIP-30): CONNECT carries the first credentials; AUTH_CHALLENGE asks for new
-    ones before they expire, and AUTH_RESPONSE carries these. A client that sends none is disconnected.
+    The conversation is Pulsar's (PIP-30): CONNECT contains the first credentials; AUTH_CHALLENGE asks for new
+    ones before they expire, and AUTH_RESPONSE contains these. A client that does not answer is disconnected.
     """
 
     __slots__ = ("_asked", "_challenged", "_claim", "_connection", "_refreshes", "_task", "_timer")
@@ -139,7 +139,7 @@ class Authenticating:
         return await self._connection.broker.authenticator.authenticate(self._claim)
 
     def authenticated(self, principal: Principal) -> None:
-        """Makes ``principal`` that of the session until its credentials expire."""
+        """Makes ``principal`` the session's principal until its credentials expire."""
         self._cancel_timer()
         if principal.expires is None:
             return
@@ -159,7 +159,7 @@ class Authenticating:
         self.authenticated(self._connection.session.principal)
 
     def _refresh(self) -> None:
-        """Asks the client for new credentials; it has until the old ones expire."""
+        """Asks the client for new credentials, which must arrive before the old ones expire."""
         self._timer = None
         if not self._challenged:
             # Otherwise the answer to an earlier challenge is still in transit.
@@ -176,7 +176,7 @@ class Authenticating:
         self._refuse(AuthenticationFailure("The credentials of the client have expired"))
 
     def answered(self, response: CommandAuthResponse) -> None:
-        """Takes the client's answer to a challenge.
+        """Accepts the client's answer to a challenge.
 
         :raises FrameError: there was no challenge
         """
@@ -192,7 +192,7 @@ class Authenticating:
         self._ask(claim)
 
     def again(self) -> None:
-        """Checks the credentials again, because what they were checked against has changed."""
+        """Checks the credentials again, because the data that they are checked against has changed."""
         if self._asked is not None:
             # The check in progress may have used the former state.
             self._ask(self._asked)
@@ -262,7 +262,7 @@ def _claim_of(connection: Connection, request: CommandConnect) -> Claim:
 
 
 def _peer_certificate(connection: Connection) -> PeerCertificate | None:
-    """Returns the client's certificate according to TLS."""
+    """Returns the client's certificate, as verified by TLS."""
     transport = connection.transport
     found: PeerCertificate | None = transport.get_extra_info("peercert") if transport is not None else None
     return found

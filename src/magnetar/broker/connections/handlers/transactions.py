@@ -1,5 +1,5 @@
-"""The commands of transactions: clients begin, extend and end them at their coordinators, which tell topics
-and subscriptions the outcome."""
+"""The commands of transactions: clients begin, extend and end them at their coordinators, which notify topics
+and subscriptions of the outcome."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NOT_ON_SUBSCRIPTIONS = "Handle end txn on subscription failed: The transaction is disabled"
-"""The text is that of Apache Pulsar 4.0."""
+"""The error text of Apache Pulsar 4.0."""
 
 
 async def connect(connection: Connection, request: CommandTcClientConnectRequest) -> None:
-    """Loads the coordinator, if its bundle belongs to this broker."""
+    """Loads a coordinator if this broker owns its bundle, and answers."""
     coordinators = _enabled(connection)
     answer = BaseCommand(type=BaseCommand.TC_CLIENT_CONNECT_RESPONSE)
     response = answer.tcClientConnectResponse
@@ -115,7 +115,7 @@ async def add_subscriptions(connection: Connection, request: CommandAddSubscript
 
 
 async def end(connection: Connection, request: CommandEndTxn) -> None:
-    """Answers once all topics and subscriptions have been told, which is after this returns."""
+    """Starts the end of a transaction; the answer follows once all topics and subscriptions were notified."""
     coordinators = _enabled(connection)
     answer = BaseCommand(type=BaseCommand.END_TXN_RESPONSE)
     response = answer.endTxnResponse
@@ -167,7 +167,10 @@ async def end_on_subscription(connection: Connection, request: CommandEndTxnOnSu
 
 
 def _commits(request: CommandEndTxn | CommandEndTxnOnPartition | CommandEndTxnOnSubscription) -> bool:
-    """:raises InvalidRequest: the outcome is missing, or neither COMMIT nor ABORT"""
+    """Returns whether the request commits the transaction.
+
+    :raises InvalidRequest: the outcome is missing, or neither COMMIT nor ABORT
+    """
     if not request.HasField("txn_action"):
         raise InvalidRequest("txn_action is neither COMMIT nor ABORT")
     return request.txn_action == TxnAction.COMMIT
@@ -184,9 +187,9 @@ def _low_water(request: CommandEndTxnOnPartition | CommandEndTxnOnSubscription) 
 
 
 async def _participant(connection: Connection, name: str, disabled: str) -> Topic | None:
-    """Returns the topic; None: it was deleted, or keeps no transactions, and there is nothing to end.
+    """Returns the topic; None if it was deleted or has no transactions, so that there is nothing to end.
 
-    :param disabled: what clients are told if transactions are disabled
+    :param disabled: the error text if transactions are disabled
     :raises NotAllowed: transactions are disabled
     """
     broker = connection.broker
@@ -200,7 +203,10 @@ async def _participant(connection: Connection, name: str, disabled: str) -> Topi
 
 
 def _enabled(connection: Connection) -> Coordinators:
-    """:raises NotAllowed: transactions are disabled; answered by a plain ERROR"""
+    """Returns the coordinators of the broker.
+
+    :raises NotAllowed: transactions are disabled; answered by a plain ERROR
+    """
     found = connection.broker.coordinators
     if found is None:
         raise NotAllowed("Transactions are not enabled.")
@@ -208,7 +214,7 @@ def _enabled(connection: Connection) -> Coordinators:
 
 
 def _role(connection: Connection) -> str | None:
-    """Returns the role that a transaction of this client belongs to; None: clients are not authenticated."""
+    """Returns the role that owns a transaction of this client; None if clients are not authenticated."""
     principal = connection.session.principal
     if not principal.method:
         return None
@@ -222,7 +228,7 @@ async def _of_owner(
 ) -> Coordinator:
     """Returns the coordinator of a transaction, if the client may extend and end the transaction.
 
-    :raises TransactionCoordinatorNotFound: it is not loaded here
+    :raises TransactionCoordinatorNotFound: the coordinator is not loaded in this broker
     :raises TransactionNotFound: the transaction does not exist, or another role began it
     """
     txn: TxnId = (request.txnid_most_bits, signed(request.txnid_least_bits))
@@ -245,7 +251,7 @@ async def _of_owner(
 
 @contextmanager
 def _failing(connection: Connection, name: str, response: answers.OfTransaction) -> Iterator[None]:
-    """Puts an error into the response, which clients expect instead of a plain ERROR."""
+    """Writes an error into the response, which clients expect instead of a plain ERROR."""
     try:
         yield
     except Exception as error:
