@@ -1,4 +1,4 @@
-"""Lines of the log about the broker's life: topics, producers, consumers and subscriptions, one line each.
+"""Log lines about topics, producers, consumers and subscriptions, one line for each event.
 
 ``magnetar.server.logs`` limits the number of lines per second.
 """
@@ -24,7 +24,7 @@ class _From(Protocol):
 def topic_opened(topic: str, *, made: bool, milliseconds: float) -> None:
     """Logs that a topic was loaded.
 
-    :param made: the topic is new
+    :param made: whether the topic is new
     """
     log.info(
         "topic created" if made else "topic opened", extra={"topic": topic, "ms": round(milliseconds, 1)}
@@ -36,7 +36,7 @@ def topic_closed(topic: str) -> None:
 
 
 def topic_failed(topic: str, error: BaseException) -> None:
-    """Logs that a topic ends because of a mistake in the program.
+    """Logs that a topic is closed after an internal error.
 
     :param error: a broken invariant, or the error of a task
     """
@@ -90,7 +90,7 @@ def unauthenticated(peer: str, role: str, reason: str) -> None:
 
 
 def revoked(what: str, peer: str, role: str, reason: str) -> None:
-    """Logs that something of a client is closed because its role has lost the permission."""
+    """Logs that an object of a client is closed because the client's role has lost the permission."""
     log.warning(f"closing a {what}", extra={"peer": peer, "role": role, "reason": reason})
 
 

@@ -27,7 +27,7 @@ from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/packages"
 PIECE_BYTES = 128 * 1024
-"""The size of an entry: other publishers wait while it goes to disk."""
+"""The size of an entry; other publishers wait while it is written to disk."""
 
 
 def _path(*pieces: str) -> str:
@@ -63,7 +63,7 @@ class PackageStorage:
         self._deletions = deletions
 
     async def find(self, name: PackageName) -> tuple[PackageRecord, int] | None:
-        """Returns a package's record and the version of its node, or None if the package does not exist.
+        """Returns a package's record and the version of its node; None if the package does not exist.
 
         :raises MetadataFailure: the record is damaged
         """
@@ -72,7 +72,10 @@ class PackageStorage:
         return None if node is None else (decode_record(node.value, path), node.version)
 
     async def begin(self, name: PackageName) -> NewPackage:
-        """Starts a package, invisible until it is finished. :raises LedgerError: it cannot be stored"""
+        """Starts a package, which is invisible until it is finished.
+
+        :raises LedgerError: it cannot be stored
+        """
         custom = {
             "component": b"package",
             "application": b"pulsar",
@@ -85,12 +88,13 @@ class PackageStorage:
         """Replaces the record of a package.
 
         :param version: the version of the previous record, as :meth:`find` returned it
-        :raises BadVersion: the record was changed or deleted meanwhile
+        :raises BadVersion: the record was changed or deleted in the meantime
         """
         await self._metadata.put(_place(name), encode_record(record), version)
 
     async def delete(self, name: PackageName) -> bool:
-        """Returns whether the package existed. If its ledger cannot be deleted now, it is deleted later."""
+        """Deletes a package; returns whether it existed. If its ledger cannot be deleted now, it is deleted
+        later."""
         found = await self.find(name)
         if found is None:
             return False
@@ -106,7 +110,10 @@ class PackageStorage:
         return True
 
     async def open(self, record: PackageRecord) -> LedgerReader:
-        """Opens a package for reading. :raises NoSuchLedger: the package was deleted meanwhile"""
+        """Opens a package for reading.
+
+        :raises NoSuchLedger: the package was deleted in the meantime
+        """
         return await self._store.open(record.ledger_id, recover=False)
 
     async def names(self, kind: str, tenant: str, namespace: str) -> Sequence[str]:
@@ -120,7 +127,10 @@ class PackageStorage:
         return sorted(map(decode_path_piece, pieces))
 
     async def ledger_ids(self) -> set[int]:
-        """Returns the ledgers of all packages. :raises MetadataFailure: a record is damaged"""
+        """Returns the ledgers of all packages.
+
+        :raises MetadataFailure: a record is damaged
+        """
         found: set[int] = set()
         await self._collect(ROOT, found)
         return found
@@ -154,11 +164,14 @@ class NewPackage:
         self._gathered = bytearray()
         self._digest = sha256()
         self._named = False
-        """Whether the record may exist; its ledger is kept then."""
+        """Whether the record may exist, so that its ledger must be kept."""
         self.length = 0
 
     async def append(self, data: bytes) -> None:
-        """Waits until more can be appended. :raises LedgerError: the bytes cannot be stored"""
+        """Appends data; returns when more can be accepted.
+
+        :raises LedgerError: the bytes cannot be stored
+        """
         self.length += len(data)
         self._gathered += data
         while len(self._gathered) >= PIECE_BYTES:
@@ -173,7 +186,7 @@ class NewPackage:
     async def finish(self, metadata: PackageMetadata) -> None:
         """Makes the package visible; it is durable when this returns.
 
-        :raises BadVersion: a package of that name was stored meanwhile
+        :raises BadVersion: a package of that name was stored in the meantime
         :raises LedgerError: the bytes cannot be stored
         :raises MetadataError: the record cannot be stored
         """
@@ -191,7 +204,7 @@ class NewPackage:
         self._named = True
 
     async def abandon(self) -> None:
-        """Deletes what was stored."""
+        """Deletes the data stored so far."""
         if self._named:
             return
         # The writer may have failed already; what matters is that the ledger is deleted.
@@ -202,7 +215,7 @@ class NewPackage:
 
 @dataclass(frozen=True, slots=True)
 class PackageMetadata:
-    """What the publisher of a package states: Pulsar's record of the same name."""
+    """The metadata that the publisher of a package gives: Pulsar's record of the same name."""
 
     description: str = ""
     contact: str | None = None
@@ -216,7 +229,7 @@ class PackageRecord:
     ledger_id: int
     entries: int
     length: int
-    """Bytes of all entries together."""
+    """The number of bytes of all entries together."""
     sha256: str
     """The SHA-256 of all bytes, in hexadecimal digits."""
     metadata: PackageMetadata

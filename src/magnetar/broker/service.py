@@ -1,4 +1,4 @@
-"""The broker: its start and stop, lookups, and everything that its connections share."""
+"""The broker: its start and stop, lookups, and the objects that its connections share."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from magnetar.broker.transactions import TransactionSettings
 
 _INSTANCES = "/counters/producer-name/-"
-"""Numbers the starts of brokers, as clients reconnect with names that an earlier broker generated."""
+"""The node that numbers the starts of brokers, because clients may reconnect with names that an earlier
+broker generated."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Dynamic:
 
 
 class ConnectionLimits:
-    """The limits that all connections of a broker share: on what is pending, unsent or incomplete."""
+    """The limits that all connections of a broker share: on pending, unsent or incomplete data."""
 
     def __init__(self, io: Io, settings: BrokerSettings) -> None:
         self._clock = io.clock
@@ -99,7 +100,7 @@ class ConnectionLimits:
         self.partial_frames = PartialFrames(settings.max_partial_frames)
 
     def use(self, settings: BrokerSettings, former: BrokerSettings) -> None:
-        """Applies those settings that can be changed while a broker runs."""
+        """Applies the settings that can be changed while a broker runs."""
         if settings.max_publish_buffer != former.max_publish_buffer:
             self.publish_buffer.use(settings.max_publish_buffer)
         if _publish_rates(settings) != _publish_rates(former):
@@ -107,7 +108,7 @@ class ConnectionLimits:
 
 
 class BrokerService:
-    """The parts of a broker, and what its clients share. Everything here runs in the event loop."""
+    """The parts of a broker, and the objects that its clients share. All methods run in the event loop."""
 
     def __init__(
         self,
@@ -126,16 +127,17 @@ class BrokerService:
     ) -> None:
         """:param authenticator: authenticates clients; None: clients are not authenticated
 
-        :param authorizer: makes the authorizer from the stored grants; None: everything is permitted
+        :param authorizer: makes the authorizer from the stored permissions; None: all operations are
+            permitted
 
         :param dynamic: settings that can be changed while the broker runs; None: no setting can be changed
 
         :param beside: the other brokers of the cluster; None: the broker is standalone
 
-        :param reach: makes clients of other clusters; None: nothing is replicated to them
+        :param reach: makes clients of other clusters; None: no topic is replicated to them
 
         :param ownership: makes the ownership, from the function that returns this broker as the owner of a
-            generation; None: this broker serves everything
+            generation; None: this broker owns all bundles
         """
         self.io = io
         self.wheel = wheel
@@ -209,7 +211,7 @@ class BrokerService:
         self.clearings = SharedRuns(io.loop)
         """Clearings of backlogs in progress, by bundle and name of subscription."""
         self.load = load
-        """None also in a standalone broker."""
+        """The load management; None in a standalone broker."""
         if beside is not None:
             self.topics.unloads.handing_over = HandingOver(io.loop, beside, lambda: self.settings)
         self.authenticator: Authenticator = authenticator or NobodyIsAsked()
@@ -230,7 +232,7 @@ class BrokerService:
             enabled=settings.match_patterns,
         )
         self.client_tasks = TaskScope(io.loop, "requests of clients", owner_goes_on)
-        """The tasks that commands of clients have started; they may continue after the client has left."""
+        """The tasks that clients' commands have started; they may continue after the client has left."""
         self.connections = ConnectionCounts(settings.max_connections, settings.max_connections_per_address)
         self.limits = ConnectionLimits(io, settings)
         self.send_run = SendRun()
@@ -249,9 +251,9 @@ class BrokerService:
         self._listings = NameListings(io.loop, self._list_names)
         self._snapshots: TransactionSnapshots | None = None
         self.coordinators: Coordinators | None = None
-        """None: transactions are disabled."""
+        """The transaction coordinators; None: transactions are disabled."""
         self.transactions_off: TransactionsOff | None = None
-        """None: they are enabled."""
+        """The handling of old transactions; None: transactions are enabled."""
         if settings.topic.transactions is None:
             reading = partial(self._transaction_snapshots, beside, None)
             self.transactions_off = TransactionsOff(self.topics, metadata, reading)
@@ -271,7 +273,10 @@ class BrokerService:
     def _transaction_snapshots(
         self, beside: Beside | None, enabled: TransactionSettings | None
     ) -> TransactionSnapshots:
-        """:param enabled: None: they are only read"""
+        """Returns the snapshots of transactions.
+
+        :param enabled: None: snapshots are only read
+        """
         from magnetar.broker.system_topics.transaction_snapshots import TransactionSnapshots
         from magnetar.broker.transactions import TransactionSettings
 
@@ -305,7 +310,7 @@ class BrokerService:
         await self._dynamic.changed()
 
     async def use(self, settings: BrokerSettings) -> None:
-        """Applies other settings, to live topics too; they are in effect when this returns.
+        """Applies changed settings, also to live topics; they are in effect when this returns.
 
         :param settings: differ only in settings that can be changed while a broker runs
         """
@@ -400,12 +405,12 @@ class BrokerService:
             raise InvalidTopicName(str(error)) from error
 
     async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:
-        """Checks what every producer must meet before the topic itself is asked to accept it.
+        """Checks the conditions for any producer, before the topic's own.
 
-        :param encrypts: whether the producer says that it encrypts its messages, or need not say so
+        :param encrypts: whether the producer declares that it encrypts its messages, or need not declare it
         :raises EncryptionRequired: the topic requires encryption and the producer does not encrypt
         :raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
-        :raises QuotaExceededHold: as before, and the policy is to let the producer wait
+        :raises QuotaExceededHold: a backlog quota is exceeded, and its policy lets producers wait
         """
         if topic.policies.encryption_required and not encrypts:
             text = f"Encryption is required in {topic.full_name}"
@@ -454,4 +459,4 @@ def _publish_rates(settings: BrokerSettings) -> tuple[float, float]:
 
 
 async def _nothing() -> None:
-    """The default of :attr:`Dynamic.changed`: nothing depends on changed settings."""
+    """The default of :attr:`Dynamic.changed`; does nothing."""

@@ -1,4 +1,4 @@
-"""The settings of a broker. All of them have an effect; the names in configuration files are Pulsar's."""
+"""The settings of a broker. All of them have an effect; their names in configuration files are Pulsar's."""
 
 from __future__ import annotations
 
@@ -22,28 +22,35 @@ from magnetar.naming.topic_name import TopicName
 class BrokerSettings:
     cluster: str
     service_url: str
-    """``pulsar://host:port`` as reported to clients."""
+    """The service URL that clients get, ``pulsar:
+
+    host:port``.
+    """
     http_url: str
     topic: TopicSettings
     broker_id: str = ""
-    """``host:port`` of the HTTP interface."""
+    """The broker's id, ``host:port`` of its HTTP interface."""
     max_message_size: int = 5 * 1024 * 1024
     max_publish_buffer: int = 64 * 1024 * 1024
     max_partial_frames: int = 64 * 1024 * 1024
     max_pending_publishes: int = 1_000
     max_publish_messages: int = 0
-    """Per second, over all topics; 0: no limit. The next one is the same in bytes."""
+    """The maximum number of messages published per second, over all topics; 0: no limit. The next setting is
+    the same for bytes."""
     max_publish_bytes: int = 0
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     """The dispatch rate of the broker, for all topics together."""
     show_broker_entry_metadata: bool = False
-    """Broker entry metadata is sent to clients that support it."""
+    """Whether broker entry metadata is sent to clients that support it."""
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
     authentication_refresh_seconds: float = 60.0
-    """How long before its credentials expire a client is asked for new ones."""
+    """The time in seconds before the expiry of its credentials at which a client is asked for new ones."""
     service_url_tls: str = ""
-    """``pulsar+ssl://host:port``; empty: no TLS. Where only TLS is served, :attr:`service_url` is empty."""
+    """The TLS service URL, ``pulsar+ssl:
+
+    host:port``; empty: no TLS. If only TLS is served, :attr:`service_url` is empty.
+    """
     http_url_tls: str = ""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
     """The addresses of each advertised listener, by its name."""
@@ -51,32 +58,32 @@ class BrokerSettings:
     policies: EffectivePolicies = field(default_factory=EffectivePolicies)
     """The policies that apply where neither the topic nor the namespace sets one."""
     default_bundles: int = 4
-    """Bundles of a new namespace, 1 to 65536."""
+    """The number of bundles of a new namespace, 1 to 65536."""
     alone: bool = True
-    """The broker is standalone: a client that reached it, by whatever address, reaches all topics there."""
+    """Whether the broker is standalone, so that a client at any of its addresses reaches all topics."""
     one_copy: bool = True
-    """The ledger store keeps one copy of each entry, whatever the quorums are."""
+    """Whether the ledger store keeps one copy of each entry, whatever the quorums are."""
     persistent_topics: bool = True
-    """Whether persistent topics are served. ``non_persistent_topics`` likewise."""
+    """Whether persistent topics are served; ``non_persistent_topics``: non-persistent ones."""
     non_persistent_topics: bool = True
     topic_policies: bool = True
     """Whether topics may have policies of their own."""
     max_tenants: int = 0
-    """0: no limit; also for the next one."""
+    """The maximum number of tenants; 0: no limit, also for the next setting."""
     max_namespaces_per_tenant: int = 0
     force_delete_tenants: bool = False
     force_delete_namespaces: bool = False
     max_partitions: int = 0
-    """Partitions of one topic; 0: no limit."""
+    """The maximum number of partitions of a topic; 0: no limit."""
     max_topics_per_tenant: int = 0
-    """The most topics of a tenant, each partition counted as one; 0: no limit."""
+    """The maximum number of topics of a tenant, each partition counted as one; 0: no limit."""
     max_topic_loads: int = 5_000
     topic_load_timeout_seconds: float = 60.0
     max_lookups: int = 50_000
     max_connections: int = 0
     max_connections_per_address: int = 0
     max_producers_per_connection: int = 0
-    """The most producers on one connection; 0: no limit."""
+    """The maximum number of producers on one connection; 0: no limit."""
     max_consumers_per_connection: int = 0
     stats_seconds: float = 60.0
     retention_check_seconds: float = 120.0
@@ -87,38 +94,40 @@ class BrokerSettings:
     backlog_quota_check: bool = True
     backlog_quota_check_seconds: float = 60.0
     precise_age_quota: bool = False
-    """Backlog ages are read from messages; otherwise they are estimated from when ledgers were closed."""
+    """Whether the age of a backlog is read from messages; otherwise it is estimated from the closing times of
+    ledgers."""
     max_backlog_scan_seconds: float = 120.0
     max_backlog_scan_entries: int = 10_000
     inactive_topics_check_seconds: float = 60.0
     subscription_expiry_check_seconds: float = 300.0
     delete_inactive_partitioned: bool = False
-    """A partitioned topic is deleted with the last of its partitions that was inactive."""
+    """Whether a partitioned topic is deleted with its last inactive partition."""
     match_patterns: bool = True
-    """The broker matches patterns of topics, and notifies clients when topics are created and deleted."""
+    """Whether the broker matches patterns of topics, and notifies clients when topics are created and
+    deleted."""
     max_pattern_length: int = 50
     max_unacked: int = 0
-    """The most unacknowledged messages of all shared subscriptions together; 0: no limit."""
+    """The maximum number of unacknowledged messages of all shared subscriptions together; 0: no limit."""
     unacked_share_when_blocked: float = 0.16
-    """Once the limit is reached, the part of it that one subscription may have unacknowledged."""
+    """The fraction of the limit that one subscription may have unacknowledged once the limit is reached."""
     max_read_plan_seconds: int = 3600
-    """The longest time that a read plan may be held; 0: read plans are disabled."""
+    """The maximum time in seconds for which a read plan is held; 0: read plans are disabled."""
     packages: bool = False
-    """The broker stores packages and serves them."""
+    """Whether the broker stores and serves packages."""
     package_copies: int = 1
-    """Copies of each package, where the ledger store keeps more than one."""
+    """The number of copies of each package, if the ledger store keeps more than one."""
     max_package_bytes: int = 100 << 20
     replication: ReplicationSettings = field(default_factory=lambda: ReplicationSettings(""))
     replication_buffer: int = 64 << 20
-    """The most bytes that all replicators together may have in flight."""
+    """The maximum number of bytes that all replicators together may have in flight."""
     metadata_url: str = ""
-    """Where the metadata is stored, as reported to operators."""
+    """The address of the metadata store, as reported to operators."""
     runtime: dict[str, str] = field(default_factory=dict)
-    """Every setting in effect, as text, by Pulsar's name."""
+    """All settings in effect as text, by Pulsar's name."""
 
     @property
     def addresses(self) -> Addresses:
-        """The addresses for clients that do not name a listener."""
+        """Returns the addresses for clients that do not name a listener."""
         return Addresses(
             self.service_url or None,
             self.service_url_tls or None,

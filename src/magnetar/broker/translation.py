@@ -9,7 +9,7 @@ from magnetar.metadata.interface import MetadataError, NodeTooLarge
 
 
 def to_broker_error(error: Exception) -> BrokerError:
-    """Returns the error to send to a client for an error from the layers below."""
+    """Returns the error for clients that corresponds to an error of the layers below."""
     if isinstance(error, BrokerError):
         return error
     if isinstance(error, NodeTooLarge):

@@ -1,1 +1,2 @@
-"""Flow control: budgets of a turn of the loop, of memory and of rates. Nothing here depends on topics."""
+"""Flow control: budgets of a turn of the loop, of memory and of rates. The package does not depend on
+topics."""

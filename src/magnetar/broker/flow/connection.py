@@ -1,6 +1,4 @@
-"""A client's connection as seen by the layers that pause or watch it, or redirect its client, and
-keep-alive.
-"""
+"""A client's connection as the layers see it that pause, watch or redirect it; and keep-alive."""
 
 from __future__ import annotations
 
@@ -22,24 +20,23 @@ log = logging.getLogger(__name__)
 
 
 class Assigned(NamedTuple):
-    """The addresses of the broker that serves a topic from now on; empty: it has no such address."""
+    """The addresses of the broker that will serve a topic; empty: it has no such address."""
 
     url: str
     url_tls: str
 
 
 class Departure:
-    """Topics of one bundle that are leaving: input of their clients is ignored until they are told the new
-    broker.
-    """
+    """Topics of one bundle that are being unloaded: commands of their clients are ignored until the clients
+    know the new broker."""
 
     def __init__(self) -> None:
         self._farewells: list[Callable[[Assigned | None], None]] = []
 
     def add(self, farewell: Callable[[Assigned | None], None]) -> None:
-        """Adds a client that is told when the topic moves.
+        """Adds a client to be notified when the topic moves.
 
-        :param farewell: tells one client
+        :param farewell: notifies the client
         """
         self._farewells.append(farewell)
 
@@ -48,7 +45,7 @@ class Departure:
         return len(self._farewells)
 
     def tell(self, assigned: Assigned | None) -> None:
-        """Tells all clients where the topic moves.
+        """Notifies all clients of the topic's next broker.
 
         :param assigned: None: clients look their topics up
         """
@@ -62,13 +59,13 @@ class KeepAliveSettings:
     """Settings of keep-alive, in seconds."""
 
     interval: float
-    """Time between two checks; a client that is silent for two of them is disconnected."""
+    """The time between two checks; a client that is silent for two of them is disconnected."""
     liveness_timeout: float
-    """Timeout of a PING on which another client waits; 0 or below: no such PING is sent."""
+    """The timeout of a PING for whose answer another client waits; 0 or below: no such PING is sent."""
 
 
 class KeepAlive:
-    """The keep-alive of one connection: it notes when input arrives, and aborts a dead connection."""
+    """The keep-alive of one connection, which records when bytes arrive, and aborts a dead connection."""
 
     __slots__ = (
         "_check_timer",
@@ -102,13 +99,13 @@ class KeepAlive:
         self._check_timer = self._wheel.schedule(self._settings.interval, self._check)
 
     def heard(self) -> None:
-        """Called when any bytes arrive from the client: the connection is alive."""
+        """Records that bytes have arrived from the client, so that the connection is alive."""
         self._traffic = True
         if self._waiting:
             self._answer(alive=True)
 
     def stop(self) -> None:
-        """Called when the connection is closed."""
+        """Stops the keep-alive of a closed connection."""
         if self._check_timer is not None:
             self._check_timer.cancel()
         self._answer(alive=False)
@@ -141,7 +138,7 @@ class KeepAlive:
         self._schedule()
 
     async def ask(self) -> bool:
-        """Pings the client; returns False if nothing arrives in time: the connection is closed then."""
+        """Pings the client; returns False, after closing the connection, if no bytes arrive in time."""
         connection = self._connection
         if connection.closed:
             return False

@@ -1,8 +1,9 @@
-"""Limits on what is sent to consumers per second: for a subscription, a topic, a resource group, the broker.
+"""Limits of the messages and bytes sent to consumers per second: for a subscription, a topic, a resource
+group, the broker.
 
-Tokens are taken once per run of entries, after it was sent; a debt is paid by waiting. A dispatcher that
+Tokens are taken once per run of entries, after it was sent; a debt delays the next run. A dispatcher that
 finds a limiter empty joins its queue, and the limiter has one timer for the queue. Dispatchers are served in
-the order of the queue, so that asking more often does not get more.
+the order of the queue, so that a dispatcher that asks more often does not get more.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryRun
 
 _STEP_SECONDS = 0.005
-"""Tokens are added at most this often: those of the time in which a run is sent go to the next run."""
+"""The minimum time between two refills: tokens of the time in which a run is sent go to the next run."""
 
 _SAMPLE_SECONDS = 1.0
-"""The shortest time over which the publish rate of a topic is measured, for relative rates."""
+"""The minimum time over which the publish rate of a topic is measured, for relative rates."""
 
 _ANY = 1 << 62
 
 
 class LimitedBy(Enum):
-    """What a limit belongs to, by its name in statistics."""
+    """The owner of a limit; the value is its name in statistics."""
 
     SUBSCRIPTION = "Subscription"
     TOPIC = "Topic"
@@ -52,7 +53,8 @@ class DispatchLimiter:
         rate: DispatchRate,
         published: Published | None = None,
     ) -> None:
-        """:param published: counts what was published, for rates that are relative to the publish rate"""
+        """:param published: returns the published messages and bytes, for rates relative to the publish
+        rate"""
         self._wheel = wheel
         self._clock = clock
         self.kind = kind
@@ -78,12 +80,12 @@ class DispatchLimiter:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a limit at all."""
+        """Whether messages or bytes are limited."""
         return self._messages is not None or self._bytes is not None
 
     @property
     def rate(self) -> DispatchRate:
-        """The present rate."""
+        """The current rate."""
         return self._rate
 
     @property
@@ -125,7 +127,7 @@ class DispatchLimiter:
         return messages, size
 
     def take(self, messages: int, size: int) -> None:
-        """Takes tokens for what was sent."""
+        """Takes tokens for messages and bytes that were sent."""
         if self._messages is not None:
             self._messages.take(messages)
         if self._bytes is not None:
@@ -134,7 +136,7 @@ class DispatchLimiter:
     # The queue
 
     def wait(self, throttle: Throttle) -> None:
-        """Adds a throttle at the end of the queue; it goes on when there is room again."""
+        """Adds a throttle at the end of the queue; it is called when there are tokens again."""
         before = len(self._row)
         self._row[throttle] = None
         if self._timer is None and not self._serving:
@@ -191,9 +193,9 @@ class DispatchLimiter:
 class Throttle:
     """All limiters that apply to one subscription.
 
-    :param go_on: makes its dispatcher send what it can
+    :param go_on: makes the dispatcher send as much as it can
     :param caught_up: whether the subscription is near the end of its topic
-    :param fail: ends the topic after a mistake in the program
+    :param fail: closes the topic after an internal error
     """
 
     def __init__(
@@ -211,20 +213,21 @@ class Throttle:
         self._caught_up = caught_up
         self.fail = fail
         self.count_messages = count_messages
-        """A batch counts as its number of messages; otherwise as one."""
+        """Whether a batch counts as its number of messages; otherwise as one."""
         self.bound_if_caught_up = bound_if_caught_up
         self.limiters: Sequence[DispatchLimiter] = ()
         self.in_turn = False
-        """It was taken from the queue and is being served."""
+        """Whether the throttle was taken from the queue and is being served."""
         self._bound = True
         self.messages = 0
         """The messages, or batches, that may be sent, as of the last call of :meth:`admits`."""
         self.size = 0
-        """The same in bytes."""
+        """The bytes that may be sent, as of the last call of :meth:`admits`."""
         self.held_back: dict[tuple[LimitedBy, bool], int] = {}
-        """How often it was held back, by the kind of limit and whether that on messages was reached."""
+        """How often the throttle had to wait, by the owner of the limit and by whether the limit of messages
+        was reached."""
         self.held_by: DispatchLimiter | None = None
-        """The limiter in whose queue it waits or waited last."""
+        """The limiter in whose queue the throttle waits or waited last."""
 
     def use(self, limiters: Sequence[DispatchLimiter]) -> None:
         """Replaces the limiters that apply to the subscription."""
@@ -234,7 +237,7 @@ class Throttle:
         self.limiters = tuple(limiters)
 
     def serve(self) -> None:
-        """Called when this throttle is at the head of the queue of a limiter."""
+        """Continues sending when the throttle is at the head of the queue of a limiter."""
         self.in_turn = True
         try:
             self._go_on()
@@ -242,7 +245,7 @@ class Throttle:
             self.in_turn = False
 
     def admits(self) -> bool:
-        """Whether anything may be sent now, and how much. If not, the dispatcher is called when it may."""
+        """Whether messages may be sent now; sets how many. If not, the dispatcher is called when they may."""
         self._bound = self.bound_if_caught_up or not self._caught_up()
         messages = size = float(_ANY)
         if self._bound:
@@ -266,7 +269,7 @@ class Throttle:
     def fitting(self, run: EntryRun, first: int, count: int, sizes: Sequence[int]) -> int:
         """Returns how many of the entries [first, first + count) to send now: at least one.
 
-        :param sizes: messages of each, from ``first`` on
+        :param sizes: the number of messages of each entry, from ``first`` on
         """
         return self.fitting_of(run, range(first, first + count), sizes) if self._bound else count
 
@@ -283,7 +286,7 @@ class Throttle:
         return max(1, _within(lengths, count, self.size))
 
     def take(self, entries: int, messages: int, size: int) -> None:
-        """Takes tokens for what was sent."""
+        """Takes tokens for entries that were sent."""
         if not self._bound:
             return
         counted = messages if self.count_messages else entries

@@ -19,25 +19,26 @@ log = logging.getLogger(__name__)
 
 
 def of_host(address: str, clients: Iterable[str]) -> int:
-    """Returns how many of the addresses of clients have the same host as ``address``."""
+    """Returns the number of client addresses with the same host as ``address``."""
     host = address.rpartition(":")[0]
     return sum(client.rpartition(":")[0] == host for client in clients)
 
 
 class ConnectionCounts:
-    """All connections, with Pulsar's limits on their total and on those from one address; 0: no limit."""
+    """All connections, with Pulsar's limits on their total and on the connections from one address; 0: no
+    limit."""
 
     def __init__(self, max_connections: int, max_per_address: int) -> None:
         self._max = max_connections
         self._max_per_address = max_per_address
         self.all: dict[Connection, None] = {}
-        """In order of arrival, as the order of a set would differ between runs."""
+        """The connections in order of arrival, because the order of a set would differ between runs."""
         self._per_address: dict[str, int] = {}
         self.created = 0
         self.closed_count = 0
         self.handshakes = 0
         self.unauthenticated = 0
-        """Failed authentications of clients."""
+        """The number of failed authentications of clients."""
         self.refused = 0
 
     def opened(self, connection: Connection) -> BrokerError | None:
@@ -78,7 +79,8 @@ class ConnectionCounts:
 
 
 class PublishBuffer:
-    """Bytes of publishes that are not durable yet; above the limit, connections that publish are not read."""
+    """The bytes of publishes that are not durable yet. Above the limit, connections that publish are not
+    read."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
@@ -101,7 +103,8 @@ class PublishBuffer:
             connection.input.pause()
 
     def shrank(self, size: int) -> int:
-        """Returns the bytes that are left; the caller ends its connection if they are below 0."""
+        """Subtracts bytes that became durable; returns the remaining bytes. The caller ends its connection if
+        they are below 0."""
         self.used = left = self.used - size
         if self._paused and self.used <= self._max // 2:
             paused = list(self._paused)
@@ -113,18 +116,18 @@ class PublishBuffer:
     def check(self) -> None:
         """Checks invariants.
 
-        :raises BrokenInvariant: more has become durable than was published
+        :raises BrokenInvariant: more bytes became durable than were published
         """
         must(self.used >= 0, self.used, "bytes that are not durable")
         must(self.used > 0 or not self._paused, "a connection waits though everything is durable")
 
 
 class PartialFrames:
-    """Bytes of incomplete frames.
+    """The bytes of incomplete frames.
 
-    Above the limit the connections with the oldest incomplete frames are not read. They keep what they hold,
-    while newer ones, which may be well-behaved, go on and add to it: at one and a half times the limit the
-    oldest are closed. A paused connection is silent, and ends by its keep-alive at the latest.
+    Above the limit, the connections with the oldest incomplete frames are not read. They keep their bytes,
+    while newer ones, which may be well-behaved, continue and add to the total. At one and a half times the
+    limit, the oldest are closed. A paused connection is silent, and its keep-alive ends it at the latest.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -184,8 +187,8 @@ class Readable:
     """The connections whose reading resumes: in the loop's next turn, never within the call that makes room
     for them.
 
-    Completed writes and sent answers are reported in the middle of other work: a ledger goes through all
-    entries of a commit then, a topic through its subscriptions. Handling input there would publish to the
+    Completed writes and sent answers are reported in the middle of other work: a ledger iterates over the
+    entries of a commit, or a topic over its subscriptions. Handling input at that time would publish to the
     same ledgers before they are done.
 
     One callback per turn serves all connections, in the order of arrival.
@@ -213,7 +216,7 @@ class Readable:
 
 
 class CountedDispatcher(Protocol):
-    """``dispatch.many.ManyConsumersDispatcher``, in a layer above this one."""
+    """The methods of ``dispatch.many.ManyConsumersDispatcher``, in a higher layer, that the limit calls."""
 
     unacked: int
 
@@ -226,7 +229,7 @@ class CountedDispatcher(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Ends the topic after a mistake in the program."""
+        """Closes the topic after an internal error."""
         ...
 
 
@@ -239,7 +242,7 @@ class UnackedLimit:
     """
 
     def __init__(self, most: int, share: float) -> None:
-        """:param most: messages, above 0
+        """:param most: the maximum number of messages, above 0
 
         :param share: the part of it that one subscription may have once it is reached, 0 to 1
         """

@@ -1,9 +1,9 @@
-"""The loop budget: how much is begun in one turn of the event loop, over all connections.
+"""The loop budget: the amount of work that begins in one turn of the event loop, over all connections.
 
-A thousand consumers that start on a backlog, or a connection full of requests, are each quick enough alone;
-together they would keep all others waiting. So dispatchers and readers of frames ask for admission before
-each run. The budget counts bytes, with a price for work whose cost does not depend on size, and looks at the
-clock: bytes, because they are written to sockets later in the same turn, where no clock is checked.
+A thousand consumers that start on a backlog, or a connection full of requests, each take little time alone,
+but together they would delay all others. So dispatchers and readers of frames ask for admission before each
+run. The budget counts bytes, with a price for work whose cost does not depend on size, and checks the clock.
+Bytes count, because they are written to sockets later in the same turn, where no clock is checked.
 """
 
 from __future__ import annotations
@@ -14,52 +14,53 @@ from typing import Protocol
 from magnetar.io.interfaces import Clock, Loop
 
 TURN_SECONDS = 0.004
-"""After this time in a turn nothing more is begun."""
+"""The time in a turn after which no more work begins."""
 
 TURN_BYTES = 2 * 1024 * 1024
-"""After this number of bytes in a turn nothing more is begun, either."""
+"""The number of bytes in a turn after which no more work begins."""
 
 STEP_BYTES = 128 * 1024
-"""The share of a waiting taker, after which the next one in the queue is served."""
+"""The bytes that a waiting taker gets before the next one in the queue is served."""
 
 FIRST_STEP_BYTES = 16 * 1024
-"""The share of a first turn: small, so that many at once do not keep one waiting that has little to do."""
+"""The bytes of a taker's first step: few, so that many takers at once do not delay one that has little to
+do."""
 
 RUN_PRICE = 4 * 1024
-"""Price of a run of entries for one consumer, in addition to its bytes."""
+"""The price of a run of entries for one consumer, in addition to its bytes."""
 
 FRAMES_PRICE = 16 * 1024
-"""Price of a few dozen frames, or runs of them, that are handled without a protobuf object."""
+"""The price of a few dozen frames, or runs of them, that are handled without a protobuf object."""
 
 READ_PRICE = 128 * 1024
-"""Price of starting a read from the ledger store."""
+"""The price of starting a read from the ledger store."""
 
 LOOK_PRICE = 256
-"""Price of looking at an entry that may not be sent."""
+"""The price of looking at an entry that may not be sent."""
 
 FILTER_PRICE = 16 * 1024
-"""Price of applying the filters to an entry."""
+"""The price of applying the filters to an entry."""
 
 REQUEST_PRICE = 64 * 1024
-"""Price of a command that is not per message."""
+"""The price of a command that is not per message."""
 
 
 _FIRSTS = STEP_BYTES // FIRST_STEP_BYTES
 
 
 class BudgetTaker(Protocol):
-    """A part of the broker that may have more to do than fits into a turn."""
+    """A part of the broker that may have more work than fits into a turn."""
 
     def go_on(self) -> None:
-        """Continues the work; calls :meth:`LoopBudget.admits` before each further piece."""
+        """Continues the work; calls :meth:`LoopBudget.admits` before each further part."""
         ...
 
 
 class LoopBudget:
-    """The budget of the present turn, and the queues of those who wait for another one.
+    """The budget of the current turn, and the queues of takers that wait for another one.
 
-    A taker that was turned away without having had its share waits in a queue of its own, which alternates
-    with the queue of those that return again and again. So a client with little to do waits for few others,
+    A taker that was turned away before it got its bytes waits in a queue of its own, which alternates with
+    the queue of the takers that return again and again. So a client with little to do waits for few others,
     and no client waits forever. The queues get half of a turn; new work may use the other half.
     """
 
@@ -86,26 +87,26 @@ class LoopBudget:
         """Whether a turn is being counted, with the next one scheduled."""
         self._left = 0
         self._floor = 0
-        """What the taker that is being served has to leave of the budget."""
+        """The part of the budget that the taker that is being served must leave."""
         self._ends = 0.0
         self._served: BudgetTaker | None = None
         self._waiting: set[BudgetTaker] = set()
         self._first: deque[BudgetTaker] = deque()
         self._again: deque[BudgetTaker] = deque()
         self._firsts = 0
-        """Takers of the first queue that were served since the last one of the other queue."""
+        """The number of takers of the first queue that were served since the last one of the other queue."""
         self.step_bytes = STEP_BYTES
-        """How much a taker that was admitted should read at a time."""
+        """The number of bytes that an admitted taker should read at a time."""
         self.put_off = 0
         """How often work had to wait for another turn."""
 
     @property
     def waiting(self) -> int:
-        """The number of waiting takers."""
+        """Returns the number of waiting takers."""
         return len(self._waiting)
 
     def admits(self, taker: BudgetTaker) -> bool:
-        """Whether ``taker`` may do something now; if not, its ``go_on`` is called in a later turn."""
+        """Whether ``taker`` may work now; if not, its ``go_on`` is called in a later turn."""
         if not self._planned:
             self._begin()
         if self._waiting and taker in self._waiting:
@@ -146,7 +147,7 @@ class LoopBudget:
             self.step_bytes = STEP_BYTES
 
     def _serve_one(self) -> None:
-        """Serves the next taker of one of the queues, which share the bytes equally."""
+        """Serves the next taker of one of the queues, which get equal numbers of bytes."""
         if self._first and (self._firsts < _FIRSTS or not self._again):
             self._firsts += 1
             self.step_bytes = FIRST_STEP_BYTES

@@ -14,10 +14,10 @@ from magnetar.ledger.interface import EntryRun
 log = logging.getLogger(__name__)
 
 MESSAGES_HIGH_WATER = 1024 * 1024
-"""Unsent bytes at which no more messages are written to a connection."""
+"""The number of unsent bytes at which no more messages are written to a connection."""
 
 REQUESTS_HIGH_WATER = 16 * 1024 * 1024
-"""Unsent bytes at which reading is paused too, as the client does not read its answers."""
+"""The number of unsent bytes at which reading pauses, too, because the client does not read its answers."""
 
 TIGHT_HIGH_WATER = 64 * 1024
 """Replaces :data:`MESSAGES_HIGH_WATER` while all connections together exceed their budget."""
@@ -26,10 +26,10 @@ TIGHT_REQUESTS_HIGH_WATER = 256 * 1024
 """Replaces :data:`REQUESTS_HIGH_WATER` while all connections together exceed their budget."""
 
 UNSENT_BUDGET = 64 * 1024 * 1024
-"""Unsent bytes of all connections at which the limits of each are tightened."""
+"""The number of unsent bytes of all connections at which the limits of each are tightened."""
 
 _END = 4
-"""At this multiple of the budget the connections with most unsent bytes are closed."""
+"""The multiple of the budget at which the connections with most unsent bytes are closed."""
 
 _RECOUNT_SECONDS = 0.1
 
@@ -57,15 +57,15 @@ class UnsentBytes:
             self.violated(None)
 
     def violated(self, fail: Fail | None) -> NoReturn:
-        """Counts again from 0, so that the other connections go on.
+        """Counts again from 0, so that the other connections continue, and reports the broken invariant.
 
-        :param fail: ends the connection that has found it; None: the reader of entries did
+        :param fail: closes the connection where it was found; None: the reader of entries found it
         """
         found, self.used = self.used, sum(max(0, member.counted) for member in self.members)
         violated(fail, "unsent bytes of all connections", "at least 0", found)
 
     def over(self) -> bool:
-        """Whether the budget is exceeded. Above it, counts again at most every 0.1 s; above four times the
+        """Whether the budget is exceeded. If so, counts again at most every 0.1 s; above four times the
         budget, closes the connections with the most unsent bytes."""
         if self.used <= self._budget:
             return False
@@ -123,8 +123,8 @@ class Outgoing:
     ) -> None:
         """:param on_room: called when messages may be written again
 
-        :param on_overfull: called with True when reading has to stop, with False when it may go on
-        :param fail: closes the connection after a mistake in the program
+        :param on_overfull: called with True when reading must stop, with False when it may continue
+        :param fail: closes the connection after an internal error
         """
         self._fail = fail
         self._loop = loop
@@ -139,7 +139,7 @@ class Outgoing:
         self._tight = False
         self.unsent = unsent
         self._counted = 0
-        """Its part of ``unsent``, without what is queued."""
+        """The bytes of this connection in ``unsent``, without queued ones."""
         self._takers: list[Future[None]] = []
 
     def use(self, transport: Transport | None) -> None:
@@ -159,7 +159,7 @@ class Outgoing:
 
     @property
     def room(self) -> int:
-        """Bytes of messages that may be queued now; 0 or below: none."""
+        """Returns the bytes of messages that may be queued now; 0 or below: none."""
         if self._paused:
             return 0
         if self.unsent.over():
@@ -180,7 +180,7 @@ class Outgoing:
         self._counted = unsent
 
     def queue(self, frames: Buffer) -> None:
-        """Sends frames with everything else of this turn; the caller must not change them."""
+        """Sends frames together with all others of this turn; the caller must not change them."""
         size = len(frames)
         self._frames.append(frames)
         self._size += size
@@ -225,7 +225,7 @@ class Outgoing:
         return False
 
     async def taken(self) -> None:
-        """Waits until the client has received most of what was sent, or is disconnected."""
+        """Waits until the client has received most of the sent bytes, or is disconnected."""
         if self._size and not self._paused:
             self.flush()
         if self.unsent.over():
@@ -247,16 +247,16 @@ class Outgoing:
 
     @property
     def unsent_in_socket(self) -> int:
-        """Bytes that were written and not sent, as of the last count."""
+        """Returns the bytes that were written and not sent, as of the last count."""
         return self._counted
 
     @property
     def counted(self) -> int:
-        """The bytes of this connection in the total of all connections."""
+        """Returns the bytes of this connection in the total of all connections."""
         return self._size + self._counted
 
     def give_up(self) -> None:
-        """Closes the connection of a client that reads too little of what it asked for."""
+        """Closes the connection of a client that does not read the data it requested."""
         log.warning("closing the connection: too many bytes are unsent", extra={"bytes": self._counted})
         self.unsent.used -= self._counted
         self._counted = 0
@@ -264,17 +264,17 @@ class Outgoing:
             self._transport.abort()
 
     def make_room(self) -> int:
-        """Writes what is queued, for messages that cannot wait; returns :attr:`room`."""
+        """Writes queued frames, for messages that cannot wait; returns :attr:`room`."""
         if self._size and not self._paused:
             self.flush()
         return self.room
 
     def pause(self) -> None:
-        """Called when the transport has reached its limit of unsent bytes."""
+        """Pauses writing when the transport has reached its limit of unsent bytes."""
         self._paused = True
 
     def resume(self) -> None:
-        """Called when the transport's unsent bytes have fallen to half of its limit."""
+        """Resumes writing when the transport's unsent bytes have fallen to half of its limit."""
         self._paused = False
         self.count_again()
         if self._tight and self._transport is not None and not self.unsent.over():

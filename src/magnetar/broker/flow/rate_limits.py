@@ -5,23 +5,24 @@ from __future__ import annotations
 from magnetar.broker.policies.values import SubscribeRate
 
 _BURST_SECONDS = 1.0
-"""After a pause, as much is admitted at once as the rate allows in this time."""
+"""The time whose rate is admitted at once after a pause."""
 _MOST = 1_000
-"""Consumers that are remembered; above it, those that may subscribe as often as new ones are forgotten."""
+"""The maximum number of remembered consumers; above it, consumers that may subscribe as often as new ones are
+forgotten."""
 Consumer = tuple[str, str, int]
-"""Host, name and id of a consumer, which are the same after it reconnects."""
+"""Host, name and id of a consumer, which stay the same after it reconnects."""
 
 
 class TokenBucket:
     """A token bucket: a rate limit whose overdraft is paid by waiting.
 
-    Tokens are added over time, up to a capacity; taking may leave a debt.
+    Tokens are added over time, up to a capacity; taking tokens may leave a debt.
 
     :param rate: tokens per second, above 0
-    :param capacity: the most tokens, above 0; also the initial number
+    :param capacity: the maximum number of tokens, above 0; also the initial number
     :param now: seconds of the monotonic clock, as in the methods
-    :param step: the shortest time between two refills, in seconds: without it, taking all tokens repeatedly
-        would get fewer and fewer at a time
+    :param step: the minimum time between two refills in seconds, so that a caller that repeatedly
+        takes all tokens does not get fewer and fewer at a time
     """
 
     __slots__ = ("_capacity", "_filled_at", "_rate", "_step", "_tokens")
@@ -35,7 +36,7 @@ class TokenBucket:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
+        """Returns the number of tokens per second."""
         return self._rate
 
     def use(self, rate: float, capacity: float, now: float) -> None:
@@ -56,11 +57,11 @@ class TokenBucket:
         return self._tokens
 
     def take(self, amount: float) -> None:
-        """Takes tokens, also more than are available."""
+        """Takes tokens, even more than are available."""
         self._tokens -= amount
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """Returns the seconds until that many tokens (at most the capacity) are available; 0: they are."""
+        """Returns the seconds until that many tokens (at most the capacity) are available; 0 if they are."""
         missing = min(amount, self._capacity) - self._tokens
         if missing <= 0:
             return 0.0
@@ -72,12 +73,12 @@ def _bucket(rate: float, now: float) -> TokenBucket | None:
 
 
 class PublishLimiter:
-    """Limits on what is published per second: a token bucket for messages and one for bytes.
+    """Limits of messages and bytes published per second, with a token bucket for each.
 
-    Never refuses anything: connections that exceed the rate are not read for a while.
+    Messages are never refused; connections that exceed the rate are not read for a while.
 
     :param messages: per second; 0 or below: no limit
-    :param size: bytes per second; likewise
+    :param size: bytes per second; 0 or below: no limit
     :param now: monotonic seconds
     """
 
@@ -86,7 +87,7 @@ class PublishLimiter:
         self.exceeded = 0
         """How often a connection was paused."""
         self.held_since = self.held_until = now
-        """The beginning and the end of the present or last pause; monotonic seconds."""
+        """The beginning and the end of the current or last pause; monotonic seconds."""
 
     def use(self, messages: float, size: float, now: float) -> None:
         """Changes the limits."""
@@ -94,7 +95,7 @@ class PublishLimiter:
         self._bytes = _bucket(size, now)
 
     def take(self, messages: int, size: int, now: float) -> float:
-        """Counts what was published; returns for how many seconds the connection has to be paused."""
+        """Counts published messages and bytes; returns the seconds for which the connection must pause."""
         for bucket, amount in ((self._messages, messages), (self._bytes, size)):
             if bucket is not None:
                 bucket.available(now)
@@ -108,7 +109,7 @@ class PublishLimiter:
         return wait
 
     def debt(self, now: float) -> float:
-        """Seconds until what was published is within the rates again; 0: it is."""
+        """Returns the seconds until the published messages are within the rates again; 0 if they are."""
         wait = 0.0
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
@@ -118,18 +119,18 @@ class PublishLimiter:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Messages and bytes per second; 0: no limit."""
+        """Returns messages and bytes per second; 0: no limit."""
         messages, size = self._messages, self._bytes
         return (0.0 if messages is None else messages.rate, 0.0 if size is None else size.rate)
 
 
 def publish_limiter(messages: float, size: float, now: float) -> PublishLimiter | None:
-    """Returns None if there is no limit."""
+    """Returns a limiter; None if there is no limit."""
     return PublishLimiter(messages, size, now) if messages > 0 or size > 0 else None
 
 
 class SubscribeLimiter:
-    """Limits how often each consumer of one topic subscribes: one that subscribes too often is refused for a
+    """Limits how often each consumer of one topic subscribes; one that subscribes too often is refused for a
     while.
 
     :param now: seconds of the monotonic clock, as in the methods
@@ -142,11 +143,11 @@ class SubscribeLimiter:
         self.refused = 0
 
     def __len__(self) -> int:
-        """The number of remembered consumers."""
+        """Returns the number of remembered consumers."""
         return len(self._consumers)
 
     def admits(self, consumer: Consumer, now: float) -> bool:
-        """Whether the consumer may subscribe now; if so it is counted."""
+        """Whether a consumer may subscribe now; if so, it is counted."""
         bucket = self._consumers.get(consumer)
         if bucket is None:
             if len(self._consumers) >= _MOST:
@@ -170,5 +171,5 @@ class SubscribeLimiter:
 
 
 def subscribe_limiter(rate: SubscribeRate) -> SubscribeLimiter | None:
-    """Returns None if there is no limit."""
+    """Returns a limiter; None if there is no limit."""
     return SubscribeLimiter(rate) if rate.limited else None

@@ -1,4 +1,4 @@
-"""What the broker counts and measures: rates, distributions, durations, and recent rates of topics."""
+"""Counts and measurements of the broker: rates, distributions, durations, and recent rates of topics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from magnetar.managed_ledger.measures import Timings
 WINDOWS = 60
 """The number of statistics periods (``statsUpdateFrequencyInSecs``) that are kept."""
 MOST_KEPT = 8192
-"""Topics that are kept; a ring takes less than 1 KiB with its name, so all together less than 8 MiB."""
+"""The maximum number of topics with a history; each takes less than 1 KiB, all together less than 8 MiB."""
 MOST_LATENCIES = 4096
-"""Topics whose latencies are kept; they take less than 1.5 KiB each, so all together less than 6 MiB."""
+"""The maximum number of topics with latencies; each takes less than 1.5 KiB, all together less than 6 MiB."""
 ALL = ""
 """Used instead of the name of a topic: the counts of the whole broker."""
 MOST_NAMESPACES = 1000
-"""With more namespaces than this, the one that was used longest ago is forgotten and starts from zero."""
+"""The maximum number of namespaces; beyond it, the one that was used longest ago is forgotten and starts from
+zero."""
 
 
 class Rate:
@@ -44,7 +45,7 @@ class Rate:
         self._last_bytes = self.bytes
 
     def average_size(self) -> float:
-        """Average bytes per message in the last window; 0 if it was idle."""
+        """Returns the average bytes per message in the last window; 0 if there were no messages."""
         return self.bytes_per_second / self.per_second if self.per_second else 0.0
 
 
@@ -95,9 +96,10 @@ QUANTILES = (0.5, 0.99)
 
 
 def latency_quantiles(counts: Sequence[int]) -> Sequence[float]:
-    """Returns :data:`QUANTILES` in milliseconds; empty without counts.
+    """Returns :data:`QUANTILES` in milliseconds; empty if all counts are 0.
 
-    Values between two bounds are estimated, as if spread evenly; those above all bounds are the last one.
+    Values between two bounds are estimated, as if spread evenly; values above all bounds count as the last
+    one.
 
     :param counts: by :data:`LATENCY_BOUNDS_MS`
     """
@@ -116,7 +118,7 @@ def _quantile(counts: Sequence[int], rank: float) -> float:
 
 _FINE_SECONDS = (0.0005, 0.001, 0.0025)
 SECONDS_BOUNDS = (*_FINE_SECONDS, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""The bounds that OpenTelemetry recommends for durations of requests, with three smaller ones."""
+"""The bounds that OpenTelemetry recommends for durations of requests, and three smaller ones."""
 
 
 class _Ring:
@@ -127,7 +129,7 @@ class _Ring:
         self.values = array("f", bytes(4 * 2 * WINDOWS))
 
     def go_to(self, window: int) -> None:
-        """Moves on to a window. Skipped windows have no rates: the topic was idle in them."""
+        """Moves on to a window. Skipped windows have no rates, because the topic was idle."""
         for missed in range(max(self.newest + 1, window - WINDOWS + 1), window + 1):
             at = missed % WINDOWS * 2
             self.values[at] = self.values[at + 1] = 0.0
@@ -156,7 +158,7 @@ class RateHistory:
             self._rings = {name: ring for name, ring in self._rings.items() if ring.newest > oldest}
 
     def add(self, topic: str, rate_in: float, rate_out: float) -> None:
-        """Adds messages per second to the present window; ignores new topics while there are too many."""
+        """Adds messages per second to the current window; new topics are ignored while there are too many."""
         ring = self._rings.get(topic)
         if ring is None:
             if len(self._rings) >= MOST_KEPT:
@@ -188,7 +190,7 @@ class LatencyHistory:
         self._rings: dict[str, tuple[array[int], array[float]]] = {}
         """For each topic, a ring of windows and one of their quantiles."""
         self._all: list[int] = []
-        """The counts of all topics in the present window."""
+        """The counts of all topics in the current window."""
         self._window = -1
 
     def __len__(self) -> int:
@@ -203,7 +205,7 @@ class LatencyHistory:
             self._rings = {name: ring for name, ring in self._rings.items() if max(ring[0]) > oldest}
 
     def add(self, topic: str, counts: Sequence[int]) -> None:
-        """Adds a topic's latencies in the present window, and adds them to those of all topics.
+        """Adds the latencies of a topic in the current window, also to the counts of all topics.
 
         :param counts: by :data:`LATENCY_BOUNDS_MS`; empty: none
         """
@@ -230,7 +232,7 @@ class LatencyHistory:
     def of(self, topic: str) -> Sequence[Sequence[float | None]]:
         """Returns the values of each of :data:`QUANTILES`, the oldest first, for the known windows.
 
-        None: nothing was published in the window. Empty if nothing was published in any of them.
+        None: no message was published in the window. Empty if none was published in any window.
         """
         ring = self._rings.get(topic)
         if ring is None:
@@ -249,9 +251,9 @@ class LookupEnd(Enum):
     """The outcome of a lookup; the value is the name in telemetry, as in Pulsar."""
 
     BROKER = "broker"
-    """The client was told the broker that serves the topic."""
+    """The client got the broker that serves the topic."""
     REDIRECT = "redirect"
-    """The client was told to ask another broker."""
+    """The client was redirected to another broker."""
     FAILURE = "failure"
 
 
@@ -260,7 +262,7 @@ class LookupTimes:
 
     def __init__(self) -> None:
         self.answered = Timings()
-        """Durations of those that did not fail."""
+        """The durations of successful lookups."""
         self.by_end = {end: Distribution(SECONDS_BOUNDS) for end in LookupEnd}
 
     def add(self, end: LookupEnd, seconds: float) -> None:
@@ -273,7 +275,7 @@ class LookupTimes:
 
 
 class OfNamespace:
-    """Operations of the schema registry for one namespace since the start."""
+    """The operations of the schema registry for one namespace since the start."""
 
     __slots__ = ("compatible", "incompatible", "times")
 
@@ -281,7 +283,7 @@ class OfNamespace:
         self.times: dict[tuple[SchemaOperation, bool], Distribution] = {}
         """Durations by operation and success."""
         self.compatible = 0
-        """Schemas that were found compatible with those before them."""
+        """The number of schemas that were compatible with the earlier ones."""
         self.incompatible = 0
 
 
@@ -294,7 +296,7 @@ class SchemaOperations:
 
     @contextmanager
     def measured(self, operation: SchemaOperation, schema_id: str) -> Iterator[None]:
-        """Measures one operation; it has failed if an exception leaves the block."""
+        """Measures one operation; it counts as failed if an exception leaves the block."""
         started = self._clock.monotonic()
         succeeded = False
         try:

@@ -1,4 +1,4 @@
-"""Resource groups: namespaces that share limits on what is published and sent, with counts of their use."""
+"""Resource groups: namespaces that share limits of publishing and dispatching, with counts of their use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class GroupDispatchLimiter(DispatchLimiter):
-    """Counts what is sent even if there is no limit."""
+    """A dispatch limiter that also counts if there is no limit."""
 
     def __init__(self, wheel: TimerWheel, clock: Clock) -> None:
         super().__init__(wheel, clock, LimitedBy.GROUP, DispatchRate())
@@ -28,7 +28,7 @@ class GroupDispatchLimiter(DispatchLimiter):
 
 
 class GroupPublishLimiter(PublishLimiter):
-    """Counts what is published even if there is no limit."""
+    """A publish limiter that also counts if there is no limit."""
 
     messages_used = 0
     bytes_used = 0
@@ -40,7 +40,7 @@ class GroupPublishLimiter(PublishLimiter):
 
 
 class ResourceGroup:
-    """The limits of one group in this broker, and the use by its topics here."""
+    """The limits of one group in this broker, and their use by its topics."""
 
     def __init__(self, name: str, wheel: TimerWheel, clock: Clock) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class ResourceGroup:
 
 
 class ResourceGroups:
-    """All groups that are defined, or named by a namespace: a group that is not defined has no limits."""
+    """All groups that are defined, or named by a namespace. A group that is not defined has no limits."""
 
     def __init__(self, wheel: TimerWheel, clock: Clock) -> None:
         self._wheel = wheel
@@ -73,14 +73,14 @@ class ResourceGroups:
         return self._by_name
 
     def of(self, name: str) -> ResourceGroup:
-        """Returns the group of that name."""
+        """Returns the group of that name; created without limits if it is not defined."""
         found = self._by_name.get(name)
         if found is None:
             found = self._by_name[name] = ResourceGroup(name, self._wheel, self._clock)
         return found
 
     def define(self, defined: Mapping[str, GroupRates]) -> None:
-        """Replaces all definitions; other groups have no limits any more."""
+        """Replaces all definitions; groups without a definition no longer have limits."""
         for name, rates in defined.items():
             self.of(name).use(rates)
         for name, group in self._by_name.items():
@@ -93,7 +93,7 @@ class RefusedByLimits:
     """Refusals because of topic limits since the start."""
 
     subscriptions: int = 0
-    """The subscriptions that were refused because their topic had the maximum number."""
+    """The number of subscriptions that were refused because their topic had the maximum number."""
 
 
 @dataclass(frozen=True, slots=True)

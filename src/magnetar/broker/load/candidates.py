@@ -1,4 +1,4 @@
-"""Which brokers may take a bundle, and why the others may not: rules of operators, and their application."""
+"""The brokers that may own a bundle, and the reasons against others, by rules that operators set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_NAMESPACES = 100_000
 
 
 def host_of(broker_id: str) -> str:
-    """Returns the host in ``host:port``; policies name hosts."""
+    """Returns the host in ``host:port``, because policies name hosts."""
     host = broker_id.rpartition(":")[0]
     return host.removeprefix("[").removesuffix("]")
 
@@ -38,7 +38,7 @@ def host_of(broker_id: str) -> str:
 def _compile(expression: str) -> Callable[[str], bool]:
     """Compiles an expression that matches whole names in linear time.
 
-    :raises InvalidRequest: it is not valid, or needs more than linear time
+    :raises InvalidRequest: the expression is not valid, or needs more than linear time
     """
     # Imported with the first policy: most clusters have none.
     import re2
@@ -63,9 +63,10 @@ def _lists(record: Mapping[str, object], name: str, *, needed: bool = True) -> S
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """An isolation policy, as stored in a cluster's record: which brokers may serve a namespace.
+    """An isolation policy in a cluster's record: the brokers that may serve a namespace.
 
-    It is ``NamespaceIsolationData``; its expressions match whole names of namespaces and hosts of brokers.
+    The record is ``NamespaceIsolationData``; its expressions match whole names of namespaces and hosts of
+    brokers.
     """
 
     name: str
@@ -73,16 +74,16 @@ class IsolationPolicy:
     primary: Sequence[str]
     secondary: Sequence[str]
     min_available: int
-    """With fewer available primary brokers than this, secondary ones are used too."""
+    """The number of available primary brokers below which secondary ones are used, too."""
     usage_threshold: int
-    """Primary brokers at or above this usage, in percent, do not count as available; 100: all do."""
+    """The usage in percent from which on a primary broker does not count as available; 100: all do."""
     _matchers: Mapping[str, Sequence[Callable[[str], bool]]]
 
     @classmethod
     def from_json(cls, name: str, record: Mapping[str, object]) -> IsolationPolicy:
         """Returns the isolation policy in a record.
 
-        :raises InvalidRequest: the record is not a valid policy; the text says what is wrong
+        :raises InvalidRequest: the record is not a valid policy; the text gives the reason
         """
         lists = {
             "namespaces": _lists(record, "namespaces"),
@@ -122,15 +123,18 @@ class IsolationPolicy:
         return any(matches(text) for matches in self._matchers[kind])
 
     def counts_as_available(self, percent: float) -> bool:
-        """Returns whether a primary broker with that load counts as available.
+        """Whether a primary broker with that usage counts as available.
 
-        :param percent: the usage of a primary broker
+        :param percent: the usage of the broker
         """
         return self.usage_threshold >= _ALL or percent < self.usage_threshold
 
 
 def _whole(parameters: Mapping[str, object], name: str) -> int:
-    """:raises InvalidRequest: the parameter is missing, or not a number"""
+    """Returns a parameter that is a whole number.
+
+    :raises InvalidRequest: the parameter is missing, or not a number
+    """
     try:
         return int(str(parameters[name]))
     except (KeyError, ValueError) as error:
@@ -147,13 +151,14 @@ class Isolation:
         return next((policy for policy in self.policies if policy.is_for(namespace)), None)
 
     def is_shared(self, broker_id: str) -> bool:
-        """Whether namespaces without a policy may use a broker: it is the primary broker of no policy."""
+        """Whether namespaces without a policy may use a broker, because it is not the primary broker of any
+        policy."""
         return not any(policy.is_primary(broker_id) for policy in self.policies)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What operators have configured about the placement of bundles."""
+    """The rules that operators have set for the placement of bundles."""
 
     isolation: Isolation = field(default_factory=Isolation)
     domains: Mapping[str, str] = field(default_factory=dict)
@@ -164,7 +169,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The kinds of topics that a bundle has."""
+    """The kinds of topics in a bundle."""
 
     persistent: bool = True
     non_persistent: bool = False
@@ -172,7 +177,7 @@ class Kinds:
 
 @dataclass(slots=True)
 class Candidates:
-    """The remaining brokers, and the reasons against each of the others."""
+    """The remaining brokers, and the reasons against the others."""
 
     brokers: set[str]
     against: dict[str, str] = field(default_factory=dict)
@@ -183,7 +188,7 @@ class Candidates:
         self.against[broker_id] = why
 
     def prefer(self, better: Collection[str], why: str) -> None:
-        """Keeps only these, unless none of them is left."""
+        """Keeps only the brokers in ``better``, unless none of them is left."""
         kept = self.brokers & set(better)
         if not kept:
             return
@@ -193,7 +198,7 @@ class Candidates:
 
 
 def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings) -> Candidates:
-    """Returns the brokers that policies allow; no other broker gets the bundle in any case."""
+    """Returns the brokers that policies allow; no other broker can own the bundle."""
     found = Candidates(set(load.brokers))
     policy = rules.isolation.of(namespace_of(bundle))
     for broker_id, broker in sorted(load.brokers.items()):
@@ -233,7 +238,7 @@ def allowed(bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings
 def preferred(
     bundle: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings
 ) -> Candidates:
-    """Returns the best of the allowed brokers: a preference never leaves none."""
+    """Returns the best of the allowed brokers, at least one."""
     found = allowed(bundle, kinds, load, rules, settings)
     few = [each for each in found.brokers if load.brokers[each].topics() <= settings.max_topics]
     found.prefer(few, f"it has more than {settings.max_topics} topics")
@@ -249,7 +254,7 @@ def preferred(
 
 
 def _count(load: ClusterLoad, broker_id: str, namespace: str, bundle: str) -> int:
-    """Counts the other bundles of a namespace at a broker; the bundle itself is not counted."""
+    """Returns the number of other bundles of a namespace at a broker, without the bundle itself."""
     broker = load.brokers[broker_id]
     has = bundle in broker.report.bundles or bundle in broker.pending
     return broker.namespaces[namespace] - int(has)
@@ -261,7 +266,8 @@ def _prefer_least(found: Candidates, counts: Mapping[str, int], why: str) -> Non
 
 
 def neighbours(namespace: str, bundle: str, load: ClusterLoad, rules: Rules) -> Mapping[str, int] | None:
-    """Counts namespaces of the same anti-affinity group by broker; None: the namespace is in no group."""
+    """Returns the number of namespaces of the same anti-affinity group by broker; None if the namespace is in
+    no group."""
     group = rules.groups.get(namespace)
     if group is None:
         return None
@@ -299,7 +305,7 @@ def _keep_apart(
 def may_leave(
     bundle: str, source: str, kinds: Kinds, load: ClusterLoad, rules: Rules, settings: LoadSettings
 ) -> str:
-    """Returns why a bundle cannot be taken from the broker that serves it; empty: it can."""
+    """Returns the reason why a bundle cannot leave its broker; empty if it can."""
     others = allowed(bundle, kinds, load, rules, settings).brokers - {source}
     if not others:
         return "no other broker may serve it"
@@ -310,7 +316,8 @@ def may_leave(
 
 
 def _prefer_later_versions(found: Candidates, load: ClusterLoad) -> None:
-    """Only if every broker reports a comparable version; otherwise it does nothing, as in Pulsar."""
+    """Keeps the brokers with the latest version, if every broker reports a comparable version, as in
+    Pulsar."""
     versions = {
         each: _VERSION.fullmatch(load.brokers[each].report.identity.version) for each in found.brokers
     }
@@ -337,7 +344,8 @@ def local_policies_path(namespace: NamespaceName) -> str:
 
 
 def isolation_of(record: Mapping[str, object]) -> Isolation:
-    """Policies that cannot be parsed are logged and left out: a damaged policy must not stop topics."""
+    """Returns the policies in a record. Invalid policies are logged and left out, because they must not stop
+    topics."""
     found = []
     for name, value in record.items():
         try:
@@ -362,7 +370,7 @@ class KeptRules:
     async def of(self, namespace: str, others: Iterable[str]) -> Rules:
         """Returns the rules for a bundle of a namespace.
 
-        :param others: namespaces that brokers serve; they matter if the namespace is in a group
+        :param others: namespaces that brokers serve, for the anti-affinity group
         :raises MetadataError: the rules cannot be read now
         """
         isolation = await self._isolation.get(isolation_path(self._cluster))
@@ -395,11 +403,11 @@ class KeptRules:
         return found
 
     async def _read_group(self, path: str) -> str:
-        """Returns an empty text if the namespace is in no group."""
+        """Returns the anti-affinity group of a namespace; empty if it has none."""
         return str((await self._readable(path)).get(GROUP) or "").lower()
 
     async def _readable(self, path: str) -> Record:
-        """Returns an empty record if it is missing or damaged: that must not stop topics, as in Pulsar."""
+        """Returns a record; empty if it is missing or damaged, which must not stop topics, as in Pulsar."""
         try:
             return await read(self._metadata, path) or {}
         except MetadataFailure as error:

@@ -1,6 +1,5 @@
 """The load of a cluster as its leader knows it: reports, averages, quotas, and placements since the
-reports.
-"""
+reports."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ def range_of(bundle: str) -> str:
 
 
 def belongs_to_a_broker(bundle: str) -> bool:
-    """Whether the bundle is used to test one broker, which keeps it: heartbeat and monitoring namespaces."""
+    """Whether the bundle belongs to a heartbeat or monitoring namespace, which tests one broker and stays
+    there."""
     return _HEARTBEAT.fullmatch(bundle) is not None
 
 
@@ -49,15 +49,15 @@ class BrokerLoad:
         self.report = report
         self.averages = BrokerAverages.of(())
         self.pending: dict[str, BundleHistory] = {}
-        """Bundles that were placed there since its last report."""
+        """Bundles that were placed at the broker since its last report."""
         self.namespaces: Counter[str] = Counter()
-        """The number of its bundles by namespace, including the pending ones."""
+        """The number of the broker's bundles by namespace, including the pending ones."""
 
     def topics(self) -> int:
         return self.report.total.topics + sum(each.topics for each in self.pending.values())
 
     def rate(self) -> float:
-        """The expected long-term messages per second."""
+        """Returns the expected long-term messages per second."""
         return self.averages.long.rate + sum(each.long.rate for each in self.pending.values())
 
     def count_namespaces(self) -> None:
@@ -70,18 +70,18 @@ class ClusterLoad:
         self.brokers: dict[str, BrokerLoad] = {}
         self.bundles: dict[str, BundleHistory] = {}
         self.moved: dict[str, float] = {}
-        """When each bundle was last moved, on a clock of the caller."""
+        """The time of each bundle's last move, on a clock of the caller."""
         self._reporters: defaultdict[str, set[str]] = defaultdict(set)
-        """The brokers that report a bundle: for a moment there may be two."""
+        """The brokers that report a bundle; for a moment there may be two."""
 
     def unknown(self, report: BrokerReport) -> Iterator[str]:
         """Yields the reported bundles whose histories are needed."""
         return (bundle for bundle in report.stats if bundle not in self.bundles)
 
     def take(self, broker_id: str, report: BrokerReport, histories: Mapping[str, BundleHistory]) -> None:
-        """Takes a report; the same one again changes nothing.
+        """Takes a report into account; repeating the same one changes nothing.
 
-        :param histories: the histories of bundles not seen before, if there are any
+        :param histories: the stored histories of bundles that are new to the leader
         """
         known = self.brokers.get(broker_id)
         if known is None:
@@ -113,7 +113,7 @@ class ClusterLoad:
         return gone
 
     def _forget(self, broker_id: str, bundles: Collection[str]) -> None:
-        """Removes a broker's bundles; a history that no broker reports is dropped a report later."""
+        """Removes a broker's bundles; the history of a bundle without reports is dropped one report later."""
         for bundle in bundles:
             self._reporters[bundle].discard(broker_id)
 
@@ -127,12 +127,12 @@ class ClusterLoad:
         return unused
 
     def forget_bundle(self, bundle: str) -> None:
-        """Called when a bundle was split."""
+        """Forgets a bundle that was split."""
         self.bundles.pop(bundle, None)
         self._reporters.pop(bundle, None)
 
     def give(self, broker_id: str, bundle: str) -> None:
-        """Notes the choice of a broker, so that the next choice takes it into account."""
+        """Records the choice of a broker, so that the next choice takes it into account."""
         broker = self.brokers.get(broker_id)
         if broker is None or bundle in broker.report.bundles:
             return
@@ -143,11 +143,11 @@ class ClusterLoad:
         broker.namespaces[namespace_of(bundle)] += 1
 
     def history(self, bundle: str) -> BundleHistory:
-        """Returns the known history, or the assumed one."""
+        """Returns the known history of a bundle, or the assumed one."""
         return self.bundles.get(bundle) or BundleHistory.unseen()
 
     def movable(self, broker_id: str) -> list[tuple[str, BundleHistory]]:
-        """Returns a broker's bundles that may be moved, by name: those not moved recently."""
+        """Returns the broker's bundles that may be moved, because they were not moved recently, by name."""
         report = self.brokers[broker_id].report
         return [
             (bundle, self.bundles[bundle])
@@ -156,7 +156,7 @@ class ClusterLoad:
         ]
 
     def forgive(self, before: float) -> None:
-        """Permits moving again the bundles that were last moved before that time."""
+        """Permits another move of the bundles that were last moved before that time."""
         self.moved = {bundle: when for bundle, when in self.moved.items() if when >= before}
 
 
@@ -170,13 +170,13 @@ def broker_path(broker_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """An average of the traffic of a bundle or broker, as leaders keep it in ``/loadbalance``.
+    """An average of the traffic of a bundle or broker, as leaders store it in ``/loadbalance``.
 
-    It is ``TimeAverageMessageData``: the first samples count equally, later on old ones fade.
+    The format is ``TimeAverageMessageData``: the first samples count equally; later on, old ones fade.
     """
 
     most: int
-    """Number of samples at which old ones begin to fade."""
+    """The number of samples at which old ones begin to fade."""
     samples: int = 0
     throughput_in: float = 0.0
     throughput_out: float = 0.0
@@ -205,7 +205,8 @@ class Average:
 
     @classmethod
     def assumed(cls, most: int, stats: BundleStats, samples: int = 0) -> Average:
-        """Returns an initial value that samples replace; with ``samples``, one that weighs as many."""
+        """Returns an initial value that samples replace; with ``samples``, a value with the weight of as
+        many."""
         return cls(most, samples, stats.throughput_in, stats.throughput_out, stats.rate_in, stats.rate_out)
 
     @classmethod
@@ -246,7 +247,7 @@ class BundleHistory:
 
     @classmethod
     def by_quota(cls, quota: BundleStats) -> BundleHistory:
-        """Returns the history of a bundle with a quota, as if that had always been its traffic."""
+        """Returns the history of a bundle with a quota, as if the quota had always been its traffic."""
         return cls(
             Average.assumed(SHORT_SAMPLES, quota, SHORT_SAMPLES),
             Average.assumed(LONG_SAMPLES, quota, LONG_SAMPLES),
@@ -323,7 +324,7 @@ class ResourceQuota:
     bandwidth_out: float = 300_000.0
     memory: float = 80.0
     dynamic: bool = True
-    """Whether load managers may replace it by measured values; none does so at present."""
+    """Whether load managers may replace the quota by measured values; none does at present."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> ResourceQuota:
@@ -358,7 +359,7 @@ class Quotas:
         self._metadata = metadata
 
     async def default(self) -> ResourceQuota:
-        """Returns the quota of bundles that have none of their own.
+        """Returns the quota of bundles that have no quota of their own.
 
         :raises MetadataFailure: the record is not valid JSON
         """
@@ -369,7 +370,7 @@ class Quotas:
         await self._metadata.put(_DEFAULT, encode(quota.to_json()))
 
     async def set_for(self, bundle: str) -> ResourceQuota | None:
-        """Returns the quota that was set for a bundle; None: it has none of its own.
+        """Returns the quota that was set for a bundle; None if there is none.
 
         :raises MetadataFailure: the record is not valid JSON
         """

@@ -1,4 +1,4 @@
-"""Explains why a bundle is where it is, and what would move it, with figures."""
+"""Explains why a bundle is at its broker, and what would move it, with numbers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MIB = 1024 * 1024
 class PlacementExplanation:
     bundle: str
     owner: str | None
-    """The broker that reports it; None: none does."""
+    """The broker that reports the bundle; None: no broker does."""
     here: Sequence[str]
-    """Sentences: why it is there, or where it would go."""
+    """Sentences: why the bundle is at its broker, or where it would go."""
     brokers: Mapping[str, str]
     """The reasons for and against placing the bundle at each broker, by broker id."""
     moves: Sequence[str]
@@ -37,7 +37,7 @@ class PlacementExplanation:
 
 
 def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementExplanation:
-    """Explains where a bundle is, why, and what would move it.
+    """Explains where a bundle is, the reasons, and what would move it.
 
     :param placer: a copy whose use changes no state
     :param now: on the clock of ``ClusterLoad.moved``

@@ -67,7 +67,7 @@ SHEDDERS: Mapping[str, Callable[[], Shedder]] = {
     "AvgShedder": AvgShedder,
 }
 _HALVES_SECONDS = 60.0
-"""How long a broker may still report a bundle after it was split."""
+"""The seconds for which a broker may still report a bundle that was split."""
 _MOST_KINDS = 100_000
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
@@ -84,7 +84,7 @@ class Done:
 
 
 class LoadManager:
-    """See :class:`magnetar.broker.ownership.contract.Placement`."""
+    """The load manager; implements :class:`magnetar.broker.ownership.contract.Placement`."""
 
     def __init__(
         self,
@@ -115,19 +115,20 @@ class LoadManager:
         self._destinations = Destinations(io.clock, brokers)
         self._kinds: dict[str, Kinds] = {}
         self._halves: dict[str, float] = {}
-        """Bundles that were split, and until when reports of them are ignored."""
+        """Bundles that were split, with the time until which reports of them are ignored."""
         self._timers: dict[str, Cancellable] = {}
         self._tasks = TaskScope(io.loop, "load balancing", owner_goes_on)
         self._runs: KeyedTasks[str, None] = KeyedTasks(self._tasks)
         self._asked: KeyedTasks[tuple[Bundle, frozenset[str]] | None, str | None] = KeyedTasks(self._tasks)
-        """Shared work: the placement of a bundle, or, with the key None, taking reports."""
+        """Tasks whose result several callers share: the placement of a bundle, or, with the key None, taking
+        reports."""
         self._raws: dict[str, Mapping[str, object]] = {}
         brokers.listen(self._brokers_changed)
         leadership.listen(self._leader_changed)
 
     @property
     def settings(self) -> LoadSettings:
-        """The present settings."""
+        """Returns the current settings."""
         return self._settings()
 
     # Start and stop
@@ -135,7 +136,7 @@ class LoadManager:
     def start(self, count_bundles: CountBundles) -> None:
         """Starts moving and splitting while this broker is the leader; placement works without it.
 
-        :param count_bundles: counts those of a namespace; raises BrokerError
+        :param count_bundles: returns the number of bundles of a namespace; raises BrokerError
         """
         self._count_bundles = count_bundles
         settings = self._settings()
@@ -144,7 +145,7 @@ class LoadManager:
         self._leader_changed()
 
     def stop(self) -> None:
-        """Stops the timers; a broker that stops still asks where its bundles are to go."""
+        """Stops the timers; a broker that stops still asks for the next owners of its bundles."""
         self._asked = KeyedTasks(self._tasks)
         for timer in self._timers.values():
             timer.cancel()
@@ -161,7 +162,7 @@ class LoadManager:
         self._timers[kind] = self._wheel.schedule(seconds(), run)
 
     def _begin(self, kind: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
-        """Starts work, unless the previous one of its kind is still running."""
+        """Starts a task, unless the previous one of its kind is still running."""
 
         async def run() -> None:
             try:
@@ -178,7 +179,7 @@ class LoadManager:
         key: tuple[Bundle, frozenset[str]] | None,
         work: Callable[[], Coroutine[object, None, str | None]],
     ) -> str | None:
-        """Returns the result of work that is started once for all who ask for it meanwhile."""
+        """Returns the result of a task that all concurrent callers share."""
         return await outcome(self._io.loop, self._asked.answer(key, work))
 
     def _leader_changed(self) -> None:
@@ -200,7 +201,7 @@ class LoadManager:
     # Reports
 
     async def take_reports(self) -> None:
-        """Takes the reports of brokers since the last time; only a leader keeps them.
+        """Takes new reports of brokers into account; only a leader keeps them.
 
         :raises MetadataError: histories cannot be read now
         """
@@ -236,9 +237,9 @@ class LoadManager:
             shedder.brokers_changed(ids)
 
     async def placer(self, bundle: str, *, pure: bool = False) -> Placer:
-        """Returns everything that the choice of a broker for a bundle depends on.
+        """Returns everything on which the choice of a broker for a bundle depends.
 
-        :param pure: using it changes no state
+        :param pure: whether its use must change no state
         """
         namespaces = {name for broker in self.load.brokers.values() for name in broker.namespaces}
         rules = await self._rules.of(namespace_of(bundle), namespaces)
@@ -253,7 +254,7 @@ class LoadManager:
     # Placement
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """Notes that a client looks up a topic of that kind in a bundle."""
+        """Records that a client looks up a topic of that kind in a bundle."""
         if len(self._kinds) >= _MOST_KINDS:
             self._kinds.clear()
         self._kinds[str(bundle)] = Kinds(persistent, not persistent)
@@ -400,7 +401,7 @@ class LoadManager:
     # Averages
 
     async def write_averages(self) -> None:
-        """Writes the averages from which the next leader starts.
+        """Writes the averages with which the next leader starts.
 
         :raises MetadataError: the store refused; the rest is written the next time
         """
@@ -419,7 +420,7 @@ def bundle_address(bundle: str) -> str:
 
 
 class Histories:
-    """Histories of bundles and averages of brokers in the metadata store, from which a new leader starts."""
+    """Histories of bundles and averages of brokers in the metadata store, with which a new leader starts."""
 
     def __init__(self, metadata: MetadataStore, quotas: Quotas) -> None:
         self._metadata = metadata
@@ -427,7 +428,7 @@ class Histories:
         self._written: dict[str, BundleHistory] = {}
 
     async def of(self, bundles: Iterable[str]) -> Mapping[str, BundleHistory]:
-        """Returns histories of bundles, or their quotas; bundles without either are missing.
+        """Returns the histories of bundles, or their quotas; bundles with neither are left out.
 
         :raises MetadataError: the store does not answer now
         """
@@ -447,7 +448,7 @@ class Histories:
         return found
 
     async def write(self, load: ClusterLoad) -> None:
-        """Writes what has changed since the last time.
+        """Writes the histories and averages that changed since the last time.
 
         :raises MetadataError: the store refused; the rest is written the next time
         """
@@ -466,7 +467,7 @@ class Histories:
         return set(await self._metadata.children(BROKERS)) - set(known)
 
     async def forget(self, bundles: Collection[str], broker_ids: Collection[str] = ()) -> None:
-        """Deletes the histories and averages of these.
+        """Deletes the histories of bundles and the averages of brokers.
 
         :raises MetadataError: the store refused
         """

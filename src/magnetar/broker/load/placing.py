@@ -1,4 +1,4 @@
-"""Placement strategies: which of several brokers gets a bundle."""
+"""Placement strategies, which choose one of several brokers for a bundle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Below = Callable[[int], int]
 class Choice:
     broker_id: str
     why: str
-    """The reason for the choice, with figures."""
+    """The reason for the choice, with numbers."""
     scores: Mapping[str, float]
     """The score of each candidate; the lowest is best."""
 
@@ -32,11 +32,12 @@ class PlacementStrategy(Protocol):
         settings: LoadSettings,
         below: Below,
     ) -> Choice | None:
-        """Returns None if there is no candidate. Equal input and random numbers give equal answers."""
+        """Returns the chosen broker; None if there is no candidate. Equal input and random numbers give equal
+        answers."""
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
-        """Called when brokers have come or gone; forgets the brokers that have gone."""
+        """Forgets brokers that have gone; called when brokers came or went."""
         ...
 
 
@@ -90,8 +91,7 @@ class UsageHistory:
         """Adds a measurement of a broker; returns its smoothed usage.
 
         :param history: the weight of the previous value
-
-        :param anew: ignore the previous value
+        :param anew: whether to ignore the previous value
         """
         before = None if anew else self.usage.get(broker_id)
         usage = now if before is None else before * history + (1 - history) * now
@@ -147,7 +147,7 @@ class LeastResourceUsageWithWeight:
 
 
 class RoundRobin:
-    """Chooses one after the other, like Apache's ``RoundRobinBrokerSelector``."""
+    """Chooses one broker after the other, like Pulsar's ``RoundRobinBrokerSelector``."""
 
     def __init__(self) -> None:
         self._given = 0
@@ -172,7 +172,7 @@ class RoundRobin:
 
 
 class Anywhere:
-    """Chooses at random; for AvgShedder, which itself determines the targets of its moves."""
+    """Chooses a random broker; for AvgShedder, which determines the targets of its moves itself."""
 
     def choose(
         self,

@@ -1,4 +1,5 @@
-"""From wishes of strategies to actions: where a bundle goes, and which moves are worth it."""
+"""From the moves that strategies want to a plan: the target of each bundle, and the moves that are worth
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from magnetar.broker.load.shedding import Move
 from magnetar.lazy_dataclass import dataclass
 
 KindsOf = Callable[[str], Kinds]
-"""Returns the kinds of topics of a bundle, as far as known."""
+"""Returns the kinds of topics in a bundle, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,12 @@ class PlacementPlan:
     moves: Sequence[Move]
     """The planned moves of bundles, each with its target broker."""
     refused: Mapping[str, str]
-    """Bundles that should move and stay, with the reasons."""
+    """Bundles that should move but stay, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """Chooses brokers for bundles, with everything that a choice depends on."""
+    """Chooses brokers for bundles; contains everything on which a choice depends."""
 
     load: ClusterLoad
     rules: Rules
@@ -39,7 +40,7 @@ class Placer:
     ) -> tuple[Choice | None, Candidates]:
         """Returns the broker for a bundle, and the reasons against others.
 
-        :param exclude: brokers that must not get it
+        :param exclude: brokers that must not get the bundle
         """
         found = preferred(bundle, kinds, self.load, self.rules, self.settings)
         found = self._without(found, exclude, bundle, kinds)
@@ -57,7 +58,7 @@ class Placer:
         return rest
 
     def plan(self, wanted: Iterable[Move], kinds_of: KindsOf) -> PlacementPlan:
-        """Finds targets for bundles that are to move; each choice takes those before it into account."""
+        """Finds targets for bundles that are to move; each choice takes the earlier ones into account."""
         moves: list[Move] = []
         refused: dict[str, str] = {}
         expected = _Expected(self.load)
@@ -102,7 +103,7 @@ class _Expected:
         self._now = {broker_id: _now(broker) for broker_id, broker in load.brokers.items()}
 
     def gains(self, bundle: str, source: str, target: str) -> bool:
-        """Whether the target would have less load than the source has now, in at least one respect."""
+        """Whether the target would then have less load than the source has now, in at least one respect."""
         cost = self._cost(bundle, source, target)
         giver, taker = self._now[source], self._now[target]
         return (
@@ -123,7 +124,7 @@ class _Expected:
         taker.usage += cost.usage
 
     def _cost(self, bundle: str, source: str, broker_id: str) -> _Traffic:
-        """Returns the load of a bundle at a broker: the cost per byte differs between machines."""
+        """Returns the load of a bundle at a broker, because the cost per byte differs between machines."""
         short = self._load.history(bundle).short
         known = self._now[broker_id]
         if known.throughput <= 0 or known.usage <= 0:

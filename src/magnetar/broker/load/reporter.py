@@ -1,6 +1,4 @@
-"""A broker's load report in the metadata store, and the figures of bundles and the machine that it
-contains.
-"""
+"""A broker's load report in the metadata store, with the load of its bundles and of the machine."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _KBIT_BYTES = 125
 
 
 class Reporter:
-    """Measures at an interval; writes if the values differ enough, or after a longer interval in any case."""
+    """Measures at an interval; writes a report if values changed enough, or after a longer interval."""
 
     def __init__(
         self,
@@ -42,7 +40,7 @@ class Reporter:
         stats: Callable[[], Awaitable[Mapping[str, BundleStats]]],
         write: Callable[[Record], Awaitable[None]],
     ) -> None:
-        """:param write: stores the record for other brokers; raises MetadataError"""
+        """:param write: stores the record in the metadata; raises MetadataError"""
         self._io = io
         self._wheel = wheel
         self._meter = meter
@@ -56,13 +54,13 @@ class Reporter:
         self._tasks = TaskScope(io.loop, "load reports", owner_goes_on)
 
     def first_record(self) -> Record:
-        """Returns the record before anything is served."""
+        """Returns the record before any bundle is served."""
         self._latest = self._written = self._report({})
         return self._written.to_json()
 
     @property
     def latest(self) -> BrokerReport:
-        """Returns the last measurement, written or not."""
+        """Returns the last measurement, whether it was written or not."""
         return self._latest or self._report({})
 
     def start(self) -> None:
@@ -88,10 +86,10 @@ class Reporter:
             self._schedule()
 
     async def look(self, *, write: bool = False) -> bool:
-        """Measures, and writes if there is a reason; returns whether it did.
+        """Measures, and writes a report if there is a reason; returns whether it was written.
 
-        :param write: write in any case
-        :raises MetadataError: the record cannot be written; the next look tries again
+        :param write: whether to write without a reason
+        :raises MetadataError: the record cannot be written; the next call tries again
         """
         report = self._latest = self._report(await self._stats())
         if not write and not self._differs(report):
@@ -159,7 +157,7 @@ class _Sums:
 
 
 async def bundle_stats(served: ServedTopics) -> Mapping[str, BundleStats]:
-    """Returns the traffic of each bundle that is served here, by full name, from the rates of topics.
+    """Returns the traffic of each bundle that this broker serves, by full name, from the rates of topics.
 
     Bundles without a loaded topic are missing, as in Pulsar.
     """
@@ -186,33 +184,33 @@ async def bundle_stats(served: ServedTopics) -> Mapping[str, BundleStats]:
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """The present counters of a machine."""
+    """The current counters of a machine."""
 
     processor_seconds: float
-    """The time that all cores have spent on any work, in seconds from an arbitrary start."""
+    """The CPU time of all cores for any work, in seconds from an arbitrary start."""
     cores: float
     resident_bytes: int
-    """The resident memory of this process."""
+    """The resident memory of this process in bytes."""
     memory_bytes: int
-    """The most that the process may use."""
+    """The maximum memory that the process may use, in bytes."""
     received_bytes: int = 0
     sent_bytes: int = 0
     nic_kbits: float = 0.0
-    """Speed of all network cards together, per second; 0: unknown."""
+    """The speed of all network cards together, in kbit per second; 0: unknown."""
 
 
 class Host(Protocol):
-    """Measures the machine; tests have another implementation."""
+    """Measures the machine; tests use another implementation."""
 
     def sample(self) -> HostSample: ...
 
 
 class Meter:
-    """Calculates usage from counters.
+    """Computes the usage from counters.
 
-    The CPU usage is the larger of two: that of the machine, and that of the thread of the event loop. When
-    that thread has no time left the broker is saturated, whatever the other cores do. Measuring it costs a
-    system call per look, and nothing per message.
+    The CPU usage is the larger of two: the machine's, and that of the event loop's thread. When
+    the thread has no time left, the broker is saturated, whatever the other cores do. Measuring it costs a
+    system call per measurement, and nothing per message.
     """
 
     def __init__(self, clock: Clock, host: Host) -> None:
@@ -228,7 +226,7 @@ class Meter:
     def take(self, host_seconds: float) -> Resources:
         """Returns the usage since the last call; called in the event loop.
 
-        :param host_seconds: the machine is measured again after this time
+        :param host_seconds: the time after which the machine is measured again
         """
         now, used = self._clock.monotonic(), self._clock.processor()
         before, used_before = self._loop

@@ -1,4 +1,4 @@
-"""A broker's load report: ``LocalBrokerData`` in ``/loadbalance/brokers``, with Apache's fields."""
+"""A broker's load report: ``LocalBrokerData`` in ``/loadbalance/brokers``, with Pulsar's fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 
 
 def number(value: object) -> float:
-    """Returns a number of another broker's record; an invalid or infinite one counts as 0."""
+    """Returns a number in another broker's record; 0 for an invalid or infinite one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     try:
@@ -35,7 +35,7 @@ def _texts(value: object) -> frozenset[str]:
 
 
 def _are_bundles(names: Iterable[str]) -> frozenset[str]:
-    """Returns the full names of bundles among them: these names become parts of paths."""
+    """Returns those of the names that are full names of bundles, because the names become parts of paths."""
     ranges = defaultdict[str, list[str]](list)
     for name in names:
         namespace, _, told = name.rpartition("/")
@@ -67,7 +67,7 @@ class Usage:
 
     usage: float = 0.0
     limit: float = 0.0
-    """0 or less: unknown, in which case the use counts as zero."""
+    """The available amount; 0 or less: unknown, so that the use counts as zero."""
 
     @property
     def percent(self) -> float:
@@ -150,17 +150,18 @@ class Resources:
     direct_memory: Usage = field(default_factory=Usage)
     """Used and available direct memory, in MiB."""
     bandwidth_in: Usage = field(default_factory=Usage)
-    """Received data in kbit per second; ``bandwidth_out`` is that of sent data."""
+    """Received data in kbit per second; ``bandwidth_out``: sent data."""
     bandwidth_out: Usage = field(default_factory=Usage)
 
     @property
     def most(self) -> float:
-        """The highest usage of a resource, 1.0 for all of it; memory does not count, as in Pulsar."""
+        """Returns the highest usage of a resource, 1.0 for all of it; memory does not count, as in Pulsar."""
         used = (self.cpu, self.direct_memory, self.bandwidth_in, self.bandwidth_out)
         return max(0.0, *(each.percent for each in used)) / 100
 
     def weighed(self, weights: Weights) -> float:
-        """Returns the same with weighted resources; the weight of memory is not used, as in Pulsar."""
+        """Returns the highest usage of a resource after weighting; the weight of memory is not used, as in
+        Pulsar."""
         return (
             max(
                 0.0,
@@ -183,7 +184,7 @@ class Identity:
     """The part of a record that does not change while a broker runs."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """``webServiceUrl`` and so on; missing if the broker has no such address."""
+    """The addresses by field, ``webServiceUrl`` and so on; an address that the broker lacks is missing."""
     persistent_topics: bool = True
     non_persistent_topics: bool = True
     version: str = ""
@@ -198,7 +199,7 @@ _ADDRESSES = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarSe
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """``LocalBrokerData``; unknown fields are ignored and not kept."""
+    """A broker's report, ``LocalBrokerData``; unknown fields are ignored."""
 
     identity: Identity
     resources: Resources = field(default_factory=Resources)
@@ -206,16 +207,16 @@ class BrokerReport:
     """The statistics of bundles by their full names, ``tenant/namespace/0xSTART_0xEND``."""
     bundles: frozenset[str] = frozenset()
     gains: frozenset[str] = frozenset()
-    """Bundles that are new since the previous report; ``losses`` are those that are gone."""
+    """Bundles that are new since the previous report; ``losses``: bundles that are gone."""
     losses: frozenset[str] = frozenset()
     updated_ms: int = 0
-    """Wall clock of the broker that wrote the report."""
+    """The time of the report on the wall clock of the broker that wrote it, in ms since 1970."""
     total: BundleStats = field(default_factory=BundleStats)
     """The statistics of all bundles together."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> BrokerReport:
-        """Parses a record; fields that are missing or malformed count as not reported."""
+        """Returns the report in a record; missing or malformed fields count as not reported."""
         told, has = _object(record.get("lastStats")), _texts(record.get("bundles"))
         known = _are_bundles(has | told.keys())
         stats = {name: BundleStats.from_json(value) for name, value in told.items() if name in known}
@@ -299,10 +300,10 @@ def new_report(
     before: BrokerReport | None,
     now_ms: int,
 ) -> BrokerReport:
-    """Makes a new report.
+    """Returns a new report.
 
     :param stats: the statistics of each bundle that the broker serves
-    :param before: its previous report; None: this is its first
+    :param before: the broker's previous report; None: there was none
     """
     bundles = frozenset(stats)
     earlier = before.bundles if before is not None else frozenset()

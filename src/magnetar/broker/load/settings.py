@@ -1,4 +1,5 @@
-"""Settings of load balancing, with Pulsar's names in configuration files, and the face of load management."""
+"""Settings of load balancing, with Pulsar's names in configuration files, and the interface of load
+management."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShedderSettings:
-    """Shares are fractions: 0.1 for 10 %."""
+    """Settings of load shedding. Shares are fractions: 0.1 for 10 %."""
 
     overloaded: float = 0.85
     """loadBalancerBrokerOverloadedThresholdPercentage"""
@@ -25,7 +26,7 @@ class ShedderSettings:
     history: float = 0.9
     """loadBalancerHistoryResourcePercentage: the weight of the previous value in the smoothed one."""
     min_throughput: float = 10.0 * 1024 * 1024
-    """Bytes per second; ThresholdShedder moves at least this
+    """The minimum throughput that ThresholdShedder moves, in bytes per second
     (loadBalancerBundleUnloadMinThroughputThreshold)."""
     lower_boundary: bool = False
     """Whether bundles also move because a broker is far below the average (lowerBoundarySheddingEnabled)."""
@@ -37,21 +38,22 @@ class ShedderSettings:
     """The ratio of throughputs at which UniformLoadShedder moves bundles
     (loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold)."""
     min_unload_rate: float = 1000.0
-    """The lowest rate that UniformLoadShedder moves, in messages per second (minUnloadMessage)."""
+    """The minimum rate that UniformLoadShedder moves, in messages per second (minUnloadMessage)."""
     min_unload_throughput: float = 1048576.0
-    """The lowest throughput that it moves, in bytes per second (minUnloadMessageThroughput)."""
+    """The minimum throughput that UniformLoadShedder moves, in bytes per second
+    (minUnloadMessageThroughput)."""
     max_unload_share: float = 0.2
-    """The share of the difference between two brokers that is moved at most (maxUnloadPercentage)."""
+    """The maximum fraction of the difference between two brokers that is moved (maxUnloadPercentage)."""
     max_bundles: int = -1
-    """The most bundles that UniformLoadShedder moves in a round; -1: no limit
+    """The maximum number of bundles that UniformLoadShedder moves in a round; -1: no limit
     (maxUnloadBundleNumPerShedding)."""
     low: float = 15.0
     """The difference of usage in percentage points that AvgShedder tolerates for ``hits_low`` rounds
-    (loadBalancerAvgShedderLowThreshold); ``high`` likewise for ``hits_high`` rounds."""
+    (loadBalancerAvgShedderLowThreshold); ``high`` for ``hits_high`` rounds."""
     high: float = 40.0
     hits_low: int = 8
-    """The rounds in a row in which the difference exceeds ``low`` before bundles move
-    (loadBalancerAvgShedderHitCountLowThreshold); ``hits_high`` likewise for ``high``."""
+    """The number of consecutive rounds in which the difference exceeds ``low`` before bundles move
+    (loadBalancerAvgShedderHitCountLowThreshold); ``hits_high`` for ``high``."""
     hits_high: int = 2
 
 
@@ -64,7 +66,7 @@ class SplitSettings:
     max_topics: int = 1000
     """The maximum number of topics of a bundle (loadBalancerNamespaceBundleMaxTopics)."""
     max_sessions: int = 1000
-    """Producers and consumers of a bundle; 0 or less: no limit."""
+    """The maximum number of producers and consumers of a bundle; 0 or less: no limit."""
     max_rate: float = 30_000.0
     """The rate of a bundle above which it is split, in messages per second, in and out."""
     max_throughput: float = 100.0 * 1024 * 1024
@@ -72,24 +74,25 @@ class SplitSettings:
     max_bundles: int = 128
     """The maximum number of bundles of a namespace (loadBalancerNamespaceMaximumBundles)."""
     algorithm: str = DEFAULT_DIVISION
-    """The algorithm that is used if a request names none (defaultNamespaceBundleSplitAlgorithm)."""
+    """The algorithm for requests that name none (defaultNamespaceBundleSplitAlgorithm)."""
     supported: tuple[str, ...] = tuple(DIVISIONS)
     """The algorithms that requests may name (supportedNamespaceBundleSplitAlgorithms)."""
     tolerance: float = 0.1
-    """Rates exceeded by a smaller fraction do not determine the split
+    """A rate that exceeds its limit by a smaller fraction does not cause a split
     (flowOrQpsDifferenceThresholdPercentage)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
     change: float = 0.10
-    """A larger change of a value is reported (loadBalancerReportUpdateThresholdPercentage)."""
+    """The fraction by which a value must change to be reported
+    (loadBalancerReportUpdateThresholdPercentage)."""
     min_seconds: float = 5.0
     max_seconds: float = 900.0
     host_seconds: float = 60.0
-    """Time between two measurements of the host (loadBalancerHostUsageCheckIntervalMinutes)."""
+    """Seconds between two measurements of the host (loadBalancerHostUsageCheckIntervalMinutes)."""
     quota_seconds: float = 900.0
-    """Time between two writes of the averages by the leader
+    """Seconds between two writes of the averages by the leader
     (loadBalancerResourceQuotaUpdateIntervalMinutes)."""
     nic_gbps: float | None = None
     """The speed of all network cards together, in Gbit/s; None: as reported by the host
@@ -99,22 +102,22 @@ class ReportSettings:
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
     enabled: bool = True
-    """loadBalancerEnabled; if false, a bundle goes to the broker where it is first looked up."""
+    """loadBalancerEnabled; if false, a bundle goes to the broker at which it is first looked up."""
     placement: str = "LeastLongTermMessageRate"
     shedder: str = "ThresholdShedder"
     shedding: bool = True
     """loadBalancerSheddingEnabled"""
     shedding_seconds: float = 60.0
     grace_seconds: float = 1800.0
-    """A bundle is not moved again within this time (loadBalancerSheddingGracePeriodMinutes)."""
+    """The time after a move in which a bundle is not moved again (loadBalancerSheddingGracePeriodMinutes)."""
     spread_namespaces: bool = True
-    """Spread each namespace's bundles evenly (loadBalancerDistributeBundlesEvenlyEnabled)."""
+    """Whether each namespace's bundles are spread evenly (loadBalancerDistributeBundlesEvenlyEnabled)."""
     max_topics: int = 50_000
     """The maximum number of topics of a broker (loadBalancerBrokerMaxTopics)."""
     average_difference: float = 0.10
-    """loadBalancerAverageResourceUsageDifferenceThresholdPercentage, as a share."""
+    """loadBalancerAverageResourceUsageDifferenceThresholdPercentage, as a fraction."""
     unload_seconds: float = 60.0
-    """Time limit for closing the topics of a bundle (namespaceBundleUnloadingTimeoutMs)."""
+    """The maximum time for closing the topics of a bundle, in seconds (namespaceBundleUnloadingTimeoutMs)."""
     failure_domains: bool = False
     """failureDomainsEnabled"""
     later_versions: bool = False
@@ -127,7 +130,7 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadDesk:
-    """The load management of a broker in a cluster, as other parts of the process need it."""
+    """The load management of a broker in a cluster, for other parts of the process."""
 
     manager: LoadManager
     reporter: Reporter

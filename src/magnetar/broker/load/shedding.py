@@ -1,6 +1,5 @@
-"""Load shedding: which bundles leave their brokers to spread the load, and which are so large that they
-are split.
-"""
+"""Load shedding: the bundles that leave their brokers to spread the load, and the bundles that are split
+because they are too large."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ from magnetar.broker.load.settings import LoadSettings, SplitSettings
 from magnetar.lazy_dataclass import dataclass
 
 _MARGIN = 0.05
-"""How far below its threshold the usage of a broker is brought."""
+"""The usage below its threshold to which a broker is relieved."""
 _LOWER_MARGIN = 0.5
 _TOLERANCE = 1000
-"""The amount by which a bundle may exceed what remains to be moved."""
+"""The amount by which a bundle may exceed the remaining amount to move."""
 _NOTHING = 1e-6
 _MIB = 1024 * 1024
 
@@ -36,18 +35,18 @@ class Move:
     bundle: str
     source: str
     why: str
-    """The reason for the move, with figures."""
+    """The reason for the move, with numbers."""
     target: str | None = None
     """The broker that the bundle moves to; None: placement chooses one."""
 
 
 class Shedder(Protocol):
     def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
-        """Returns what to move now; may count its calls. Equal input gives equal answers."""
+        """Returns the bundles to move now; may count its calls. Equal input gives equal answers."""
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
-        """Called when brokers have come or gone; forgets the brokers that have gone."""
+        """Forgets brokers that have gone; called when brokers came or went."""
         ...
 
 
@@ -123,7 +122,10 @@ class ThresholdShedder:
     def _moves(
         self, load: ClusterLoad, settings: LoadSettings, broker_id: str, share: float, why: str
     ) -> list[Move]:
-        """:param share: the share of the broker's throughput to move"""
+        """Returns moves from a broker.
+
+        :param share: the fraction of the broker's throughput to move
+        """
         report = load.brokers[broker_id].report
         wanted = report.total.throughput * share
         if wanted < settings.shed.min_throughput or len(report.bundles) < 2:
@@ -187,7 +189,7 @@ class UniformLoadShedder:
 
 
 def _some(lowest: float) -> float:
-    """Returns the divisor of a comparison: 1.0 if the lowest rate is next to nothing."""
+    """Returns the divisor of a comparison: 1.0 if the lowest rate is close to zero."""
     return lowest if lowest > _NOTHING else 1.0
 
 
@@ -203,7 +205,7 @@ def _down_to(
     most: int,
     why: str,
 ) -> list[Move]:
-    """Returns moves of the largest bundles that fit into what is to be moved."""
+    """Returns moves of the largest bundles that fit into the amount to move."""
     if len(load.brokers[broker_id].report.bundles) < 2:
         return []
     moves: list[Move] = []
@@ -219,7 +221,7 @@ def _down_to(
 class AvgShedder:
     """Pairs the busiest broker with the least busy one, and so on, and moves bundles between them.
 
-    Acts only on a difference seen several times in a row. It also determines the targets.
+    Acts only on a difference in several consecutive rounds, and also determines the targets.
     """
 
     def __init__(self) -> None:
@@ -297,7 +299,7 @@ def _total(broker: BrokerLoad) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Finds bundles that have become too large."""
+    """A bundle that has become too large, and is to be split."""
 
     bundle: str
     broker_id: str
@@ -334,9 +336,9 @@ def _reasons(stats: BundleStats, history: BundleHistory | None, settings: SplitS
 def within_bounds(
     splits: Sequence[Split], settings: SplitSettings, counts: Mapping[str, int]
 ) -> Sequence[Split]:
-    """Returns the splits for which their namespaces may have one more bundle each.
+    """Returns the splits whose namespaces may have one more bundle each.
 
-    :param counts: the number of bundles by namespace; missing namespaces are left alone
+    :param counts: the number of bundles by namespace; missing namespaces are not split
     """
     planned: Counter[str] = Counter()
     found = []

@@ -1,1 +1,1 @@
-"""Which topics this broker serves."""
+"""The topics that this broker serves."""

@@ -1,4 +1,4 @@
-"""Non-persistent topics, which have no record: the brokers that serve them report them."""
+"""Non-persistent topics, which have no record, so that the brokers that serve them are asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LiveTopics:
         self._beside = beside
 
     async def owner(self, bundle: Bundle) -> Owner | None:
-        """Returns None if no broker serves the bundle, so that none of its topics is loaded.
+        """Returns the owner of a bundle; None if there is none, so that no topic of the bundle is loaded.
 
         :raises OwnerUnknown: the owner cannot be determined now
         """
@@ -37,7 +37,7 @@ class LiveTopics:
             return None
 
     async def here(self, bundle: Bundle) -> Sequence[str]:
-        """Returns the full names of a bundle's topics at this broker, loading ones included, sorted."""
+        """Returns the full names of a bundle's topics in this broker, including loading ones, sorted."""
         for loading in self._served.loads_within(lambda name: not name.persistent and name in bundle):
             await finished(self._served.io.loop, loading)
         live = self._served.creation.non_persistent(bundle.namespace)
@@ -67,8 +67,8 @@ class LiveTopics:
     async def of_namespace(self, namespace: NamespaceName, *, deleting: bool = False) -> Sequence[str]:
         """Returns the full names of a namespace's topics from all owners, unsorted.
 
-        :param deleting: the namespace is marked as deleted. Apache's brokers do not answer requests for such
-            a namespace and no longer load its topics, so they are left out
+        :param deleting: whether the namespace is marked as deleted. Pulsar's brokers do not answer requests
+            for such a namespace and no longer load its topics, so they are left out
         :raises BrokerError: an owner is unknown, does not answer, or refuses
         """
         bundles = [Bundle(namespace, each) for each in await self._served.bundles.of_namespace(namespace)]
@@ -89,7 +89,8 @@ class LiveTopics:
 
 
 def _names(told: object, path: str) -> Sequence[str]:
-    """Returns the names in another broker's answer; empty if it has given the bundle up meanwhile.
+    """Returns the names in another broker's answer; empty if the broker has unloaded the bundle in the
+    meantime.
 
     :raises ServiceNotReady: the answer is not a list of names
     """

@@ -1,4 +1,4 @@
-"""Lookups: which broker, of this cluster or another one, serves a topic."""
+"""Lookups of the broker, in this cluster or another one, that serves a topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Lookups:
         bundles: NamespaceBundles,
         ownership: Ownership,
     ) -> None:
-        """:param settings: returns the settings now in effect
+        """:param settings: returns the current settings
 
         :param stopping: returns whether the broker is stopping
         """
@@ -43,13 +43,13 @@ class Lookups:
         self._ownership = ownership
         self.times = LookupTimes()
         self.pending = 0
-        """Lookups in progress."""
+        """The number of lookups in progress."""
 
     @contextmanager
     def in_progress(self) -> Iterator[None]:
-        """Counts as one lookup in progress: of a topic's owner, its partitions, or the topics of a namespace.
+        """Counts one lookup in progress: of a topic's owner, its partitions, or the topics of a namespace.
 
-        :raises TooManyRequests: too many are in progress
+        :raises TooManyRequests: too many lookups are in progress
         """
         if self.pending >= self._settings().max_lookups:
             raise TooManyRequests("Too many lookups in progress")
@@ -70,7 +70,7 @@ class Lookups:
         :param authoritative: the leader chose this broker, which takes the topic's bundle if it has no owner
         :raises NamespaceNotFound: the namespace does not exist
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
-        :raises NotAllowed: topics of that kind are not served here
+        :raises NotAllowed: this broker does not serve topics of that kind
         :raises TooManyRequests: too many lookups are in progress
         """
         started = self._clock.monotonic()
@@ -105,7 +105,10 @@ class Lookups:
 
 
 def _in_other_cluster(cluster: OtherCluster) -> Owner:
-    """:raises NotInThisCluster: the record of the cluster has no URL for clients"""
+    """Returns another cluster as the broker to ask next.
+
+    :raises NotInThisCluster: the record of the cluster has no URL for clients
+    """
     if not cluster.binary and not cluster.binary_tls:
         raise NotInThisCluster("Redirected cluster's brokerService url is not configured")
     addresses = Addresses(cluster.binary, cluster.binary_tls, cluster.http, cluster.http_tls)

@@ -25,10 +25,10 @@ async def apply_changed(
 ) -> None:
     """Applies changed policies to the topics of a namespace, or to one topic and its partitions.
 
-    If it fails for one topic, the others are done before the error is raised.
+    If this fails for one topic, the others are processed before the error is raised.
 
-    :param namespace: None: the policies of all may have changed
-    :param topic: None: those of all topics of the namespace
+    :param namespace: None: the policies of all namespaces may have changed
+    :param topic: None: the policies of all topics of the namespace
     """
     affected: list[AnyTopic] = []
 

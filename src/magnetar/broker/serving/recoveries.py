@@ -1,4 +1,4 @@
-"""When topics are loaded: how many at the same time, and how long after a failure."""
+"""The order of loading topics: how many at the same time, and the pause after a failure."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from magnetar.broker.serving.topics import ServedTopics
 
 AT_ONCE = 50
-"""Each recovery makes requests to the metadata store and several bookies, one after the other. With more at
-once, none ends sooner, and those that a client waits for end later."""
+"""The maximum number of concurrent recoveries. Each makes sequential requests to the metadata store and
+several bookies; with more, none ends sooner, and those that a client waits for end later."""
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
-"""Pauses double from failure to failure up to this."""
+"""The longest pause in seconds; pauses double from failure to failure."""
 _FORGOTTEN_SECONDS = 600.0
-"""A topic that has not failed for this long after a pause begins with the shortest pause again."""
+"""The seconds without a failure after a pause, after which a topic begins with the shortest pause again."""
 
 
 class Recoveries:
-    """Topics that a client waits for come before the others; within each group, first come, first served.
+    """The queue of recoveries. Topics that a client waits for come before the others; within each group,
+    first come, first served.
 
-    A topic that such a topic depends on counts as one that a client waits for; its loader says so.
+    A topic on which such a topic depends counts as one that a client waits for; its loader marks it.
     """
 
     def __init__(self, loop: Loop, most: int = AT_ONCE) -> None:
@@ -50,21 +51,21 @@ class Recoveries:
         return len(self._first) + len(self._others)
 
     def hurry(self, name: str) -> None:
-        """Called when a client waits for the topic, which may be queued already or not yet."""
+        """Marks a topic that a client waits for, whether it is queued already or not."""
         self._hurried.add(name)
         waiter = self._others.pop(name, None)
         if waiter is not None:
             self._first[name] = waiter
 
     def over(self, name: str) -> None:
-        """Called when no client waits for the topic any more."""
+        """Removes the mark of a topic that no client waits for any more."""
         self._hurried.discard(name)
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
         """Waits until the managed ledger may be recovered.
 
-        :param name: distinct from the names of all others that wait
+        :param name: the name of the topic, unique among those that wait
         """
         if self._running >= self._most:
             await self._wait(name)
@@ -87,7 +88,7 @@ class Recoveries:
             raise
 
     def _pass_on(self) -> None:
-        """Hands the turn to the next in the queue, which counts in place of this one."""
+        """Passes the turn to the next in the queue, which counts instead of this one."""
         waiting = self._first or self._others
         if not waiting:
             self._running -= 1
@@ -106,15 +107,15 @@ class Failures:
         self._served = served
         self._tasks = TaskScope(loop, "failed topics", owner_goes_on)
         self._pauses: dict[str, tuple[float, float]] = {}
-        """The last pause of each topic, in seconds, and its end by the monotonic clock; by the topic's full
+        """The last pause of each topic in seconds, and its end by the monotonic clock, by the topic's full
         name."""
 
     def __len__(self) -> int:
-        """The number of topics that failed in the last minutes."""
+        """Returns the number of topics that failed in the last minutes."""
         return len(self._pauses)
 
     def watch(self, topic: AnyTopic) -> None:
-        """Closes a topic if it fails; a request loads it again, but not before a pause."""
+        """Closes a topic if it fails; a later request loads it again, after a pause."""
         topic.on_failure = self._failed
         if topic.failure is not None:
             self._failed(topic)
@@ -134,7 +135,7 @@ class Failures:
             await self._served.unload_topic(topic)
 
     def delay(self, name: str) -> float:
-        """Notes the failure of a topic; returns the pause before its next load, in seconds."""
+        """Records the failure of a topic; returns the pause before its next load, in seconds."""
         now = self._clock.monotonic()
         for other in [other for other, (_, end) in self._pauses.items() if now > end + _FORGOTTEN_SECONDS]:
             del self._pauses[other]

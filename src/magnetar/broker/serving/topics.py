@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _UNLOADS = 64
-"""Topics that are closed at the same time when the broker stops."""
+"""The number of topics that are closed at the same time when the broker stops."""
 
 
 class ServedTopics:
@@ -85,7 +85,7 @@ class ServedTopics:
         replication: Replication | None,
         budget: LoopBudget,
     ) -> None:
-        """:param settings: returns the settings now in effect
+        """:param settings: returns the current settings
 
         :param replication: None: nothing is replicated to other clusters
         """
@@ -134,15 +134,16 @@ class ServedTopics:
         self.recoveries = Recoveries(io.loop)
         self._failures = Failures(io.loop, io.clock, self)
         self.snapshots: SnapshotStore | None = None
-        """Of transactions; None: they are disabled. The service sets it."""
+        """The snapshots of transactions, set by the service; None: transactions are disabled."""
         self.pending_ack_batches: BatchFigures | None = None
-        """Of the logs of pending acknowledgements; None: no topic has been loaded that may have any."""
+        """The statistics of batches in logs of pending acknowledgements; None: no topic that may have any was
+        loaded."""
         self.without_transactions: Callable[[Topic], None] | None = None
-        """Called with each topic that is loaded while they are disabled; likewise."""
+        """Called with each topic that is loaded while transactions are disabled; None: they are enabled."""
         self.stopping = False
-        """Whether the broker is stopping; it loads no topics then."""
+        """Whether the broker is stopping, and loads no topics."""
         self.deletions = 0
-        """The number of topics that this broker has deleted; lists of names are stale once it grows."""
+        """The number of topics that this broker has deleted; when it grows, lists of names are stale."""
         self._tasks = TaskScope(io.loop, "the topics of the broker", owner_goes_on)
         self._loading: dict[str, Task[AnyTopic]] = {}
         self._tenures: dict[str, Tenure] = {}
@@ -151,11 +152,11 @@ class ServedTopics:
 
     @property
     def settings(self) -> BrokerSettings:
-        """The settings of the broker now in effect."""
+        """Returns the current settings of the broker."""
         return self._settings()
 
     async def settings_changed(self) -> None:
-        """Applies changed settings to live topics; policies follow on their own."""
+        """Applies changed settings to live topics; policies are applied separately."""
         settings = self.settings
         self.shared_limits.dispatch.use(settings.dispatch_rate)
 
@@ -167,7 +168,7 @@ class ServedTopics:
     # Ownership
 
     def _lost(self, bundle: Bundle | None) -> None:
-        """Another broker may own the topics by now: they are closed, and nothing of them is written."""
+        """Closes the topics of a lost bundle without writing, because another broker may own them."""
         lost = [topic for topic in self.loaded.values() if bundle is None or topic.name in bundle]
         log.warning("ownership of topics lost", extra={"bundle": bundle or "all", "topics": len(lost)})
         for topic in lost:
@@ -190,20 +191,20 @@ class ServedTopics:
 
         :param principal: the requester; concurrent requests share the load of the topic, but not the
             permission. Topics that clients request are recovered before those that only this broker needs
-        :param awaited: a client waits for the topic, although the broker makes the request
+        :param awaited: whether a client waits for the topic, although the broker makes the request
         :raises TopicNotFound: the topic does not exist
-        :raises ServiceNotReady: the topic is just being closed, or the broker is stopping
+        :raises ServiceNotReady: the topic is being closed, or the broker is stopping
         """
         return await self._loaded(
             name, create=create, unasked=True, awaited=awaited or principal is not BROKER
         )
 
     async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> AnyTopic:
-        """Creates a topic, whatever the settings say about automatic creation.
+        """Creates a topic, whatever the settings of automatic creation are.
 
         :param properties: the properties of a persistent topic, from its creation on
         :raises NamespaceNotFound: the namespace does not exist
-        :raises ServiceNotReady: a topic of that name is just being closed, or the broker is stopping
+        :raises ServiceNotReady: a topic of that name is being closed, or the broker is stopping
         """
         return await self._loaded(name, create=True, unasked=False, properties=properties)
 
@@ -400,10 +401,10 @@ class ServedTopics:
         return topic
 
     async def _prepare_transactions(self, topic: Topic) -> None:
-        """Hides the messages of transactions that are open, before anything is dispatched.
+        """Hides the messages of open transactions before any entry is dispatched.
 
         :raises BrokerError: the state of transactions cannot be read now
-        :raises LedgerError: likewise, or entries behind it cannot be read
+        :raises LedgerError: the state of transactions, or an entry behind it, cannot be read
         """
         snapshots, settings = self.snapshots, self.settings.topic.transactions
         if snapshots is None or settings is None or not topic.name.has_transactions:
@@ -443,14 +444,14 @@ class ServedTopics:
     # Ending
 
     async def close_all(self) -> None:
-        """Stops loading and closes all topics; acknowledgements are durable then."""
+        """Stops loading and closes all topics, after which acknowledgements are durable."""
         self.stopping = True
         for loading in list(self._loading.values()):
             await finished(self.io.loop, loading)
         await self.unload_topics(list(self.loaded.values()))
 
     async def _unload_each(self, topics: list[AnyTopic]) -> None:
-        """Unloads one topic after another; several of these run at the same time and share commits."""
+        """Unloads topics one after another; several of these calls run at the same time and share commits."""
         while topics:
             topic = topics.pop()
             try:
@@ -477,7 +478,7 @@ class ServedTopics:
     async def delete_topic(self, topic: AnyTopic) -> None:
         """Deletes a topic with all its data and its schema.
 
-        :raises ServiceNotReady: the topic is just being closed
+        :raises ServiceNotReady: the topic is being closed
         """
         if topic.closing or topic.full_name in self._unloading:
             raise ServiceNotReady("Topic is temporarily unavailable")
@@ -531,7 +532,7 @@ class ServedTopics:
             await self.snapshots.delete(name)
 
     async def delete_schema(self, name: TopicName) -> None:
-        """Deletes the schema of a topic that was deleted; partitions share that of their topic."""
+        """Deletes the schema of a deleted topic; for a partition, the schema of its topic."""
         if name.partition_index < 0:
             await self.schemas.delete(name.schema_path)
 
@@ -560,7 +561,7 @@ class ServedTopics:
         ]
 
     async def end_tenures(self, bundle: Bundle) -> None:
-        """From now on no record of a topic of the bundle is written; returns when no write is in progress."""
+        """Ends the tenures of a bundle's topics: no record of them is written after this returns."""
         tenures = self._tenures_within(bundle)
         for topic in self.loaded_within(bundle):
             if isinstance(topic, Topic):

@@ -1,6 +1,6 @@
-"""Giving up bundles: their topics are closed first, so that nothing acknowledged is pending any more.
+"""Unloading of bundles: first their topics are closed, so that no acknowledged data is pending.
 
-A bundle is given to no broker, or handed over to a known one.
+Ownership is released, or transferred to a known broker.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SECONDS = 3.0
-"""The time after which clients look the topic up themselves; until then they wait for the new owner."""
+"""The time after which clients look up the topic themselves; until then they wait for the new owner."""
 _RETRY_SECONDS = 0.05
 
 
 class Unloads:
-    """Unloads bundles, each once at a time; a request for an unload in progress waits for it."""
+    """Unloads bundles, each once at a time; a request for a bundle whose unload is in progress waits for
+    it."""
 
     def __init__(self, loop: Loop, clock: Clock, topics: ServedTopics) -> None:
         self._loop = loop
@@ -45,24 +46,25 @@ class Unloads:
         self._tasks = TaskScope(loop, "unloads of bundles", owner_goes_on)
         self._going: KeyedTasks[Bundle, None] = KeyedTasks(self._tasks)
         self.handing_over: HandingOver | None = None
-        """None: no broker can take bundles over."""
+        """Transfers bundles to other brokers; None: no broker can receive bundles."""
         self.most_per_second = 0
-        """Bundles that are given up per second when the broker stops; 0: without a limit."""
+        """The maximum number of bundles per second that are released when the broker stops; 0: no limit."""
         self.patience: Callable[[], float] = lambda: 60.0
-        """Seconds within which the topics of a bundle must be closed."""
+        """Returns the seconds within which the topics of a bundle must be closed."""
         self.closes_with: list[Callable[[Bundle, float], Awaitable[None]]] = []
-        """Close what a bundle has besides topics, within seconds."""
+        """Functions that close the other parts of a bundle, within a number of seconds."""
         self.unrecorded = 0
-        """Topics and bundles of a stopping broker whose end the metadata did not record."""
+        """The number of topics and bundles of a stopping broker whose end was not recorded in the
+        metadata."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Waits until other brokers may serve the bundle; returns at once if this broker does not own it.
+        """Waits until other brokers may own the bundle; returns at once if this broker does not own it.
 
         A topic that cannot be closed in time, for example because bookies do not answer, is disowned: the
-        next owner fences its ledgers, and reads what was acknowledged.
+        next owner fences its ledgers, and recovers the acknowledged entries.
 
-        :param towards: the id of the broker that shall have the bundle next
-        :raises MetadataError: the bundle stays with this broker
+        :param towards: the id of the broker that is to own the bundle next
+        :raises MetadataError: this broker stays the owner
         """
         await outcome(self._loop, self._going.answer(bundle, lambda: self._unload(bundle, towards)))
 
@@ -113,9 +115,9 @@ class Unloads:
         return await finished(self._loop, work, partial(self._loop.call_later, left))
 
     async def unload_all(self, seconds: float, towards: Mapping[Bundle, str] | None = None) -> None:
-        """Gives up all bundles, as far as time permits.
+        """Releases all bundles, as far as time permits.
 
-        :param towards: the ids of brokers that shall have bundles next, as far as they are known
+        :param towards: the ids of the next owners of bundles, if known
         """
         deadline = self._clock.monotonic() + seconds
         bundles = list(self._topics.ownership.held())
@@ -143,7 +145,7 @@ class Unloads:
 
 
 class HandingOver:
-    """Transfers a bundle to a known broker, which takes it before clients are redirected there."""
+    """Transfers a bundle to a known broker, which takes ownership before clients are redirected."""
 
     def __init__(self, loop: Loop, beside: Beside, own: Callable[[], BrokerSettings]) -> None:
         self._loop = loop
@@ -152,9 +154,9 @@ class HandingOver:
         self._own = own
 
     def target(self, broker_id: str | None) -> BrokerRecord | None:
-        """Returns the broker that clients can be redirected to; None: they must look the topic up.
+        """Returns the broker to which clients can be redirected; None if they must look up the topic.
 
-        With several listeners, only a lookup knows which one the client uses.
+        With several listeners, only a lookup determines which one the client uses.
         """
         own = self._own()
         if broker_id is None or broker_id == own.broker_id or len(own.listeners) > 1:
@@ -162,9 +164,9 @@ class HandingOver:
         return self._beside.brokers.get(broker_id)
 
     async def take(self, target: BrokerRecord, topic: TopicName) -> Assigned | None:
-        """Has the broker take the bundle of a topic, as if a lookup had come there from the leader.
+        """Makes the broker take ownership of a topic's bundle, as if the leader had sent a lookup there.
 
-        :returns: where the bundle's owner is now; None: it is not known
+        :returns: the addresses of the bundle's owner; None if unknown
         """
         asked = self._tasks.answer(self._take(target, topic))
         if not await finished(self._loop, asked, lambda end: self._loop.call_later(_SECONDS, end)):
