@@ -1,1 +1,1 @@
-"""Figures of topics for operators."""
+"""Statistics of topics for operators."""

@@ -1,6 +1,6 @@
 """Statistics of a topic that need reads from the stores, or other brokers.
 
-Examples are the times of messages, the ledgers of schemas and the figures of partitions.
+Examples are the times of messages, the ledgers of schemas and the statistics of partitions.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 Json = dict[str, object]
 _SLICES = "statistics"
 _MANY = 100
-"""From this number of subscriptions on, statistics yield to other tasks."""
+"""The number of subscriptions from which on statistics yield to other tasks."""
 NO_TIME = 0
-"""Stands for the publish time of a subscription without a backlog."""
+"""The value instead of the publish time of a subscription without a backlog."""
 _FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))
-"""Times for which 0 means that there is none."""
+"""Times for which 0 means that there is no time."""
 _OF_ONE_PARTITION = frozenset(
     (
         "ownerBroker",
@@ -67,9 +67,9 @@ _OF_ONE_PARTITION = frozenset(
 _NAMES = {"publishers": "producerName", "consumers": "consumerName"}
 """Lists of clients, whose producers or consumers have the same name on all partitions."""
 _BY_NAME = frozenset(("subscriptions", "replication"))
-"""Objects keyed by names that users chose; the names do not determine the type of the values."""
+"""Objects whose keys are names that users chose; the names do not determine the type of the values."""
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))
-"""Objects with string values by such names; the first partition's values are taken."""
+"""Objects with string values whose keys are such names; the values of the first partition are used."""
 NOTHING_STORED: Json = {
     "backlogQuotaLimitSize": 0,
     "backlogQuotaLimitTime": 0,
@@ -89,7 +89,7 @@ _NOTHING_WAITS: Json = {
 
 @dataclass(frozen=True, slots=True)
 class StatsSelection:
-    """What to put into the statistics of a topic; the defaults are Pulsar's."""
+    """The optional parts of the statistics of a topic; the defaults are Pulsar's."""
 
     backlog_size: bool = True
     earliest_time: bool = False
@@ -146,7 +146,7 @@ async def stats_of(io: Io, topic: AnyTopic, owner: str, wanted: StatsSelection) 
 
 
 def earliest(times: Iterable[int]) -> int:
-    """Returns the earliest of the known times, else :data:`NO_TIME`."""
+    """Returns the earliest of the known times; :data:`NO_TIME` if there is none."""
     return min((time_ms for time_ms in times if time_ms != NO_TIME), default=NO_TIME)
 
 
@@ -244,7 +244,7 @@ _OF_NO_PARTITION: Mapping[str, object] = {
 def total_stats(parts: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """Returns ``TopicStats`` of all partitions of a topic together.
 
-    Figures are summed; producers, consumers and subscriptions of the same name count as one.
+    Numbers are summed; producers, consumers and subscriptions of the same name count as one.
     """
     if not parts:
         return {**topic_json(TopicMetrics("", "")), **deepcopy(dict(_OF_NO_PARTITION))}
@@ -343,7 +343,7 @@ def stats_of_non_persistent(
     """Returns ``NonPersistentTopicStats``; may be interrupted like the statistics of other topics.
 
     ``msgDropRate`` counts, for a publisher, messages dropped because too much was pending on its connection;
-    for a subscription, those that no consumer accepted; for the topic, both.
+    for a subscription, messages that no consumer accepted; for the topic, both.
 
     :param owner: the broker's ``host:port``
     """

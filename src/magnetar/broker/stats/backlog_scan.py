@@ -1,4 +1,4 @@
-"""Reading a backlog to report what is in it, and why a topic's bytes are kept."""
+"""Reading a backlog to report its contents, and the reasons why a topic's bytes are kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.managed_ledger.position import Position, format_position
 from magnetar.protocol.hot_codec import batch_sizes
 
 _ENTRIES = 100
-"""The most entries in one read."""
+"""The maximum number of entries in one read."""
 _BYTES = 1 << 20
 
 
@@ -56,9 +56,9 @@ class BacklogScan:
 async def scan(
     io: Io, subscription: Subscription, start: Position | None, *, max_entries: int, max_seconds: float
 ) -> BacklogScan:
-    """Counts what a subscription has not consumed, from the mark-delete position or from ``start`` on.
+    """Counts the unconsumed entries of a subscription, from the mark-delete position or from ``start`` on.
 
-    Everything from ``start`` on counts, except individually acknowledged entries.
+    All entries from ``start`` on count, except individually acknowledged ones.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -114,30 +114,31 @@ def _count(found: BacklogScan, subscription: Subscription, run: EntryRun) -> Non
 class TopicSpace:
     """The bytes of a topic, by the reason for which they are kept.
 
-    They are bytes of entries, one copy; estimates inside a ledger. The four parts make up the stored bytes.
+    The sizes are those of entries, in one copy; inside a ledger, estimates. The four parts make up the stored
+    bytes.
     """
 
     stored: int
     backlog: int
-    """Behind the mark-delete position of the durable subscription that is farthest behind."""
+    """The bytes behind the mark-delete position of the durable subscription that is farthest behind."""
     retained: int
-    """Bytes that all subscriptions have acknowledged and that are kept: by retention, or because they share
-    a ledger with needed
-    entries."""
+    """Bytes that all subscriptions have acknowledged but that are kept: by retention, or because they share a
+    ledger with needed entries."""
     open: int
     """Bytes that all subscriptions have acknowledged, in the ledger that is being written: kept until it is
     closed."""
     reclaimable: int
     """The bytes in ledgers that the next trimming deletes."""
     offloaded: int
-    """Of the stored bytes, those that only tiered storage has."""
+    """The part of the stored bytes that only tiered storage has."""
     ledgers: int
     oldest_closed_ms: int
-    """When the oldest ledger was closed, in milliseconds since 1970; 0 if there is only the open one."""
+    """The time when the oldest ledger was closed, in milliseconds since 1970; 0 if there is only the open
+    one."""
 
 
 def space_of(topic: Topic) -> TopicSpace:
-    """Returns what a topic takes now; reads nothing from disk."""
+    """Returns the bytes of a topic now, without reading from disk."""
     ledgers = topic.managed_ledger.ledgers
     stored = ledgers.total_size()
     reclaimable = sum(summary.size for summary in topic.managed_ledger.trimmer.reclaimable())

@@ -1,4 +1,4 @@
-"""The names of figures outside: ``figures.tsv`` declares each figure once, with all of its names.
+"""The external names of figures: ``figures.tsv`` declares each figure once, with all of its names.
 
 Columns: the object that has the figure; its attribute in :mod:`magnetar.broker.stats.figures` (none: always
 zero, for features that do not exist); ``whole`` or ``real``; the name in the JSON of statistics (after a
@@ -58,11 +58,11 @@ KINDS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """One row. A missing name is empty."""
+    """A row of the table. A missing name is empty."""
 
     figure: str
     of: Callable[[object], Number]
-    """Returns the value of an object."""
+    """Returns the figure's value for an object."""
     prometheus: str
     level: str
     """The level at which a topic's figure is reported: ``topic``, ``namespace`` or ``both``."""

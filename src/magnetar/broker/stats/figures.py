@@ -20,7 +20,7 @@ class Histogram:
     """
 
     counts: Sequence[int]
-    """Per bucket, not cumulative; one for each bound, and one for values above the last."""
+    """Counts per bucket, not cumulative: one for each bound, and one for values above the last."""
     total: int = 0
     """The sum of all values: microseconds for latencies (as Pulsar prints them), bytes for sizes."""
 
@@ -54,12 +54,12 @@ class ProducerMetrics:
     bytes_in: int = 0
     messages_in: int = 0
     dropped: int = 0
-    """Messages that a non-persistent topic dropped."""
+    """The number of messages that a non-persistent topic dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class AckTransactionMetrics:
-    """Ends of transactions that have acknowledged messages of a subscription, since it was used first."""
+    """Ends of transactions that have acknowledged messages of a subscription, since it was first used."""
 
     committed: int
     aborted: int
@@ -78,17 +78,17 @@ class SubscriptionMetrics:
     backlog: int = 0
     backlog_no_delayed: int = 0
     delayed: int = 0
-    """Entries that wait for their delivery time."""
+    """The number of entries that wait for their delivery time."""
     delay_index_bytes: int = 0
     filter_processed: int = 0
     filter_accepted: int = 0
     filter_rejected: int = 0
     filter_rescheduled: int = 0
     held_back: Mapping[tuple[str, bool], int] = field(default_factory=dict)
-    """How often a dispatch rate delayed deliveries: by whose rate it was (``Subscription``, ``Topic``,
-    ``Broker``), and whether the limit of messages (True) or of bytes was reached."""
+    """How often a dispatch rate delayed deliveries, by the owner of the rate (``Subscription``, ``Topic``,
+    ``Broker``) and by whether the limit of messages (True) or of bytes was reached."""
     transactions: AckTransactionMetrics | None = None
-    """None: no transaction has acknowledged anything."""
+    """None: no transaction has acknowledged messages."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
@@ -106,25 +106,25 @@ class SubscriptionMetrics:
     rate_expired: float = 0.0
     total_expired: int = 0
     drop_rate: float = 0.0
-    """Messages of a non-persistent topic that no consumer accepted."""
+    """The rate of messages of a non-persistent topic that no consumer accepted."""
     waits_for: str = ""
     """The name of the reason why nothing is sent; empty: everything was delivered."""
     waits_seconds: float = 0.0
     consumer_count: int = 0
     consumers: Sequence[ConsumerMetrics] = ()
-    """Empty unless ``exposeConsumerLevelMetricsInPrometheus``."""
+    """The consumers; empty unless ``exposeConsumerLevelMetricsInPrometheus``."""
 
 
 @dataclass(slots=True)
 class OffloadMetrics:
-    """What a topic has written to tiered storage and read from it since it was loaded."""
+    """The data that a topic has written to tiered storage and read from it since it was loaded."""
 
     written_bytes: int = 0
     write_rate: float = 0.0
     """Bytes per second, in the last minute."""
     write_errors: int = 0
     store_errors: int = 0
-    """Those of the errors that tiered storage has caused."""
+    """The number of errors that tiered storage has caused."""
     read_bytes: int = 0
     read_rate: float = 0.0
     """Bytes per second, in the last minute."""
@@ -152,7 +152,7 @@ class CompactionMetrics:
     """Compactions of one topic since it was loaded."""
 
     removed: int = 0
-    """Messages that were left out."""
+    """The number of messages that were left out."""
     succeeded: int = 0
     failed: int = 0
     duration_ms: int = 0
@@ -161,10 +161,10 @@ class CompactionMetrics:
     """Bytes per second during compactions, like ``write_throughput``."""
     write_throughput: float = 0.0
     read_bytes: int = 0
-    """The bytes that all compactions have read; ``written_bytes`` likewise."""
+    """The bytes that all compactions have read; ``written_bytes``: have written."""
     written_bytes: int = 0
     entries: int = 0
-    """The entries in the ledger of the last compaction; ``size`` is their bytes."""
+    """The number of entries in the ledger of the last compaction; ``size``: their bytes."""
     size: int = 0
     write_latency_ms: Histogram | None = None
 
@@ -186,21 +186,20 @@ class ReplicationMetrics:
     throughput_out: float = 0.0
     rate_expired: float = 0.0
     backlog: int = 0
-    """The entries that are still to be replicated."""
+    """The number of entries that must still be replicated."""
     connected: bool = False
     delay_seconds: float = 0.0
-    """Age of the oldest entry without a receipt."""
+    """The age in seconds of the oldest entry without a receipt."""
     lag_seconds: float = 0.0
-    """Age of the oldest entry that is not confirmed, sent or not."""
+    """The age in seconds of the oldest unconfirmed entry, sent or not."""
     unreplicated: int = 0
-    """Messages that were dropped, or expired or were skipped before they were sent, since the load of the
-    topic."""
+    """The number of messages that were dropped, or expired or were skipped before they were sent, since the
+    topic was loaded."""
 
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """One topic (each partition is one); rates are per second, in entries for storage, otherwise
-    in messages."""
+    """A topic, or a partition; rates are per second, of entries for storage, otherwise of messages."""
 
     name: str
     """The full name of the topic."""
@@ -218,27 +217,27 @@ class TopicMetrics:
     bytes_in: int = 0
     messages_in: int = 0
     bytes_out: int = 0
-    """The bytes sent to all consumers, past ones included; ``messages_out`` likewise."""
+    """The bytes sent to all consumers, including past ones; ``messages_out``: the messages."""
     messages_out: int = 0
     entries_written: int = 0
     entries_read: int = 0
     storage_size: int = 0
-    """Stored bytes of all copies."""
+    """The stored bytes of all copies."""
     storage_logical_size: int = 0
-    """Stored bytes of one copy."""
+    """The stored bytes of one copy."""
     backlog: int = 0
-    """Unconsumed entries, summed over the subscriptions, as in Pulsar."""
+    """The number of unconsumed entries, summed over the subscriptions, as in Pulsar."""
     backlog_bytes: int = 0
     offloaded_bytes: int = 0
     open_transactions: int = 0
     aborted_transactions: int = 0
-    """Since the topic was loaded, like the next one."""
+    """Counted since the topic was loaded, like the next number."""
     committed_transactions: int = 0
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1
     backlog_age_seconds: int = -1
-    """The age of the backlog at the last check of quotas; -1: there is no backlog, or its age is not
-    known."""
+    """The age of the backlog in seconds at the last check of quotas; -1: there is no backlog, or its age is
+    unknown."""
     evictions_by_size: int = 0
     """How often the backlog was evicted because a quota was exceeded."""
     evictions_by_time: int = 0
@@ -259,7 +258,7 @@ class TopicMetrics:
     """The use of tiered storage; None: the topic does not use it."""
     """None: the topic was not compacted."""
     producers: Sequence[ProducerMetrics] = ()
-    """Empty unless ``exposeProducerLevelMetricsInPrometheus``."""
+    """The producers; empty unless ``exposeProducerLevelMetricsInPrometheus``."""
 
     @property
     def subscription_count(self) -> int:
@@ -267,7 +266,7 @@ class TopicMetrics:
 
     @property
     def subscription_bytes_out(self) -> int:
-        """The bytes sent to consumers of present subscriptions."""
+        """Returns the bytes sent to consumers of existing subscriptions."""
         return sum(each.bytes_out for each in self.subscriptions)
 
     @property
@@ -403,15 +402,15 @@ class QuotaMetrics:
     check_bounds: Sequence[float] = ()
     """Upper bounds, in seconds."""
     check_counts: Sequence[int] = (0,)
-    """Per bucket, and one more for values above the last bound."""
+    """Counts per bucket, and one more for values above the last bound."""
     check_seconds: float = 0.0
     """The sum of all durations."""
 
 
 @dataclass(slots=True)
 class GroupMetrics:
-    """What the topics of one resource group used, of one kind (``Publish`` or ``Dispatch``),
-    since the start."""
+    """The use of one kind (``Publish`` or ``Dispatch``) by the topics of one resource group, since the
+    start."""
 
     name: str
     kind: str
@@ -439,27 +438,27 @@ class LoadMetrics:
     """The load figures of a broker in a cluster."""
 
     usage: Mapping[str, float]
-    """Percent, by ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``, ``bandwidth_out``."""
+    """The usage in percent, by ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``, ``bandwidth_out``."""
     relieved_brokers: int
-    """Since the start, while the broker led, like the next two figures."""
+    """The number since the start, while the broker led the cluster, like the next two figures."""
     moved_bundles: int
     split_bundles: int
 
 
 @dataclass(slots=True)
 class CoordinatorMetrics:
-    """What a transaction coordinator has done since it was loaded."""
+    """The numbers of transactions of a coordinator since it was loaded."""
 
     number: int
     active: int
-    """Transactions that have not ended."""
+    """The number of transactions that have not ended."""
     begun: int
     committed: int
     aborted: int
     timed_out: int
-    """They are aborted, too."""
+    """The number of transactions that timed out; they count as aborted, too."""
     appended: int
-    """Records in its log."""
+    """The number of records in the coordinator's log."""
     latency_counts: Sequence[int]
     """Transactions by the time from beginning to end, per bucket of
     :data:`magnetar.broker.flow.rates.TRANSACTION_BOUNDS_MS`, and one for longer times."""
@@ -467,7 +466,8 @@ class CoordinatorMetrics:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEndMetrics:
-    """How coordinators of this broker told a topic and its subscriptions of commits, or of aborts."""
+    """The requests of this broker's coordinators that told a topic and its subscriptions of commits, or of
+    aborts."""
 
     topic: str
     commit: bool
@@ -480,11 +480,11 @@ class LogBatchMetrics:
     """The batches of all logs of one kind."""
 
     kind: str
-    """As in the names of metrics: ``tc`` or ``pending_ack_store``."""
+    """The kind in the names of metrics: ``tc`` or ``pending_ack_store``."""
     flushes: Mapping[str, int]
-    """Batches by why they were written, by the ends of the names of metrics."""
+    """The number of batches by the reason of writing, whose names are the ends of metrics' names."""
     distributions: Sequence[tuple[str, Sequence[float], Sequence[int], float]]
-    """By the ends of the names of metrics: bounds, counts, one more than bounds, and the sum."""
+    """Distributions by the ends of metrics' names: bounds, counts (one more than bounds), and the sum."""
 
 
 @dataclass(slots=True)
@@ -493,9 +493,9 @@ class MetricsSnapshot:
 
     cluster: str
     broker: str
-    """The advertised host."""
+    """The advertised host of the broker."""
     started_seconds: float = 0.0
-    """The start of the counters, in seconds since 1970."""
+    """The time when the counts began, in seconds since 1970."""
     topics: list[TopicMetrics] = field(default_factory=list)
     managed_ledgers: Sequence[ManagedLedgerMetrics] = ()
     managed_ledger_count: int = 0
@@ -511,15 +511,15 @@ class MetricsSnapshot:
     coordinators: Sequence[CoordinatorMetrics] = ()
     transaction_ends: Sequence[TransactionEndMetrics] = ()
     transaction_ends_pending: int | None = None
-    """Topics and subscriptions that are being told the end of a transaction; None: there are none, as
+    """The number of topics and subscriptions that are being notified of the end of a transaction; None:
     transactions are disabled."""
     log_batches: Sequence[LogBatchMetrics] = ()
     load: LoadMetrics | None = None
-    """None: the broker is standalone."""
+    """The load balancing; None: the broker is standalone."""
     snapshots: SnapshotMetrics | None = None
-    """The figures of replicated subscriptions; None: nothing is replicated to other clusters."""
+    """The figures of replicated subscriptions; None: no topic is replicated to other clusters."""
     offload_deletions: Sequence[OffloadDeletionMetrics] = ()
-    """Of the last hour."""
+    """The deletions of offloaded ledgers in the last hour."""
     authentication_counts: Sequence[AuthenticationCounts] = ()
     """Authentications of clients."""
     metadata: Sequence[MetadataMetrics] = ()

@@ -1,4 +1,4 @@
-"""The snapshot of a broker's counters for ``/metrics``, taken on request."""
+"""The snapshot of a broker's figures for ``/metrics``, taken on request."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _offload_deletions(broker: BrokerService) -> list[OffloadDeletionMetrics]:
 
 
 async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
-    """Returns the figures of one moment, as far as the topics fit into one slice."""
+    """Returns the figures of one moment; if the topics do not fit into one slice, of several moments."""
     topics: list[TopicMetrics] = []
     ledgers: dict[str, ManagedLedgerMetrics] = {}
 

@@ -1,4 +1,4 @@
-"""Present figures of topics, their subscriptions, clients and replication, for statistics and metrics."""
+"""The current figures of topics, their subscriptions, clients and replication, for statistics and metrics."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ _OFFLOAD_QUANTILES = (0.5, 0.95, 0.99)
 
 
 def _timing(timings: Timings) -> TimingMetrics | None:
-    """:return: None: there is nothing to tell"""
+    """Returns the metrics of durations; None if there are none."""
     if not timings.count:
         return None
     return TimingMetrics(timings.count, timings.total_ms, timings.quantiles(_OFFLOAD_QUANTILES))
@@ -199,7 +199,7 @@ def _timing(timings: Timings) -> TimingMetrics | None:
 def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = None) -> TopicMetrics:
     """Returns all figures except those of backlog quotas.
 
-    :param subscriptions: figures of its subscriptions that were taken before; None: they are taken now
+    :param subscriptions: the figures of its subscriptions if they were taken before; None: take them now
     """
     if subscriptions is None:
         subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
@@ -270,10 +270,10 @@ def _histogram(distribution: Distribution, scale: float) -> Histogram:
 
 
 def replication_stats(topic: AnyTopic) -> Json:
-    """Returns figures by the names of remote clusters, and by the full names of shadow topics.
+    """Returns the statistics by the names of remote clusters, and by the full names of shadow topics.
 
-    The result is empty if the topic is replicated neither to nor from other clusters. The figures of a shadow
-    topic include its source.
+    The result is empty if the topic is replicated neither to nor from other clusters. The statistics of a
+    shadow topic include its source.
 
     Replicators of non-persistent topics also have ``msgDropRate`` and ``msgDropCount``.
     """
@@ -291,7 +291,7 @@ def _replicators(topic: AnyTopic) -> Mapping[str, AnyReplicating]:
 
 
 def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
-    """Returns figures of the clusters that the topic is replicated to."""
+    """Returns the figures of the clusters to which the topic is replicated."""
     inbound = _inbound(topic) if topic.replicators else {}
     if isinstance(topic, NonPersistentTopic):
         return [
@@ -363,7 +363,8 @@ def _of_cluster(topic: AnyTopic, name: str, inbound: Producer | None) -> Json:
 
 
 def _not_sent(topic: AnyTopic, name: str) -> Json:
-    """Returns what was not sent to a cluster and, for non-persistent topics, what was dropped."""
+    """Returns the numbers of messages not sent to a cluster and, for non-persistent topics, of dropped
+    ones."""
     stats: Json = {"msgRateExpired": 0.0, "msgExpiredCount": 0, "replicationBacklog": 0}
     if isinstance(topic, NonPersistentTopic):
         passing = topic.replicators.get(name)

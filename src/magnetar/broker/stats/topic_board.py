@@ -1,8 +1,10 @@
-"""A live list of all topics for the page that shows them: ordered, filtered, one page at a time.
+"""A live list of all topics for the dashboard's page: ordered, filtered, one page at a time.
 
-Nothing is kept or done while no client watches. While one does, the topics on open pages are read every
-:data:`TICK_SECONDS`, and of all others a number in turn, busy ones more often: these only decide which page a
-topic is on. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and lines do not jump.
+Without a client that watches, no data is kept and no work done. Otherwise, topics on open pages are read
+every
+:data:`TICK_SECONDS`, and of all others a number in turn, busy ones more often, which only decides on which
+    page a topic is. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and lines do not
+    jump.
 """
 
 from __future__ import annotations
@@ -30,25 +32,25 @@ from magnetar.lazy_dataclass import dataclass
 log = logging.getLogger(__name__)
 TICK_SECONDS = 2.0
 LOOKS = 250
-"""Topics per tick: this many busy ones, and this many of all. 10,000 topics take 80 s."""
+"""The number of topics per tick: this many busy ones, and this many of all. 10,000 topics take 80 s."""
 ORDER_SECONDS = 10.0
 NAMES_SECONDS = 30.0
 """The time between two queries of the metadata store for topics that are not loaded.
 
 Topics that this broker loads, closes or deletes lead to a query at the next tick."""
 LINGER_SECONDS = 5.0
-"""How long the data is kept after the last client has left: a page that is reloaded comes back."""
+"""How long the data is kept after the last client has left, because a page may be reloaded."""
 MOST_NAMES = 200_000
 """The maximum number of names of topics that are not loaded; further ones are left out."""
 MOST_WATCHERS = 64
 MOST_LINES = 100
 """The maximum number of lines of a page."""
 LEAST_SECONDS = 1.0
-"""The shortest time between two readings that a rate is computed from."""
+"""The minimum time between two readings from which a rate is computed."""
 
 
 class TopicOrder(Enum):
-    """The order of lines: what comes first."""
+    """The order of lines."""
 
     NAME = "name"
     RATE_IN = "in"
@@ -63,12 +65,12 @@ class Listed:
     """A selection of topics and their order."""
 
     namespace: str = ""
-    """Empty: all namespaces."""
+    """The namespace; empty: all namespaces."""
     words: tuple[str, ...] = ()
     """Words in lower case; a topic is listed if its name contains each of them."""
     order: TopicOrder = TopicOrder.NAME
     stuck: bool = False
-    """Only topics with a subscription that waits."""
+    """Whether only topics with a subscription that waits are listed."""
 
 
 class TopicBoard:
@@ -96,17 +98,20 @@ class TopicBoard:
         self._loaded = 0
         """The number of topics that were loaded at the last tick."""
         self._deletions = 0
-        """The broker's count of deleted topics at the last query of the metadata store."""
+        """The broker's number of deleted topics at the last query of the metadata store."""
         self._published: list[int] = []
         """Counts of publish latencies that were read since the last tick."""
         self._latency: Sequence[float] = ()
-        """Their quantiles at that tick; empty if nothing was published."""
+        """The quantiles of these latencies at the last tick; empty if no message was published."""
         self.ticks = 0
 
     # Watching
 
     def enter(self) -> None:
-        """Registers a client until :meth:`leave`. :raises TooManyRequests: too many clients watch already"""
+        """Registers a client until :meth:`leave`.
+
+        :raises TooManyRequests: too many clients watch already
+        """
         if self._watchers >= MOST_WATCHERS:
             raise TooManyRequests(f"{MOST_WATCHERS} pages already watch this broker; close one of them")
         self._watchers += 1
@@ -142,7 +147,7 @@ class TopicBoard:
 
     @property
     def started_ms(self) -> int:
-        """When the broker started, in milliseconds since 1970."""
+        """Returns the time when the broker started, in milliseconds since 1970."""
         return self._broker.started_ms
 
     @property
@@ -160,7 +165,7 @@ class TopicBoard:
     def latency_of(self, topic: str) -> Sequence[float | None]:
         """Returns the quantiles of a topic's publish latency in the last seconds, in ms.
 
-        Empty if nothing was published, or the topic is not loaded.
+        Empty if no message was published, or the topic is not loaded.
         """
         line = self._look(topic)
         return () if line is None else _rounded(latency_quantiles(line.newly_published))
@@ -171,7 +176,7 @@ class TopicBoard:
         return () if loaded is None else replication_lags(loaded)
 
     def next_tick(self) -> Future[None]:
-        """Returns a new future that is completed when the figures are to be shown again."""
+        """Returns a new future that is completed at the next tick, when the data is to be shown again."""
         waiting = self._io.loop.create_future()
         self._waiting.append(waiting)
         return waiting
@@ -216,8 +221,9 @@ class TopicBoard:
         self._names_at = float("-inf")
 
     def _look_in_turn(self, turn: list[str], renewed: Callable[[], list[str]]) -> None:
-        """:param turn: the topics to read next, from the end
+        """Reads some topics.
 
+        :param turn: the topics to read next, from the end
         :param renewed: returns all topics, once each had its turn
         """
         begun_anew = False
@@ -239,7 +245,7 @@ class TopicBoard:
             del self._lines[name]
 
     def _look(self, name: str) -> Line | None:
-        """Returns None for a topic that is not loaded, and for system topics."""
+        """Returns the line of a topic; None if the topic is not loaded, or is a system topic."""
         topic = self._broker.topics.loaded.get(name)
         if topic is None or topic.name.reserved:
             self._lines.pop(name, None)
@@ -304,7 +310,8 @@ class TopicBoard:
         return {**line.json(), "history": [round(rate, 2) for rate in history]}
 
     def history(self) -> Mapping[str, object]:
-        """Returns the same figures for all topics together."""
+        """Returns messages per second in and out, and quantiles of the publish latency, for all topics
+        together."""
         return self._told(ALL)
 
     def _told(self, of: str) -> Mapping[str, object]:
@@ -317,7 +324,7 @@ class TopicBoard:
         }
 
     def totals(self) -> Mapping[str, object]:
-        """Sums over all loaded topics, each as of its last reading."""
+        """Returns the sums over all loaded topics, each as of its last reading."""
         lines = self._lines.values()
         return {
             "connections": len(self._broker.connections.all),
@@ -403,7 +410,7 @@ class Line:
     published: Sequence[int] = ()
     """Counts of publish latencies at that time; empty for non-persistent topics."""
     newly_published: Sequence[int] = ()
-    """The counts between that reading and the one before; empty if nothing was published."""
+    """The counts between this reading and the previous one; empty if no message was published."""
     rate_in: float = 0.0
     rate_out: float = 0.0
     throughput_in: float = 0.0
@@ -413,17 +420,18 @@ class Line:
     consumers: int = 0
     subscriptions: int = 0
     waiting: int = 0
-    """Subscriptions with a backlog to which nothing is sent, for a reason that does not pass by itself."""
+    """The number of subscriptions with a backlog to which nothing is sent for a reason that does not pass by
+    itself."""
     waiting_subscription: str = ""
-    """The one of them with the largest backlog; the next three attributes are of the same subscription."""
+    """The name of such a subscription with the largest backlog; the next three attributes belong to it."""
     waiting_reason: str = ""
     waiting_since_ms: int = 0
     waiting_backlog: int = 0
     replication: Sequence[dict[str, object]] = ()
-    """As :func:`replication_lags` returns it."""
+    """The result of :func:`replication_lags`."""
 
     def json(self) -> dict[str, object]:
-        """Returns the form that the page reads."""
+        """Returns the line as JSON for the page."""
         found: dict[str, object] = {
             "topic": self.name,
             "rateIn": round(self.rate_in, 3),
@@ -449,12 +457,12 @@ class Line:
 
 
 _PASSING = frozenset({AT_END, READING, TURN, MOVING})
-"""Reasons that need no attention."""
+"""Reasons that pass by themselves."""
 
 
 def look(line: Line, topic: AnyTopic, now: float) -> None:
-    """Updates a line. Rates are those since the last reading, or those of statistics at the first reading
-    since the load of the topic."""
+    """Updates a line. Rates are those since the last reading; at the first reading since the load of the
+    topic, those of its statistics."""
     rate_in, rate_out = topic.rate_in, topic.rate_out
     passed = now - line.at
     first = line.counted is not rate_in

@@ -50,10 +50,10 @@ SUBSCRIPTION_ZEROES: Json = {
     "dispatchThrottledMsgEventsByBrokerLimit": 0,
     "dispatchThrottledBytesEventsByBrokerLimit": 0,
 }
-"""Figures of features that this broker does not offer: they are 0, as in Pulsar without these features."""
+"""Statistics of features that this broker does not offer: they are 0, as in Pulsar without these features."""
 
 _LIMITS = ("Subscription", "Topic", "Broker")
-"""The owners of limits in Pulsar's statistics; resource groups are not among them."""
+"""The owners of limits in Pulsar's statistics, which do not include resource groups."""
 
 
 def offload_stats(offloader: Offloader | None) -> Json:
@@ -97,7 +97,7 @@ def publisher_stats(producer: Producer, now: ProducerMetrics) -> Json:
 
 
 def _key_shared_consumer(consumer: AnyConsumer, dispatcher: AnyDispatcher | None) -> Json:
-    """Returns what a consumer of a Key_Shared subscription drains, and its slots."""
+    """Returns the slots of a consumer of a Key_Shared subscription, and those that it drains."""
     stats: Json = {
         "drainingHashesCount": 0,
         "drainingHashesClearedTotal": 0,
@@ -164,8 +164,8 @@ def subscriptions_stats(
 ) -> Generator[None, None, tuple[list[SubscriptionMetrics], dict[str, Json]]]:
     """Returns the figures of each subscription, and the statistics by name of subscription.
 
-    May be interrupted after each subscription and each consumer, so that their figures are of different
-    moments: thousands of them take longer than clients of other topics should wait.
+    May be interrupted after each subscription and each consumer, because thousands of them take longer than
+    clients of other topics should wait. So their figures may be of different moments.
     """
     taken: list[SubscriptionMetrics] = []
     found: dict[str, Json] = {}
@@ -215,7 +215,8 @@ def subscription_stats(subscription: Subscription, now: SubscriptionMetrics, *, 
 
 
 def traffic_stats(topic: AnyTopic, now: TopicMetrics) -> Json:
-    """Returns the figures of either kind of topic, and what waits to be published."""
+    """Returns the statistics of either kind of topic, including bytes and messages that wait to be
+    published."""
     return {
         **topic_json(now),
         "msgChunkPublished": topic.producers.chunks_published
@@ -275,7 +276,7 @@ def _compaction_stats(figures: CompactionFigures | None) -> Json:
 
 
 def compacted_ledger(ledger_id: int, entries: int, size: int) -> Json:
-    """Returns ``LedgerInfo`` of a compacted ledger; -1 for missing figures."""
+    """Returns ``LedgerInfo`` of a compacted ledger; -1 for unknown numbers."""
     return {
         "ledgerId": ledger_id,
         "entries": entries,
@@ -322,7 +323,7 @@ def schema_ledger(ledger: LedgerMetadata) -> Json:
 
 
 def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
-    """Returns a ledger's metadata in BookKeeper's form, as far as Magnetar's ledgers have them."""
+    """Returns a ledger's metadata in BookKeeper's form, with the fields that Magnetar's ledgers have."""
     quorums = ledger.settings.quorums
     custom = ", ".join(
         f"{key}=base64:{b64encode(value).decode()}" for key, value in custom_metadata(ledger.name).items()
@@ -338,7 +339,7 @@ def _describe_ledger(ledger: ManagedLedger, summary: LedgerSummary) -> str:
 def internal_stats(topic: Topic, *, metadata: bool) -> Generator[None, None, Json]:
     """Returns ``PersistentTopicInternalStats``; may be interrupted after each cursor and each ledger.
 
-    :param metadata: adds the metadata of each ledger
+    :param metadata: add the metadata of each ledger
     """
     found = yield from ledger_stats(topic.managed_ledger, topic.subscriptions, metadata=metadata)
     return {**found, "schemaLedgers": [], "compactedLedger": compacted_ledger(-1, -1, -1)}
@@ -349,8 +350,8 @@ def ledger_stats(
 ) -> Generator[None, None, Json]:
     """Returns ``ManagedLedgerInternalStats``; may be interrupted after each cursor and each ledger.
 
-    :param subscriptions: those of its cursors that belong to a subscription, by name
-    :param metadata: adds the metadata of each ledger
+    :param subscriptions: the subscriptions of the ledger's cursors, by name
+    :param metadata: add the metadata of each ledger
     """
     cursors: dict[str, Json] = {}
     for name, cursor in list(ledger.cursors.items()):

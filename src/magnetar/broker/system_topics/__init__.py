@@ -1,1 +1,1 @@
-"""System topics, in which brokers keep their own state."""
+"""System topics, in which brokers store their own state."""

@@ -30,12 +30,12 @@ Policies = dict[str, object]
 
 
 class PolicyChange(NamedTuple):
-    """One record: the policies of a topic from now on."""
+    """One record: the new policies of a topic."""
 
     key: str
     """The topic's full name, with the prefix :data:`GLOBAL` for policies for all clusters."""
     policies: Policies | None
-    """``TopicPolicies``; None: they were deleted."""
+    """The ``TopicPolicies``; None: they were deleted."""
 
 
 def key_of(topic: TopicName, *, everywhere: bool) -> str:
@@ -70,9 +70,9 @@ def encode(
     """Returns an entry as it is stored.
 
     :param policies: ``TopicPolicies``; None deletes them
-    :param everywhere: they apply in all clusters
-    :param stays_here: the entry is not replicated, although the policies apply in all clusters
-    :param schema_version: the version of this schema in the topic, as messages carry it
+    :param everywhere: whether the policies apply in all clusters
+    :param stays_here: whether the entry is not replicated, although the policies apply in all clusters
+    :param schema_version: the version of this schema in the topic, as in messages
     """
     payload = b""
     if policies is not None:
@@ -107,7 +107,7 @@ def encode(
 
 
 _MOST_BYTES = 1 << 20
-"""The limit of the uncompressed records in an entry: those of a topic take some kilobytes."""
+"""The maximum size of the uncompressed records in an entry; a topic's records take some kilobytes."""
 
 
 def decode(entry: bytes) -> Iterator[PolicyChange]:

@@ -1,4 +1,4 @@
-"""Topic policies, stored where Pulsar stores them: in the namespace's topic ``__change_events``."""
+"""Topic policies, stored like Pulsar's in the namespace's topic ``__change_events``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_KNOWN = 100_000
 
 
 def codec() -> ModuleType:
-    """Imports Avro when the first policies are loaded: most namespaces have none."""
+    """Imports Avro when the first policies are loaded, because most namespaces have none."""
     from magnetar.broker.system_topics import change_events
 
     return change_events
@@ -55,22 +55,23 @@ class _Namespace:
         self.mutex = Mutex(io.loop)
         self.topic: Topic | None = None
         self.read: Topic | None = None
-        """The same topic, once it was read to its end: until then the policies are incomplete."""
+        """The topic, once it was read to its end; until then the policies are incomplete."""
         self.writer: TopicWriter | None = None
-        """Writes to that topic."""
+        """A writer for that topic; None until the first change."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
         self.untold: set[str] = set()
-        """Keys of changes that have not been reported yet."""
+        """Keys of changes that were not reported yet."""
         self.producer = producer
         self.sequence_id = 0
         self.schema_version = b""
-        """The version of the written records; empty: not registered yet."""
+        """The version of the records' schema; empty: not registered yet."""
         self.following: Task[None] | None = None
 
 
 class SystemTopicPolicies:
-    """Reads the records of a namespace at the first request, and follows them from then on."""
+    """Topic policies in a standalone broker. The records of a namespace are read at the first request, and
+    followed from then on."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class SystemTopicPolicies:
         metadata: MetadataStore,
         names: ProducerNames,
     ) -> None:
-        """:param tell: awaited with each topic whose policies were changed elsewhere"""
+        """:param tell: awaited with each topic whose policies another writer changed"""
         self._topics = topics
         self._tasks = TaskScope(topics.io.loop, "topic policies", owner_goes_on)
         self._names = names
@@ -91,12 +92,12 @@ class SystemTopicPolicies:
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
     async def close(self) -> None:
-        """Does nothing: the followed topics belong to this broker and are closed with it."""
+        """Does nothing, because the followed topics belong to this broker and are closed with it."""
 
     # Reading
 
     async def of(self, topic: TopicName) -> Mapping[str, object]:
-        """Returns what applies to a topic: policies for this cluster take precedence over those for all
+        """Returns the policies of a topic: those for this cluster take precedence over those for all
         clusters."""
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
@@ -107,14 +108,15 @@ class SystemTopicPolicies:
         return {**everywhere, **{field: value for field, value in here.items() if value not in ([], {})}}
 
     async def own(self, topic: TopicName, *, everywhere: bool) -> Mapping[str, object]:
-        """Returns a topic's policies for this cluster, or those for all clusters."""
+        """Returns the policies of a topic for this cluster or, with ``everywhere``, for all clusters."""
         state = await self._read(topic.namespace_name)
         if state is None or not state.policies:
             return {}
         return state.policies.get(codec().key_of(topic, everywhere=everywhere), {})
 
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
-        """Returns the namespace, read to its end; None if it has never had topic policies."""
+        """Returns the state of a namespace, read to the end of its topic; None if it has never had topic
+        policies."""
         state = self._known.get(namespace)
         if state is not None and state.read is not None and not state.read.closing:
             return state
@@ -159,11 +161,11 @@ class SystemTopicPolicies:
     # Following
 
     def appeared(self, namespace: NamespaceName) -> None:
-        """The topic of a namespace that had none was created."""
+        """Starts to follow a namespace's topic that was just created."""
         self._stored.forget(f"{ROOT}/{change_events_of(namespace).path}")
 
     def forget(self, namespace: NamespaceName) -> None:
-        """Called when the namespace was deleted."""
+        """Drops the state of a deleted namespace."""
         self._known.pop(namespace, None)
         self.appeared(namespace)
 
@@ -191,10 +193,11 @@ class SystemTopicPolicies:
     # Changing
 
     async def change(self, topic: TopicName, work: Callable[[Record], None], *, everywhere: bool) -> None:
-        """Applies ``work`` to the policies of a topic; they are durable, and known here, when this returns.
+        """Applies ``work`` to the policies of a topic, which are durable, and in effect in this broker, when
+        this returns.
 
-        :param everywhere: changes the policies for all clusters
-        :raises ServiceNotReady: the topic of the records is just being closed
+        :param everywhere: whether to change the policies for all clusters
+        :raises ServiceNotReady: the topic of the records is being closed
         :raises PersistenceFailure: the record cannot be stored
         """
         namespace = topic.namespace_name
@@ -212,9 +215,9 @@ class SystemTopicPolicies:
             state.untold.discard(codec().key_of(topic, everywhere=everywhere))
 
     async def delete(self, topic: TopicName, *, elsewhere: bool = False) -> None:
-        """Deletes the policies of a topic here, those for this cluster and those for all.
+        """Deletes the policies of a topic in this cluster: those for this cluster and those for all clusters.
 
-        :param elsewhere: other clusters delete the policies for all clusters as well
+        :param elsewhere: whether other clusters delete the policies for all clusters, too
         """
         state = await self._read(topic.namespace_name)
         if state is None:
@@ -231,7 +234,8 @@ class SystemTopicPolicies:
             await self._read_on(state, events)
 
     async def _register(self, events: Topic) -> bytes:
-        """Returns the version of the records' schema in their topic; a new schema is registered."""
+        """Returns the version of the records' schema in their topic, after registering the schema if it is
+        new."""
         schema = SchemaData(SchemaType.AVRO, codec().definition().encode(), dict(codec().SCHEMA_PROPERTIES))
         strategy = events.policies.schema_compatibility
         version = await self._topics.schemas.put_if_absent(events.name.schema_path, schema, strategy)

@@ -1,4 +1,4 @@
-"""Topic policies in a cluster of several brokers, which read and write the records as clients do.
+"""Topic policies in a cluster of several brokers, which read and write the records like clients.
 
 The broker that loads a topic need not be the one that serves the topic with the records of its namespace.
 """
@@ -40,7 +40,7 @@ _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
 _RETRY_SECONDS, _LONGEST_PAUSE = 1.0, 30.0
 _LAST_SECONDS = 5.0
-"""How long the delivery of the last record may take once its position is known."""
+"""The maximum time for the delivery of the last record once its position is known."""
 
 
 class _Namespace:
@@ -48,21 +48,21 @@ class _Namespace:
 
     def __init__(self, io: Io) -> None:
         self.mutex = Mutex(io.loop)
-        """Held while the namespace is opened or changed."""
+        """Locked while the namespace is opened or changed."""
         self.reader: Reader | None = None
         self.producer: Producer | None = None
         self.sequence_id = 0
         self.schema_version = b""
-        """The version of the written records; empty: not registered yet."""
+        """The version of the records' schema; empty: not registered yet."""
         self.position: Position = EARLIEST
         self.policies: dict[str, Record] = {}
         self.following: Task[None] | None = None
         self.waiting: list[tuple[Position, Future[None]]] = []
-        """Futures that are completed when that position has been read."""
+        """Futures that are completed when a position has been read."""
 
 
 class ClusterTopicPolicies:
-    """See :class:`magnetar.broker.policies.store.TopicPolicies`.
+    """Implements :class:`magnetar.broker.policies.store.TopicPolicies` in a cluster.
 
     A namespace is followed from the first request on.
     """
@@ -77,7 +77,8 @@ class ClusterTopicPolicies:
     ) -> None:
         """:param tell: awaited with each topic whose policies were changed; None: any topic of the namespace
 
-        :param client: makes a client that may read and write all system topics; called once the broker serves
+        :param client: returns a client that may read and write all system topics; called after the broker has
+            started to serve
         """
         self._topics = topics
         self._loop = topics.io.loop
@@ -88,7 +89,7 @@ class ClusterTopicPolicies:
         self._client: Client | None = None
         self._known: dict[NamespaceName, _Namespace] = {}
         self._anew: dict[NamespaceName, Task[None]] = {}
-        """Tasks that read namespaces again whose records could not be followed."""
+        """Tasks that read a namespace again, after its records could not be followed."""
         self._stored = MetadataCache(metadata, ROOT, metadata.exists, most=_MAX_KNOWN)
 
     async def close(self) -> None:
@@ -120,7 +121,8 @@ class ClusterTopicPolicies:
         return state.policies.get(codec().key_of(topic, everywhere=everywhere), {})
 
     async def _read(self, namespace: NamespaceName) -> _Namespace | None:
-        """Returns the namespace, read to the end that it had; None if it has never had topic policies.
+        """Returns the state of a namespace, read to the end of its topic at the time of the call; None if it
+        has never had topic policies.
 
         :raises ServiceNotReady: its records cannot be read now
         """
@@ -167,7 +169,7 @@ class ClusterTopicPolicies:
         return self._client
 
     def _take(self, state: _Namespace, name: str, entries: Sequence[RawEntry]) -> set[str]:
-        """Returns the keys of what changed."""
+        """Applies entries; returns the keys of the changes."""
         changed: set[str] = set()
         for entry in entries:
             changed |= apply_records(state.policies, name, entry.data)
@@ -212,7 +214,7 @@ class ClusterTopicPolicies:
             self._anew[namespace] = self._tasks.start(self._read_anew(namespace), "reading a namespace again")
 
     async def _read_anew(self, namespace: NamespaceName) -> None:
-        """Tries until the records can be read; live topics then apply what was changed meanwhile."""
+        """Reads a namespace again until that succeeds; live topics then apply the changes."""
         pause = _RETRY_SECONDS
         try:
             while True:
@@ -299,7 +301,7 @@ class ClusterTopicPolicies:
                     await self._write(state, topic, None, everywhere=everywhere, stays_here=not elsewhere)
 
     async def _prepare(self, namespace: NamespaceName, state: _Namespace) -> None:
-        """Makes the producer, and reads up to the last record, whoever wrote it."""
+        """Creates the producer, and reads up to the last record, whoever wrote it."""
         name = change_events_of(namespace)
         try:
             if state.producer is None:

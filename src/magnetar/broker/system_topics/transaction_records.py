@@ -132,22 +132,22 @@ def _read(kind: str, payload: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSegment:
-    """A part of the aborted transactions of a topic that does not change any more."""
+    """A part of a topic's aborted transactions that does not change any more."""
 
     number: int
     ids: tuple[TxnId, ...]
     last_marker: Position
-    """The marker of the last of them, in the topic."""
+    """The position in the topic of the marker of the last transaction in the segment."""
     stored_at: Position = (-1, -1)
-    """Where the segment is stored in its system topic."""
+    """The position of the segment in its system topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIndex:
-    """The segments that count, and what belongs to none of them."""
+    """The valid segments, and the transactions that are in no segment."""
 
     segments: tuple[SnapshotSegment, ...]
-    """Without their ids."""
+    """The segments, without their transaction ids."""
     max_read: Position
     ids: tuple[TxnId, ...]
     """Aborted transactions behind the last segment."""
@@ -172,7 +172,10 @@ def encode_snapshot(topic: str, snapshot: BufferSnapshot) -> bytes:
 
 
 def decode_snapshot(payload: bytes) -> BufferSnapshot:
-    """:raises EntryError: the payload is not such a record"""
+    """Returns a snapshot.
+
+    :raises EntryError: the payload is not a record of :data:`SNAPSHOTS`
+    """
     found = _read(SNAPSHOTS, payload)
     return BufferSnapshot(
         (found["maxReadPositionLedgerId"], found["maxReadPositionEntryId"]),
@@ -211,7 +214,10 @@ def encode_segment(topic: str, segment: SnapshotSegment) -> bytes:
 
 
 def decode_segment(payload: bytes) -> SnapshotSegment:
-    """:raises EntryError: the payload is not such a record"""
+    """Returns a segment.
+
+    :raises EntryError: the payload is not a record of :data:`SEGMENTS`
+    """
     found = _read(SEGMENTS, payload)
     marker = (found["persistentPositionLedgerId"], found["persistentPositionEntryId"])
     return SnapshotSegment(found["sequenceId"], _ids_of(found["aborts"]), marker)
@@ -239,7 +245,10 @@ def encode_index(topic: str, index: SnapshotIndex) -> bytes:
 
 
 def decode_index(payload: bytes) -> SnapshotIndex:
-    """:raises EntryError: the payload is not such a record"""
+    """Returns an index.
+
+    :raises EntryError: the payload is not a record of :data:`INDEXES`
+    """
     found = _read(INDEXES, payload)
     rest = found["snapshot"]
     if rest is None:
@@ -260,10 +269,10 @@ def decode_index(payload: bytes) -> SnapshotIndex:
 def record_entry(
     key: str, payload: bytes | None, producer: str, sequence_id: int, publish_time_ms: int, version: bytes
 ) -> bytes:
-    """Returns a record as it is stored.
+    """Returns a record as an entry of its topic.
 
-    :param payload: None: what the key names is gone
-    :param version: the version of the schema in the topic, as messages carry it
+    :param payload: None: the record of the key is deleted
+    :param version: the version of the schema in the topic, as in messages
     """
     metadata = MessageMetadata(
         producer_name=producer,
@@ -280,10 +289,10 @@ def record_entry(
 
 
 def records_of(entry: bytes, max_bytes: int) -> list[tuple[str, bytes | None]]:
-    """Returns the keys and payloads of the records of an entry; None: what the key names is gone.
+    """Returns the keys and payloads of the records in an entry; None: the record of the key is deleted.
 
-    :param max_bytes: the limit of the uncompressed records: any client that may publish to the namespace
-        could have sent the entry
+    :param max_bytes: the maximum size of the uncompressed records, because any client that may publish to the
+        namespace could have sent the entry
     :raises ProtocolError: the entry is damaged
     """
     parsed = parse_entry(entry)

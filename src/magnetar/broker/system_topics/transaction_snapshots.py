@@ -1,8 +1,8 @@
-"""Snapshots of transaction buffers, in system topics of each namespace, where Apache Pulsar keeps them.
+"""Snapshots of transaction buffers, stored like Apache Pulsar's in system topics of each namespace.
 
-The latest record of a key counts; the topics are compacted. A snapshot is one record, or, if the settings say
-so, segments of aborted transactions, which do not change, and one record with what is behind the last
-segment. Both forms are read, whatever the settings say.
+The latest record of a key is valid; the topics are compacted. A snapshot is one record or, depending on the
+settings, segments of aborted transactions, which do not change, and one record with the transactions behind
+the last segment. Both forms can be read under any settings.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ R = TypeVar("R")
 _MAX_KNOWN = 100_000
 _READ_ENTRIES = 100
 _FRAME = 10 * 1024
-"""What metadata and frame take of the largest message."""
+"""The part of a message of maximum size for metadata and frame."""
 _BYTES_OF_ID = 3
-"""What one id takes in a segment: Apache Pulsar counts so, too."""
+"""The size of one id in a segment, as Apache Pulsar counts it."""
 
 
 class SystemTopic(ABC):
-    """The topic with the snapshots of a namespace, wherever it is served."""
+    """The topic with the snapshots of a namespace, whichever broker serves it."""
 
     @abstractmethod
     async def read(self, after: Position, take: Callable[[bytes], None]) -> Position:
         """Passes the entries behind a position to ``take``; returns the last position read.
 
         :raises BrokerError: the topic cannot be read now
-        :raises LedgerError: likewise
+        :raises LedgerError: the topic cannot be read now
         """
 
     @abstractmethod
     async def append(self, key: str, payload: bytes | None, version: bytes) -> Position:
-        """Stores a record; creates the topic if it is missing. Returns its position.
+        """Stores a record, after creating the topic if it is missing; returns the record's position.
 
-        :raises BrokerError: it cannot be stored now
+        :raises BrokerError: the record cannot be stored now
         """
 
 
 class _Here(SystemTopic):
-    """Served by this broker, as by every standalone one."""
+    """A topic that this broker serves, as a standalone broker serves all."""
 
     def __init__(self, topics: ServedTopics, name: TopicName, producer: str) -> None:
         self._topics = topics
@@ -103,7 +103,7 @@ class _Here(SystemTopic):
 
 
 class _Anywhere(SystemTopic):
-    """Served by any broker of the cluster, which the broker's own client finds."""
+    """A topic that any broker of the cluster may serve, accessed by this broker's own client."""
 
     def __init__(self, topics: ServedTopics, name: TopicName, client: Callable[[], Client]) -> None:
         self._topics = topics
@@ -143,7 +143,9 @@ class _Anywhere(SystemTopic):
             if self._producer is None:
                 made = await self._client().create_producer(self._name, batching_enabled=False)
                 if not isinstance(made, Producer):
-                    raise ServiceNotReady(f"{self._name} is partitioned: delete it, so that it is made anew")
+                    raise ServiceNotReady(
+                        f"{self._name} is partitioned, but must not be: delete it, and it is created again"
+                    )
                 self._producer, self._sequence_id = made, made.last_sequence_id() + 1
             producer = self._producer
         except PulsarException as error:
@@ -181,17 +183,17 @@ class _Records(Generic[R]):
         self._decode = decode
         self._largest = largest
         self._mutex = Mutex(topics.io.loop)
-        """Held while records are read."""
+        """Locked while records are read."""
         self._position: Position = EARLIEST
         self._version = b""
-        """The version of the schema; empty: not registered yet."""
+        """The version of the records' schema; empty: not registered yet."""
         self.known: dict[str, R] = {}
 
     async def read(self) -> dict[str, R]:
         """Returns the latest records, read to the end of the topic.
 
         :raises BrokerError: the topic cannot be read now
-        :raises LedgerError: likewise
+        :raises LedgerError: the topic cannot be read now
         """
         async with self._mutex:
             try:
@@ -218,8 +220,8 @@ class _Records(Generic[R]):
     async def append(self, key: str, payload: bytes | None) -> Position:
         """Stores a record; returns its position.
 
-        :raises NotAllowed: it is larger than a message may be
-        :raises BrokerError: it cannot be stored now
+        :raises NotAllowed: the record is larger than ``maxMessageSize``
+        :raises BrokerError: the record cannot be stored now
         """
         if payload is not None and len(payload) > self._largest:
             raise NotAllowed(
@@ -256,7 +258,7 @@ class _OfNamespace:
         self._sealed: dict[str, list[SnapshotSegment]] = {}
         """The segments of topics that are loaded."""
         self._sealed_ms: dict[str, int] = {}
-        """When the last segment of a topic was stored since it was loaded."""
+        """The time when the last segment of a topic was stored since it was loaded, in ms since 1970."""
 
     async def load_whole(self, topic: str) -> BufferSnapshot | None:
         return (await self.snapshots.read()).get(topic)
@@ -280,7 +282,8 @@ class _OfNamespace:
         return BufferSnapshot(index.max_read, aborted)
 
     async def store_segmented(self, topic: str, snapshot: BufferSnapshot) -> None:
-        """Stores full segments that are new, then the index; deletes segments that are needed no more."""
+        """Stores full segments that are new, then the index; then deletes segments that are no longer
+        needed."""
         sealed = self._sealed.setdefault(topic, [])
         gone = [each for each in sealed if not any(txn in snapshot.aborted for txn in each.ids)]
         known = {txn for each in sealed for txn in each.ids}
@@ -338,9 +341,9 @@ class TransactionSnapshots(SnapshotStore):
         client: Callable[[], Client] | None,
         max_message_size: int,
     ) -> None:
-        """:param producer: returns a name for a producer
+        """:param producer: returns a new name for a producer
 
-        :param client: makes a client that may use all system topics; None: this broker serves all topics
+        :param client: returns a client that may use all system topics; None: this broker serves all topics
         """
         self._topics = topics
         self._settings = settings
@@ -363,10 +366,10 @@ class TransactionSnapshots(SnapshotStore):
                 log.warning("cannot close the readers of snapshots", extra={"error": str(error)})
 
     async def load(self, topic: TopicName) -> BufferSnapshot | None:
-        """Returns a topic's latest snapshot; None: it has never had transactions.
+        """Returns a topic's latest snapshot; None if the topic has never had transactions.
 
         :raises BrokerError: the snapshots of the namespace cannot be read now
-        :raises LedgerError: likewise
+        :raises LedgerError: the snapshots of the namespace cannot be read now
         """
         found: list[BufferSnapshot | None] = []
         if await self._exists(topic.namespace_name, SNAPSHOTS):
@@ -410,8 +413,8 @@ class TransactionSnapshots(SnapshotStore):
     async def store(self, topic: TopicName, snapshot: BufferSnapshot) -> None:
         """Stores the snapshot of a topic.
 
-        :raises NotAllowed: it is larger than a message may be
-        :raises BrokerError: it cannot be stored now
+        :raises NotAllowed: the snapshot is larger than ``maxMessageSize``
+        :raises BrokerError: the snapshot cannot be stored now
         """
         state = self._of(topic)
         try:
@@ -429,7 +432,7 @@ class TransactionSnapshots(SnapshotStore):
         self._stored.forget(f"{ROOT}/{_system_topic(namespace, kind).path}")
 
     async def delete(self, topic: TopicName) -> None:
-        """Forgets the snapshots of a deleted topic.
+        """Deletes the snapshots of a deleted topic.
 
         :raises BrokerError: a topic with snapshots cannot be written now
         """
@@ -441,7 +444,7 @@ class TransactionSnapshots(SnapshotStore):
             await state.delete(name)
 
     def system_topics(self, namespace: NamespaceName) -> Mapping[str, TopicName]:
-        """Returns the topics that new snapshots are written to, by their fields in
+        """Returns the topics to which new snapshots are written, by their fields in
         ``TransactionBufferInternalStats``."""
         if not self._settings.segmented_snapshots:
             return {"singleSnapshotSystemTopicInternalStats": _system_topic(namespace, SNAPSHOTS)}
@@ -451,13 +454,13 @@ class TransactionSnapshots(SnapshotStore):
         }
 
     def segments(self, topic: TopicName, aborted: Collection[TxnId], *, each: bool) -> Json | None:
-        """Returns ``SegmentsStats`` of a loaded topic; None: its snapshots are not segmented."""
+        """Returns ``SegmentsStats`` of a loaded topic; None if its snapshots are not segmented."""
         if not self._settings.segmented_snapshots:
             return None
         return self._of(topic).described(str(topic), aborted, each=each)
 
     def forget(self, namespace: NamespaceName) -> None:
-        """Called when a namespace was deleted."""
+        """Drops the state of a deleted namespace."""
         self._known.pop(namespace, None)
         for kind in (SNAPSHOTS, INDEXES, SEGMENTS):
             self._appeared(namespace, kind)

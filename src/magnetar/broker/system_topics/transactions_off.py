@@ -1,8 +1,8 @@
-"""Finds topics that have had transactions at a broker where transactions are disabled, and says so.
+"""Finds topics that have had transactions although transactions are disabled in this broker, and warns.
 
-Such a broker delivers messages of aborted and open transactions, and those that open transactions have
-acknowledged, as Apache Pulsar does. It also compacts them, and replicates them without their ids. Nobody
-should find out from the messages.
+Such a broker delivers messages of aborted and open transactions, and messages that open transactions have
+acknowledged, as Apache Pulsar does. It also compacts them, and replicates them without their ids. The warning
+tells operators before clients notice.
 """
 
 from __future__ import annotations
@@ -31,32 +31,34 @@ log = logging.getLogger(__name__)
 _SNAPSHOTS = ("__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes")
 """System topics of a namespace whose topics have had transactions."""
 _COORDINATOR = "pulsar/system/persistent/__transaction_log_0"
-"""Exists wherever transactions have been used: clients connect to all coordinators."""
+"""The log of the first coordinator, which exists if transactions have been used, because clients connect to
+all coordinators."""
 _MAX_KNOWN = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What transactions have left in a topic."""
+    """The data that transactions have left in a topic."""
 
     aborted: int | None
-    """Aborted transactions in the last snapshot; None: no transaction has published there."""
+    """The number of aborted transactions in the last snapshot; None: no transaction has published to the
+    topic."""
     subscriptions: tuple[str, ...]
-    """Subscriptions where transactions have acknowledged messages."""
+    """The subscriptions in which transactions have acknowledged messages."""
 
 
 def others_that_get(topic: Topic) -> list[str]:
-    """Returns the clusters that the messages of a topic are replicated to, by their names."""
+    """Returns the clusters to which the messages of a topic are replicated, by their names."""
     return [each for each in topic.policies.replication_clusters if each != topic.settings.cluster]
 
 
 class TransactionsOff:
-    """Looks at each topic once when it is loaded; a look costs nothing where transactions were never used."""
+    """Checks each topic once when it is loaded, at no cost if transactions were never used."""
 
     def __init__(
         self, topics: ServedTopics, metadata: MetadataStore, snapshots: Callable[[], SnapshotStore]
     ) -> None:
-        """:param snapshots: makes a reader of snapshots, when the first topic may have one"""
+        """:param snapshots: returns a reader of snapshots; called when the first topic may have one"""
         self._topics = topics
         self._make_snapshots = snapshots
         self._snapshots: SnapshotStore | None = None
@@ -66,7 +68,7 @@ class TransactionsOff:
         """The loaded topics that have had transactions."""
 
     def look(self, topic: Topic) -> None:
-        """Looks at a topic that is being loaded, without delaying it."""
+        """Checks a topic that is being loaded, without delaying the load."""
         topic.tasks.start(self._look(topic), "looking for transactions")
 
     async def _look(self, topic: Topic) -> None:
@@ -74,7 +76,7 @@ class TransactionsOff:
             left = await self._left_in(topic)
         except (BrokerError, LedgerError, MetadataError) as error:
             log.warning(
-                "transactions are disabled, and it is not known whether the topic has had any",
+                "transactions are disabled, and whether the topic has had any cannot be determined",
                 extra={"topic": topic.full_name, "error": str(error)},
             )
             return

@@ -1,6 +1,6 @@
-"""Backlog quotas: limits of the backlog of a topic, and what happens when they are exceeded.
+"""Backlog quotas: limits of the backlog of a topic, and the actions when they are exceeded.
 
-They are checked periodically and when a producer is created, never for a message. The durable subscription
+Quotas are checked periodically and when a producer is created, never for a message. The durable subscription
 that is farthest behind counts; non-durable subscriptions keep no messages and do not count. A gate stops
 publishing to all topics while the storage is full.
 """
@@ -46,7 +46,7 @@ _REFUSAL = "Cannot create producer on topic with backlog quota exceeded"
 
 
 class Quota(Enum):
-    """Which of the two quotas is exceeded; the value is its name in metrics."""
+    """The quota that is exceeded; the value is its name in metrics."""
 
     SIZE = "size"
     TIME = "time"
@@ -59,7 +59,7 @@ class Evictions:
     by_size: int = 0
     by_time: int = 0
     age_seconds: int = -1
-    """-1: there is no backlog, or its age is not known."""
+    """The age of the backlog in seconds at the last check; -1: there is no backlog, or its age is unknown."""
 
 
 def _has_quota(topic: Topic) -> bool:
@@ -80,17 +80,18 @@ def counted(topic: Topic) -> list[Subscription | Replicator]:
 
 
 def slowest(topic: Topic) -> Subscription | Replicator | None:
-    """Returns the durable subscription, or replicator, whose backlog reaches back farthest."""
+    """Returns the durable subscription, or replicator, that is farthest behind; None if there is none."""
     return min(counted(topic), key=lambda s: s.cursor.mark_delete, default=None)
 
 
 def backlog_bytes(topic: Topic) -> int:
-    """Returns the backlog of the slowest durable subscription in bytes; an estimate inside one ledger."""
+    """Returns the backlog of the slowest durable subscription in bytes; inside a ledger, an estimate."""
     return max((s.cursor.backlog_bytes() for s in counted(topic)), default=0)
 
 
 async def oldest_published_ms(topic: Topic) -> int | None:
-    """Returns the publish time of the oldest message that a durable subscription has not consumed, or None.
+    """Returns the publish time of the oldest message that a durable subscription has not consumed; None if
+    there is none.
 
     :raises LedgerError: the message cannot be read
     """
@@ -106,8 +107,8 @@ async def oldest_published_ms(topic: Topic) -> int | None:
 
 
 def closed_ms_of_oldest(topic: Topic) -> int | None:
-    """Returns when the ledger with the oldest unconsumed entry was closed; None without a backlog, or while
-    that ledger is open."""
+    """Returns the time when the ledger with the oldest unconsumed entry was closed; None if there is no
+    backlog, or that ledger is open."""
     subscription = slowest(topic)
     if subscription is None:
         return None
@@ -125,8 +126,8 @@ def _oldest_is_offloaded(topic: Topic) -> bool:
 
 
 def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) -> Position:
-    """Returns the position where ``size`` bytes from ``start`` on end; the entries of a ledger count as
-    equally large."""
+    """Returns the position where ``size`` bytes from ``start`` on end, as if all entries of a ledger had the
+    same size."""
     last = start
     for summary in ledgers:
         if summary.ledger_id < start[0] or not summary.entries:
@@ -144,7 +145,7 @@ def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) 
 
 
 class BacklogQuotas:
-    """Checks the quotas of all topics of a broker, and acts when they are exceeded."""
+    """Checks the quotas of all topics of a broker, and acts if they are exceeded."""
 
     def __init__(self, served: ServedTopics) -> None:
         self._served = served
@@ -152,7 +153,7 @@ class BacklogQuotas:
         self._all = Evictions()
         self._tasks = TaskScope(served.io.loop, "backlog quotas", owner_goes_on)
         self._closing: KeyedTasks[Topic, None] = KeyedTasks(self._tasks)
-        """Tasks that close the producers of topics; they may wait for receipts, so no other task waits for
+        """Tasks that close the producers of topics. They may wait for receipts, so no other task waits for
         them."""
         self.checks = Distribution(CHECK_BOUNDS)
         """The durations of checks of all topics, in seconds."""
@@ -169,7 +170,7 @@ class BacklogQuotas:
     # Checking
 
     async def exceeded(self, topic: Topic) -> Quota | None:
-        """Returns the quota that a topic's backlog exceeds now, or None.
+        """Returns the quota that a topic's backlog exceeds now; None if it exceeds none.
 
         :raises LedgerError: the age of the backlog is needed and cannot be read
         """
@@ -182,8 +183,8 @@ class BacklogQuotas:
         return Quota.TIME if age_ms is not None and age_ms > age.limit_seconds * 1000 else None
 
     async def _age_ms(self, topic: Topic) -> int | None:
-        """Returns the age of the backlog, as precisely as configured; None without a backlog, or if it is not
-        known."""
+        """Returns the age of the backlog in ms, as precisely as configured; None if there is no backlog, or
+        its age is unknown."""
         if self._reads_ages(topic):
             since = await oldest_published_ms(topic)
         else:
@@ -191,8 +192,8 @@ class BacklogQuotas:
         return None if since is None else max(0, self._served.io.clock.wall_ms() - since)
 
     def _reads_ages(self, topic: Topic) -> bool:
-        """Whether publish times decide on the age of a backlog, and not the times when ledgers were closed.
-        Neither producers nor other topics wait for tiered storage."""
+        """Whether the age of a backlog is computed from publish times, not from the times when ledgers were
+        closed. Neither producers nor other topics wait for tiered storage."""
         return self._served.settings.precise_age_quota and not _oldest_is_offloaded(topic)
 
     async def check_producer(self, topic: AnyTopic) -> None:
@@ -216,7 +217,7 @@ class BacklogQuotas:
             raise QuotaExceeded(_REFUSAL)
 
     async def holding(self, topic: Topic) -> Quota | None:
-        """Returns the quota for which producers of a topic are refused now, or None.
+        """Returns the quota because of which producers of a topic are refused now; None if there is none.
 
         :raises LedgerError: the age of the backlog cannot be read
         """
@@ -231,7 +232,7 @@ class BacklogQuotas:
         return (policies.storage_quota if quota is Quota.SIZE else policies.age_quota).policy
 
     async def run(self) -> None:
-        """Checks all topics with quotas, one after the other."""
+        """Checks all topics with quotas, one after another."""
         started = self._served.io.clock.monotonic()
         due: list[Topic] = []
 
@@ -327,8 +328,8 @@ class BacklogQuotas:
                 counts.by_time += 1
 
     def _evict_by_size(self, topic: Topic) -> None:
-        """Moves the subscriptions that are farthest behind, one after the other, until nine tenths of the
-        quota remain."""
+        """Moves the subscriptions that are farthest behind, one after another, until the backlog is at nine
+        tenths of the quota."""
         target = int(topic.policies.storage_quota.limit_bytes * _DOWN_TO)
         self._count(topic, Quota.SIZE)
         while (size := backlog_bytes(topic)) > target:
@@ -357,8 +358,8 @@ class BacklogQuotas:
 
     @staticmethod
     def _end_of_closed(topic: Topic, start: Position, before_ms: int) -> Position:
-        """Returns the end of the last ledger that was closed before a time, or ``start`` if there is none
-        behind it."""
+        """Returns the end of the last ledger that was closed before a time; ``start`` if there is none behind
+        it."""
         last = start
         for summary in topic.managed_ledger.ledgers:
             if not summary.closed_ms or summary.closed_ms >= before_ms:
@@ -369,7 +370,7 @@ class BacklogQuotas:
 
 
 class StorageGate:
-    """Stops publishing while storage is full, so that consumers can drain what is there.
+    """Stops publishing while storage is full, so that consumers can drain the backlogs.
 
     The storage reports the condition. Producers see it like a backlog quota, which clients understand: they
     are closed, and get an error with the reason when they reconnect.
@@ -379,18 +380,18 @@ class StorageGate:
 
     def __init__(self, served: ServedTopics) -> None:
         self.refused = 0
-        """Producers that were refused or closed since the start of the broker."""
+        """The number of producers that were refused or closed since the start of the broker."""
         self._served = served
         self._reason = ""
         self._wanted = False
-        """The gate was shut, and producers have not been checked since: some may have connected while it was
-        open."""
+        """Whether the gate was shut and producers have not been checked since; some may have connected while
+        it was open."""
         self._tasks = TaskScope(served.io.loop, "the storage gate", owner_goes_on)
         self._closing: Task[None] | None = None
 
     @property
     def reason(self) -> str:
-        """Why nothing is stored; empty while there is room."""
+        """The reason why no message is stored; empty while there is room."""
         return self._reason
 
     def shut(self, reason: str) -> None:

@@ -1,8 +1,8 @@
 """Time to live: old messages of a backlog are consumed on behalf of the subscription.
 
 An entry's age follows from its publish time, which its producer sets. If its ledger was closed longer ago
-than the time to live, the entry has expired whatever its publish time: a producer with a wrong clock cannot
-keep messages forever.
+than the time to live, the entry has expired whatever its publish time is, so that a producer with a wrong
+clock cannot keep messages forever.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 
 async def last_published_before(ledger: ManagedLedger, start: Position, time_ms: int) -> Position:
-    """Returns the last visible position behind ``start`` that was published before a time. If no such
-    position exists, the result is at or below ``start``.
+    """Returns the last visible position behind ``start`` that was published before a time. If there is none,
+    the result is at or below ``start``.
 
     If publish times do not ascend, the result may be any position that is followed by a younger one.
 
@@ -53,7 +53,7 @@ async def last_published_before(ledger: ManagedLedger, start: Position, time_ms:
 
 
 async def has_expired(subscription: Subscription | Replicator, time_ms: int) -> bool:
-    """Whether a subscription has not consumed something that was published before a time.
+    """Whether a subscription has an unconsumed message that was published before a time.
 
     :raises LedgerError: the entry cannot be read
     """
@@ -70,7 +70,7 @@ async def has_expired(subscription: Subscription | Replicator, time_ms: int) -> 
 
 
 async def expire(subscription: Subscription | Replicator, time_ms: int) -> int:
-    """Consumes what was published before a time (milliseconds since 1970); returns the number of entries.
+    """Consumes the messages that were published before a time (ms since 1970); returns the number of entries.
 
     :raises LedgerError: an entry cannot be read
     """
@@ -107,7 +107,7 @@ def count_expired(subscription: Subscription | Replicator, last: Position) -> in
 
 
 def due(topic: Topic) -> list[Subscription | Replicator]:
-    """Returns the durable subscriptions and replicators that the topic's time to live applies to now."""
+    """Returns the durable subscriptions and replicators to which the topic's time to live applies now."""
     if topic.policies.message_ttl_seconds <= 0 or topic.closing or topic.fenced:
         return []
     found: list[Subscription | Replicator] = [
@@ -123,10 +123,11 @@ class ExpiryCheck:
         self._served = served
         self._tasks = TaskScope(served.io.loop, "expiry", owner_goes_on)
         self._apart: KeyedTasks[Subscription | Replicator, None] = KeyedTasks(self._tasks)
-        """Checks of backlogs in tiered storage: a store that does not answer delays no other check."""
+        """Checks of backlogs in tiered storage, in tasks of their own, so that a store that does not answer
+        delays no other check."""
 
     async def run(self) -> None:
-        """Checks all topics with a time to live, one after the other."""
+        """Checks all topics with a time to live, one after another."""
         topics: list[Topic] = []
 
         def look(topic: AnyTopic) -> None:

@@ -1,6 +1,6 @@
 """The broker's periodic work: statistics, retention, expiry, quotas, replicators, inactive topics.
 
-No topic has a timer of its own: each kind of work has one timer, and goes through its topics in slices.
+No topic has a timer of its own: each kind of work has one timer, and processes its topics in slices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _INACTIVE_TOPICS = "inactive topics"
 _MIGRATION = "migration"
 _LOOP = "loop"
-"""The name under which statistics list how late the event loop fired timers."""
+"""The name of the event loop's timer delay among the slices in statistics."""
 
 
 class Housekeeping:
@@ -96,8 +96,8 @@ class Housekeeping:
         self._expiry.stop()
 
     def longest_slices(self) -> dict[str, float]:
-        """The longest time in seconds that each kind of background work blocked the loop, and the longest
-        delay of the loop (``loop``)."""
+        """Returns the longest time in seconds that each kind of background work blocked the loop, and the
+        longest delay of the loop (``loop``)."""
         self._io.slices.note(_LOOP, self._wheel.longest_delay)
         return self._io.slices.longest()
 
@@ -118,7 +118,8 @@ class Housekeeping:
         self._running.start(kind, lambda: work, kind)
 
     def _tick(self) -> None:
-        """Updates rates of what was in use in the last window, and once more of what has become idle."""
+        """Updates the rates of topics that were in use in the last window, and once more those of topics that
+        became idle."""
         seconds = self._served.settings.stats_seconds
         cache = self._served.managed_ledgers.cache
         self.cache_hits.messages, self.cache_hits.bytes = cache.hits, cache.hit_bytes
@@ -227,8 +228,7 @@ class Upkeep:
         """Checks that neither a quota nor a full disk prevents a producer.
 
         :raises QuotaExceeded: a backlog quota is exceeded, or the disk is full
-
-        :raises QuotaExceededHold: as before, and the policy is to let the producer wait
+        :raises QuotaExceededHold: a backlog quota is exceeded, and its policy lets producers wait
         """
         self.storage_gate.check_producer(topic)
         await self.quotas.check_producer(topic)

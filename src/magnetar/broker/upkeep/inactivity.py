@@ -1,4 +1,4 @@
-"""Deletion of inactive topics and subscriptions, where policies say so."""
+"""Deletion of inactive topics and subscriptions, if policies require it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MINUTE_MS = 60_000
 
 
 def is_used(topic: AnyTopic, mode: str) -> bool:
-    """Whether anything keeps a topic from being inactive: clients, subscriptions or their backlog.
+    """Whether clients, subscriptions or their backlog keep a topic from being inactive.
 
-    Replicators of other clusters do not, because no replicated topic would ever be inactive otherwise.
-    Messages that are still to be replicated do.
+    Replicators of other clusters do not count, because otherwise no replicated topic would ever be inactive.
+    Messages that must still be replicated count.
     """
     if topic.producers.local() or topic.is_awaited:
         return True
@@ -46,8 +46,8 @@ def is_used(topic: AnyTopic, mode: str) -> bool:
 
 
 def is_topic_due(topic: AnyTopic, now: float) -> bool:
-    """Whether a topic is to be deleted: it has been inactive long enough, and no replicator is connected to
-    it or from it.
+    """Whether a topic must be deleted: it has been inactive long enough, and no replicator is connected to or
+    from it.
 
     A replicator of another cluster closes its producer when its own topic is inactive.
 
@@ -59,7 +59,7 @@ def is_topic_due(topic: AnyTopic, now: float) -> bool:
 
 
 def is_inactive(topic: AnyTopic, now: float) -> bool:
-    """Whether a topic has been inactive for as long as its policies say; records when it is in use.
+    """Whether a topic has been inactive for the time in its policies; if it is in use, records the time.
 
     :param now: seconds of the monotonic clock
     """
@@ -76,7 +76,7 @@ def is_inactive(topic: AnyTopic, now: float) -> bool:
 
 
 def seconds_unused(policies: EffectivePolicies, *, persistent: bool) -> float:
-    """Returns how long a topic must be unused before it is deleted; infinity: it is not deleted."""
+    """Returns the seconds after which an unused topic is deleted; infinity: it is not deleted."""
     minutes = policies.retention.minutes if persistent else 0
     if not policies.inactive_topics.delete or minutes < 0:
         return float("inf")
@@ -84,10 +84,10 @@ def seconds_unused(policies: EffectivePolicies, *, persistent: bool) -> float:
 
 
 class InactiveTopicsCheck:
-    """Deletes inactive topics, where policies say so.
+    """Deletes inactive topics, if policies require it.
 
     Only loaded topics are checked: no client has used the others since the broker started, and how long they
-    have been idle is not known.
+    have been idle is unknown.
     """
 
     def __init__(self, served: ServedTopics, beside: Beside | None) -> None:
@@ -96,7 +96,7 @@ class InactiveTopicsCheck:
         self._live = LiveTopics(served, beside)
 
     async def run(self) -> None:
-        """Deletes inactive topics, one after the other."""
+        """Deletes inactive topics, one after another."""
         due: list[AnyTopic] = []
         resting: list[AnyTopic] = []
         clock = self._served.io.clock
@@ -164,7 +164,7 @@ class InactiveTopicsCheck:
 
 
 def is_subscription_due(topic: Topic, subscription: Subscription) -> bool:
-    """Whether the subscription has been inactive for as long as the topic's policies say."""
+    """Whether the subscription has been inactive for the time in the topic's policies."""
     minutes = topic.policies.subscription_expiration_minutes
     if minutes <= 0 or subscription.consumers or subscription.closing or subscription.replicated:
         return False
@@ -175,7 +175,7 @@ def is_subscription_due(topic: Topic, subscription: Subscription) -> bool:
 
 
 class InactiveSubscriptionsCheck:
-    """Deletes inactive subscriptions, where policies say so.
+    """Deletes inactive subscriptions, if policies require it.
 
     Only loaded topics are checked. A subscription is in use while consumers are connected; its time starts
     when the last one left, or when its topic was loaded.
@@ -185,7 +185,7 @@ class InactiveSubscriptionsCheck:
         self._served = served
 
     async def run(self) -> None:
-        """Deletes inactive subscriptions, one after the other."""
+        """Deletes inactive subscriptions, one after another."""
         due: list[tuple[Topic, Subscription]] = []
 
         def look(topic: AnyTopic) -> None:

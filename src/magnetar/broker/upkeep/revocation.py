@@ -1,8 +1,8 @@
 """Revocation: after a permission is revoked, producers, consumers, topic list watchers and WebSockets that
-relied on it are ended.
+need it are closed.
 
-Every change of permissions or credentials records what it affects. A moment later exactly that is checked
-again, one slice at a time.
+Every change of permissions or credentials records its scope. A moment later, the objects in that scope are
+checked again, one slice at a time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _RETRY_SECONDS = 1.0
 
 
 class Holder(Protocol):
-    """A connection or a WebSocket: what a client holds by permissions and credentials."""
+    """A connection or a WebSocket, whose objects depend on permissions and credentials."""
 
     @property
     def address(self) -> str: ...
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Checks credentials again, as authentication has changed for clients of these methods; None: for
-        all."""
+        """Checks credentials again after a change of authentication for clients of these methods; None: all
+        clients."""
         ...
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
@@ -55,12 +55,13 @@ class Revocation:
         authenticator: Authenticator,
         authorizer: Authorizer,
     ) -> None:
-        """:param holders: returns the present holders"""
+        """:param holders: returns the current holders"""
         self._io = io
         self._wheel = wheel
         self._holders = [holders]
         self.generation = 0
-        """Increases with every change that may revoke something: earlier decisions are then checked again."""
+        """A number that increases with every change that may revoke a permission, after which earlier
+        decisions are checked again."""
         self._everything = False
         self._touched: dict[NamespaceName | str, None] = {}
         self._methods: set[str] = set()
@@ -72,11 +73,11 @@ class Revocation:
         authenticator.listen(self._credentials_changed)
 
     def watch(self, holders: Callable[[], Iterable[Holder]]) -> None:
-        """Includes further holders, which are requested again at every change."""
+        """Adds a source of holders, which is queried at every change."""
         self._holders.append(holders)
 
     def roles_changed(self) -> None:
-        """Called when the superusers or the roles of proxies have changed."""
+        """Checks all clients again after a change of the superusers or the roles of proxies."""
         self._all_methods = True
         self._permissions_changed(None)
 
@@ -126,7 +127,8 @@ class Revocation:
             self._soon(again)
 
     async def _each(self, work: Callable[[Holder], Awaitable[None]]) -> bool:
-        """Returns False if some holders could not be checked now; all others have been."""
+        """Calls ``work`` for each holder; returns False if some could not be checked now, after all others
+        were checked."""
         running = Slice(self._io, "permissions")
         failure: Exception | None = None
         for holder in [one for holders in self._holders for one in holders()]:
