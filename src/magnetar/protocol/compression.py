@@ -12,7 +12,7 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 __all__ = ["DEFAULT_MAX_UNCOMPRESSED_SIZE", "compress", "decompress", "decompress_in_pieces"]
 
 DEFAULT_MAX_UNCOMPRESSED_SIZE = 128 * 1024 * 1024
-"""The largest announced uncompressed size in bytes, unless the caller sets another limit."""
+"""The maximum announced uncompressed size in bytes, unless the caller sets another limit."""
 
 _PIECE_BYTES = 1 << 20
 _FLUSHED = b"\0\0\xff\xff"
@@ -36,7 +36,7 @@ def decompress(
     """Decompresses a payload to exactly ``uncompressed_size`` bytes.
 
     :param codec: a ``CompressionType``; with NONE the size is ignored
-    :param max_size: the largest accepted ``uncompressed_size``
+    :param max_size: the maximum accepted ``uncompressed_size``
     :raises CompressionError: the data is damaged or of another size, the size is above ``max_size``, the
         codec is unknown, or its library is not installed
     """
@@ -53,7 +53,7 @@ def decompress(
 
 
 def decompress_in_pieces(codec: int, data: bytes, uncompressed_size: int, max_size: int) -> list[bytes]:
-    """Like :func:`decompress`, for large payloads on a separate thread.
+    """Decompresses a payload like :func:`decompress`, for large payloads on a separate thread.
 
     The ``zlib`` module copies a large result with the interpreter's lock held, which stops the event loop for
     tens of milliseconds. ZLIB payloads are therefore decompressed into pieces of at most 1 MiB. The other
@@ -201,7 +201,7 @@ _LARGEST_RATIOS: dict[int, int] = {
     CompressionType.LZ4: 255,
     CompressionType.SNAPPY: 64,
 }
-"""The largest expansion of one byte of compressed data, by the formats of the codecs."""
+"""The maximum expansion of one byte of compressed data, by the formats of the codecs."""
 
 _LOADERS: dict[int, Callable[[], _Functions]] = {
     CompressionType.ZLIB: _load_zlib,

@@ -1,5 +1,5 @@
-"""DIGEST-MD5 (RFC 2831), the client's side: proves knowledge of a name and a password without sending the
-password.
+"""The client's side of DIGEST-MD5 (RFC 2831), which proves knowledge of a name and a password without sending
+the password.
 
 Apache BookKeeper and ZooKeeper use it for passwords. MD5 does not protect a password from an attacker who can
 try many passwords against recorded traffic: on untrusted networks use it over TLS.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 MAX_CHALLENGE_BYTES = 2048
 """The maximum size of a challenge according to the RFC; a longer one is refused."""
 _COUNT = "00000001"
-"""The number of uses of the challenge: each connection has its own challenge."""
+"""The number of uses of the challenge, always 1 because each connection has its own challenge."""
 _DIRECTIVE = re.compile(r'\s*([-a-z0-9]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",\s]*))\s*(?:,|$)', re.IGNORECASE)
 _NEEDS_QUOTING = re.compile(r'(["\\])')
 
@@ -49,7 +49,7 @@ class DigestClient:
     def respond(self, challenge: bytes) -> bytes:
         """Returns the digest that shows that the client knows the password.
 
-        :raises DigestRefused: the challenge is invalid, or requires something that is not supported
+        :raises DigestRefused: the challenge is invalid, or requires an option that is not supported
         """
         asked = _directives(challenge)
         nonce = asked.get("nonce", "")
@@ -77,9 +77,10 @@ class DigestClient:
         ).encode()
 
     def verify(self, answer: bytes) -> None:
-        """Checks the server's answer to :meth:`respond`: the server must know the password, too.
+        """Checks the server's answer to :meth:`respond`, which proves that the server knows the password,
+        too.
 
-        :raises DigestRefused: it does not
+        :raises DigestRefused: the answer does not prove it
         """
         told = _directives(answer).get("rspauth", "")
         if not self._expected or not hmac.compare_digest(told.encode(), self._expected.encode()):
@@ -111,7 +112,8 @@ def _quoted(text: str) -> str:
 
 
 def _hashed_form(text: str) -> bytes:
-    """Encodes a text as the RFC requires: in ISO 8859-1 if that has all characters of the text."""
+    """Encodes a text as the RFC requires: in ISO 8859-1 if that has all its characters, otherwise in
+    UTF-8."""
     try:
         return text.encode("iso-8859-1")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Errors of received bytes; each says what was found and what is allowed."""
+"""Errors of received bytes; the message states what was found and what is allowed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ def missing_fields(message: Message) -> str:
 
 
 class ProtocolError(Exception):
-    """Bytes violate the protocol; subclasses say where."""
+    """Bytes violate the protocol; subclasses give the part."""
 
 
 class FrameError(ProtocolError):
-    """A frame cannot be read: its sizes contradict each other, or it has no command. Ends a connection."""
+    """A frame cannot be read, because its sizes contradict each other, or it has no command. It ends the
+    connection."""
 
 
 class FrameTooLarge(FrameError):

@@ -23,7 +23,7 @@ __all__ = [
     "split",
 ]
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
-"""The largest payload in bytes that brokers announce by default."""
+"""The maximum payload size in bytes that brokers announce by default."""
 _COMMAND_ROOM = 10 * 1024
 _SIZES = Struct(">II")
 _WITHOUT_TEXT = frozenset(
@@ -38,8 +38,8 @@ _MASK = (1 << 64) - 1
 
 
 def max_frame_size(max_message_size: int) -> int:
-    """Returns the size of the largest frame, size field included, for payloads of
-    ``max_message_size`` bytes."""
+    """Returns the maximum size of a frame, including its size field, for payloads of ``max_message_size``
+    bytes."""
     return max_message_size + _COMMAND_ROOM
 
 
@@ -77,7 +77,7 @@ def decode_command(buffer: bytes, position: int) -> BaseCommand:
 
 
 def _is_text_sound(message: Message) -> bool:
-    """Whether all strings are UTF-8: the parser returns bytes for strings that are not."""
+    """Whether all strings are UTF-8; the parser returns bytes for strings that are not."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             parts = (value,) if isinstance(value, Message) else value
@@ -103,10 +103,10 @@ def split(buffer: bytes, max_frame: int, position: int = 0) -> Iterator[tuple[in
 
 
 def signed(number: int) -> int:
-    """Returns the signed number for an unsigned 64-bit id of the wire."""
+    """Returns the signed form of an unsigned 64-bit id in a frame."""
     return number - (1 << 64) if number & _SIGN else number
 
 
 def unsigned(number: int) -> int:
-    """Returns the unsigned form of a signed id, as on the wire."""
+    """Returns the unsigned 64-bit form of a signed id, as in frames."""
     return number & _MASK

@@ -1,7 +1,7 @@
 """Compaction by key: finds the latest message of each key, and copies these messages out of their entries.
 
 A hot module, with the C types in ``hot_compaction.pxd``. Messages are numbered in the order of the topic,
-including those inside batches; a bit for each number says whether the message stays.
+including those inside batches; a bit for each number records whether the message stays.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ BATCH = 1
 OPENED = 2
 """A batch that must be decompressed, or a chunk: the caller handles it."""
 WHOLE = 3
-"""An entry that cannot be opened, or with invalid sizes: it stays as it is."""
+"""An entry that cannot be opened, or with invalid sizes; it stays unchanged."""
 MARKER = 4
-"""Written by brokers for brokers: it is removed."""
+"""A marker, which brokers write for each other; it is removed."""
 _MOST_ADDED = 1 << 20
 """The step in which the bits grow, in bytes."""
 
@@ -41,18 +41,18 @@ class LatestKeys:
         """:param retain_keyless: whether messages without a key stay"""
         self.retain_keyless = retain_keyless
         self.shelves: list[dict[bytes, int]] = [{} for _ in range(SHELVES)]
-        """Keys and the numbers of their latest messages. One dict would take twice its memory to grow."""
+        """Keys and the numbers of their latest messages. One dict takes twice its memory while it grows."""
         self.key_count = 0
         self.key_bytes = 0
         """The bytes of all keys in memory."""
         self.bits = bytearray()
         self.count = 0
-        """Messages numbered so far; during the copy, the number of the next one."""
+        """The number of messages numbered so far; during the copy, the number of the next one."""
         self.whole = array("q")
         """Numbers of entries that count as one message, although their metadata says otherwise."""
         self.whole_at = 0
         self.parts: list[bytearray] | None = None
-        """Records of keys to be written to disk, by part; None: all keys are in memory."""
+        """The records of keys to write to disk, by part; None: all keys are in memory."""
         self.part_bytes = 0
         self.payload = 0
         self.key = -1
@@ -63,7 +63,7 @@ class LatestKeys:
     # The first pass
 
     def number(self, buffer: bytes, starts: array[int], ends: array[int], first: int, end: int) -> int:
-        """Numbers the messages of entries [first, end); returns the first to be opened, or ``end``."""
+        """Numbers the messages of entries [first, end); returns the first that must be opened, or ``end``."""
         index = first
         while index < end:
             kind = self.look(buffer, starts[index], ends[index])
@@ -90,12 +90,12 @@ class LatestKeys:
             self._next(False)
 
     def number_keyed(self, buffer: bytes, end: int) -> int:
-        """Numbers the last looked-at entry as one message; returns the number."""
+        """Numbers the entry that :meth:`look` examined last as one message; returns the number."""
         self._number_one(buffer, end)
         return self.count - 1
 
     def number_whole(self) -> None:
-        """Numbers an entry that cannot be opened: it stays."""
+        """Numbers an entry that cannot be opened, so that it stays."""
         self.whole.append(self.count)
         self._next(True)
 
@@ -129,7 +129,8 @@ class LatestKeys:
         self.part_bytes += 12 + size
 
     def spill(self, number: int) -> None:
-        """Adds the keys of one shelf to :attr:`parts`; all shelves, before anything else is numbered."""
+        """Adds the keys of one shelf to :attr:`parts`; must be called for all shelves before the next message
+        is numbered."""
         shelf = self.shelves[number]
         for key, latest in shelf.items():
             former: int = latest
@@ -154,7 +155,7 @@ class LatestKeys:
         self.forget(number)
 
     def take_noted(self, records: bytes, share: int, shares: int) -> int:
-        """Takes back records of one part, in the order in which they were written; returns the bytes taken.
+        """Reads back records of one part, in the order in which they were written; returns the bytes taken.
 
         :param share: which of ``shares`` equal divisions of the part's keys is taken, from 0
         """
@@ -211,9 +212,9 @@ class LatestKeys:
         return True
 
     def _single(self, payload: bytes, position: int, end: int) -> int:
-        """Looks at one message of a batch; returns the position of the next one, -1 if sizes are invalid.
+        """Examines one message of a batch; returns the offset of the next one, -1 if sizes are invalid.
 
-        ``messages`` is 1 then for one that was removed earlier.
+        ``messages`` is then 1 for a message that was removed earlier.
         """
         self.key = self.key_end = -1
         self.size = 0
@@ -261,7 +262,7 @@ class LatestKeys:
         return stop + self.size
 
     def look(self, buffer: bytes, start: int, end: int) -> int:
-        """Returns the kind of entry ``buffer[start:end]``; the fields say where its key and payload are."""
+        """Returns the kind of entry ``buffer[start:end]``; sets the offsets of its key and payload."""
         self.key = self.key_end = self.size = -1
         self.messages = 1
         position = _metadata_at(buffer, start, end)
@@ -332,7 +333,7 @@ class LatestKeys:
         self.count = self.whole_at = 0
 
     def staying(self, first: int, end: int) -> int:
-        """Returns how many messages stay, of those in the bytes [first, end) of the bits."""
+        """Returns the number of messages that stay in the bytes [first, end) of the bits."""
         return int.from_bytes(self.bits[first:end], "little").bit_count()
 
     def stays(self, number: int) -> bool:
@@ -357,7 +358,7 @@ class LatestKeys:
         return False
 
     def pass_by(self, end: int) -> None:
-        """Skips the messages up to number ``end`` (exclusive): none of them stays."""
+        """Skips the messages before number ``end``, because none of them stays."""
         self.count = end
         whole = self.whole
         while self.whole_at < len(whole) and whole[self.whole_at] < end:
@@ -376,7 +377,8 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends what stays of entries [first, end) to ``out``, with ids, and their ends to ``out_ends``.
+        """Appends the parts of entries [first, end) that stay to ``out``, with ids, and their ends to
+        ``out_ends``.
 
         :return: the first entry of which only a part stays, or ``end``; see :meth:`left_of`
         """
@@ -412,7 +414,7 @@ class LatestKeys:
         return self.messages if kind in (BATCH, OPENED) else 1
 
     def left_of(self, payload: bytes) -> bytes:
-        """Returns an uncompressed batch with what stays of the entry at which :meth:`copy` stopped."""
+        """Returns an uncompressed batch of the messages that stay of the entry where :meth:`copy` stopped."""
         count = self.messages
         out = bytearray()
         position = 0
@@ -458,9 +460,10 @@ def open_raw(
     entry_ids: array[int],
     opened_starts: array[int],
 ) -> int:
-    """Splits entries of a compacted ledger: ids, and where the topic's entries begin in ``buffer``.
+    """Splits entries of a compacted ledger into their ids and the offsets of the topic's entries in
+    ``buffer``.
 
-    :return: the number of valid ones; ``count`` unless one is damaged
+    :return: the number of valid entries; ``count`` unless one is damaged
     """
     index = 0
     while index < count:
@@ -505,13 +508,13 @@ def open_raw(
 
 
 def shift(offsets: array[int], by: int) -> None:
-    """Adds ``by`` to each."""
+    """Adds ``by`` to each offset."""
     for index in range(len(offsets)):
         offsets[index] += by
 
 
 def ascend(ends: array[int], start: int, end: int) -> bool:
-    """Whether entries with these ends fill the bytes from ``start`` to ``end``, one after another."""
+    """Whether entries with these ends fill the bytes from ``start`` to ``end`` without gaps."""
     last = start
     for index in range(len(ends)):
         if ends[index] <= last:

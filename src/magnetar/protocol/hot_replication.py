@@ -1,7 +1,7 @@
 """Rewrites stored entries as SEND frames for another cluster, without an object for each entry.
 
 A hot module, with the C types in ``hot_replication.pxd``. The payload is never read. Additions to the
-metadata is in Apache Pulsar's order: the source position as the last property, then ``replicated_from``.
+metadata are in Apache Pulsar's order: the source position as the last property, then ``replicated_from``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from array import array
 from magnetar.io.crc32c import crc32c
 
 SKIPPED = 0
-"""Not for that cluster: it was itself replicated, names other clusters, or cannot be read."""
+"""Not for the other cluster: the entry was itself replicated, names other clusters, or cannot be read."""
 SENT = 1
 EXPIRED = 2
-"""Older than the time to live."""
+"""The entry is older than the time to live."""
 MARKER = 3
-"""Sent, as a marker of replicated subscriptions: its receipt names it by its sequence id."""
+"""Sent as a marker of replicated subscriptions, whose receipt contains its sequence id."""
 
 DONE = 0
 UNKNOWN_SCHEMA = 1
-"""The remote version of the schema of the entry is not known yet."""
+"""The remote version of the entry's schema is not known yet."""
 TOO_LARGE = 2
 """With the additions, the entry is larger than the remote broker accepts."""
 
@@ -51,21 +51,21 @@ class ReplicationRun:
         self.max_frame = 0
         """The limit of a whole frame, in bytes."""
         self.versions: dict[bytes, bytes] = {}
-        """The remote versions by local versions of the topic's schema."""
+        """The remote schema versions by local versions."""
         self.local_version = b""
         self.remote_version = b""
-        """The schema version of the last encoded entry, as the remote cluster numbers it."""
+        """The remote schema version of the last encoded entry."""
         self.kinds = array("i", bytes(4 * capacity))
         self.sequence_ids = array("q", bytes(8 * capacity))
         self._kinds = self.kinds
         self._sequences = self.sequence_ids
         self.stopped = DONE
-        """Why the last call did not encode all entries."""
+        """The reason why the last call did not encode all entries."""
         self.version = b""
-        """The unknown version."""
+        """The local schema version whose remote version is unknown."""
         self.frames = bytearray()
         self.sent = 0
-        """Entries in the frames, and messages in these entries."""
+        """The number of entries in the frames; the next attribute is the number of their messages."""
         self.messages = 0
         # Of the present entry.
         self.start = 0
@@ -90,7 +90,7 @@ class InFlight:
         self.first = 0
         self.count = 0
         self.size = 0
-        """The bytes of their frames, by the average of each run."""
+        """The bytes of the entries' frames, estimated by the average of each run."""
         self._ledgers = self._entries = self._sequences = self._sizes = array("q")
 
     def head(self) -> tuple[int, int]:
@@ -119,8 +119,7 @@ class InFlight:
         self.first = 0
 
     def add(self, run: ReplicationRun, first: int, end: int, ledger_id: int, first_entry_id: int) -> None:
-        """Adds those of the entries ``first`` … ``end - 1`` that the last :func:`encode_replicated` has
-        encoded.
+        """Adds the entries among ``first`` … ``end - 1`` that the last :func:`encode_replicated` has encoded.
 
         :param first_entry_id: the id of entry 0 of the stored run
         """
@@ -218,7 +217,7 @@ def encode_replicated(
 
     :param ledger_id: or :data:`NO_POSITION`
     :param first_entry_id: the id of entry 0 of the stored run
-    :param oldest_ms: entries published before it have expired; milliseconds since 1970
+    :param oldest_ms: entries published before this time have expired; milliseconds since 1970
     """
     run.stopped = DONE
     run.sent = 0
@@ -295,8 +294,8 @@ def _same(buffer: bytes, start: int, end: int, other: bytes) -> bool:
 
 
 def _look(run: ReplicationRun, buffer: bytes, start: int, end: int, oldest_ms: int) -> int:
-    """Decides on entry ``buffer[start:end]``; the fields say where its metadata is, and what of
-    it is needed."""
+    """Decides on entry ``buffer[start:end]``; sets the fields with the offset of its metadata and the parts
+    needed from it."""
     position = _metadata_at(buffer, start, end)
     if position < 0:
         return SKIPPED
@@ -392,7 +391,7 @@ def _put_frame(
     ledger_id: int,
     entry_id: int,
 ) -> int:
-    """Writes the frame, without its checksum; returns the position behind it."""
+    """Writes the frame, except its checksum; returns the offset behind it."""
     out[at + 8] = 0x08
     out[at + 9] = 0x06
     out[at + 10] = 0x32

@@ -1,7 +1,7 @@
 """Inline KEY_VALUE messages, with key and value in the content; and KEY_VALUE schemas.
 
 The definitions of key and value are joined like contents; their other data is in the properties of the
-schema, under the names that Pulsar's clients use.
+schema, with the names that Pulsar's clients use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Declared:
     """The data of a key or a value in the properties of a schema."""
 
     kind: str
-    """The name in the admin interface, such as ``AVRO``."""
+    """The type's name in the admin interface, such as ``AVRO``."""
     properties: Mapping[str, str]
     name: str = ""
 
@@ -37,7 +37,7 @@ class Declared:
 def described(key: Declared, value: Declared, *, separated: bool) -> dict[str, str]:
     """Returns the properties of a KEY_VALUE schema.
 
-    :param separated: the key is the message key; otherwise it precedes the content
+    :param separated: whether the key is the message key; otherwise it precedes the value in the content
     """
     found = {_ENCODING: _SEPARATED if separated else _INLINE}
     for side, part in zip(SIDES, (key, value), strict=True):
@@ -48,7 +48,7 @@ def described(key: Declared, value: Declared, *, separated: bool) -> dict[str, s
 
 
 def is_separated(properties: Mapping[str, str]) -> bool:
-    """Whether the key is the message key; otherwise, as by default, it precedes the content."""
+    """Whether the key is the message key; otherwise, by default, it precedes the value in the content."""
     return properties.get(_ENCODING) == _SEPARATED
 
 
@@ -61,7 +61,7 @@ def kind_of(properties: Mapping[str, str], side: str) -> str:
 def declared(properties: Mapping[str, str], side: str) -> Declared:
     """Returns the data of one of :data:`SIDES`.
 
-    :raises ValueError: its own properties are not JSON, or not an object
+    :raises ValueError: the properties of the key or value are not JSON, or not an object
     """
     text = properties.get(_PROPERTIES.format(side))
     try:
@@ -78,7 +78,7 @@ def declared(properties: Mapping[str, str], side: str) -> Declared:
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:
-    """Joins both, each behind its length in four bytes; None has the length -1."""
+    """Joins key and value, each behind its length in four bytes; None has the length -1."""
     return b"".join(
         (_NONE if each is None else len(each)).to_bytes(4, "big", signed=True) + (each or b"")
         for each in (key, value)
@@ -86,9 +86,9 @@ def join(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def split(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """The inverse of :func:`join`; bytes behind the value are ignored.
+    """Splits data that :func:`join` joined; bytes behind the value are ignored.
 
-    :raises ValueError: the lengths do not fit
+    :raises ValueError: the lengths do not match the data
     """
     parts: list[bytes | None] = []
     position = 0

@@ -55,11 +55,12 @@ class Entry:
     broker_metadata: BrokerEntryMetadata | None
     metadata: MessageMetadata
     payload: bytes
-    """The payload as the producer has compressed and encrypted it."""
+    """The payload as the producer compressed and encrypted it."""
     held: object = None
-    """An object that lives as long as the payload: the memory accounted for it."""
+    """An object that lives as long as the payload and accounts for its memory."""
     sealed: MessageMetadata | None = None
-    """The metadata before a client decrypted the payload; None: it was not encrypted, or still is."""
+    """The metadata before a client decrypted the payload; None: the payload was not encrypted, or still
+    is."""
 
     @property
     def batch_size(self) -> int | None:
@@ -71,8 +72,8 @@ class Entry:
     def uncompressed_payload(self, max_size: int = DEFAULT_MAX_UNCOMPRESSED_SIZE) -> bytes:
         """Returns the decompressed payload, of at most ``max_size`` bytes.
 
-        :raises CompressionError: it is damaged or too large, or its codec is not installed
-        :raises EntryError: it is encrypted, and so cannot be decompressed here
+        :raises CompressionError: the payload is damaged or too large, or its codec is not installed
+        :raises EntryError: the payload is encrypted, so that it cannot be decompressed
         """
         if self.metadata.compression == _NOT_COMPRESSED:
             return self.payload
@@ -135,9 +136,9 @@ def broker_metadata_size(buffer: bytes, start: int) -> int:
 
 
 def broker_metadata_of(entry: bytes) -> BrokerEntryMetadata | None:
-    """Returns the broker entry metadata of an entry, or None.
+    """Returns the broker entry metadata of an entry; None if it has none.
 
-    :raises EntryError: it cannot be read
+    :raises EntryError: the broker entry metadata cannot be parsed
     """
     if entry[:2] != BROKER_MAGIC:
         return None
@@ -184,7 +185,7 @@ def _sized(data: bytes, position: int, what: str) -> tuple[bytes, int]:
 
 
 def checksum(data: bytes | bytearray | memoryview) -> int:
-    """CRC32-C (Castagnoli), unsigned 32 bit."""
+    """Returns the CRC32-C (Castagnoli), unsigned 32 bit."""
     return crc32c(data)
 
 

@@ -3,8 +3,8 @@ id.
 
 Producers count sequence ids up by one, and consumers acknowledge entry after entry, so most commands equal
 their predecessor in all bytes except the low seven bits of that id. Comparing bytes in bulk is several times
-faster than reading fields in Python; compiled code reads fields faster and does not use this module. Anything
-that does not match exactly is left to ``hot_decode``, errors included.
+faster than reading fields in Python; compiled code reads fields faster and does not use this module. Frames
+that do not match exactly, including those with errors, are left to ``hot_decode``.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: Ac
 
 
 def is_plain(buffer: bytes, start: int, end: int) -> bool:
-    """Whether an entry's metadata certainly has none of ``num_messages_in_batch``, ``deliver_at_time``,
-    ``marker_type`` and the id of a transaction, because no byte is the tag of one."""
+    """Whether an entry's metadata certainly lacks ``num_messages_in_batch``, ``deliver_at_time``,
+    ``marker_type`` and the id of a transaction, because no byte equals one of their tags."""
     if end - start < 11 or not buffer.startswith(_MAGIC, start):
         return False
     behind = start + 10 + int.from_bytes(buffer[start + 6 : start + 10], "big")
@@ -129,8 +129,8 @@ def is_plain(buffer: bytes, start: int, end: int) -> bool:
 
 
 def _low_byte(buffer: bytes, position: int, tag: int) -> int:
-    """Returns where the number behind ``tag`` begins, if it follows field 1, a number, at ``position``; else
-    -1."""
+    """Returns the offset of the number behind ``tag``, if the tag follows field 1, a number, at ``position``;
+    otherwise -1."""
     if buffer[position] != 0x08:
         return -1
     position += 1

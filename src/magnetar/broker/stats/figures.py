@@ -254,9 +254,9 @@ class TopicMetrics:
     shadows: Sequence[ReplicationMetrics] = ()
     """The replication to each shadow topic."""
     compaction: CompactionMetrics | None = None
+    """The compactions; None: the topic was not compacted."""
     offload: OffloadMetrics | None = None
     """The use of tiered storage; None: the topic does not use it."""
-    """None: the topic was not compacted."""
     producers: Sequence[ProducerMetrics] = ()
     """The producers; empty unless ``exposeProducerLevelMetricsInPrometheus``."""
 

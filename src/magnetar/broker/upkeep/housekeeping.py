@@ -210,7 +210,7 @@ class Housekeeping:
 
 
 class Upkeep:
-    """The periodic work of a broker, and the two checks that refuse producers because of what it found."""
+    """The periodic work of a broker, and the checks of producers that depend on it."""
 
     def __init__(self, topics: ServedTopics, beside: Beside | None) -> None:
         """:param beside: the other brokers of the cluster; None in a standalone broker"""
