@@ -101,9 +101,7 @@ def decoded(data: bytes) -> LedgerRecord:
     except DecodeError as error:
         raise ValueError(f"no metadata of a ledger: {error}") from error
     if message.state != pb.LedgerMetadataFormat.CLOSED or message.lastEntryId < 0:
-        raise ValueError(
-            f"metadata of a ledger that is not closed, or empty: last entry {message.lastEntryId}"
-        )
+        raise ValueError(f"the ledger is not closed, or is empty: last entry {message.lastEntryId}")
     write = message.quorumSize
     return LedgerRecord(
         Quorums(

@@ -208,9 +208,9 @@ class Host(Protocol):
 class Meter:
     """Computes the usage from counters.
 
-    The CPU usage is the larger of two: the machine's, and that of the event loop's thread. When
-    the thread has no time left, the broker is saturated, whatever the other cores do. Measuring it costs a
-    system call per measurement, and nothing per message.
+    The CPU usage is the larger of two: the machine's, and that of the event loop's thread. When the thread
+    has no time left, the broker is saturated, whatever the other cores do. Each measurement takes one system
+    call; messages cause no work.
     """
 
     def __init__(self, clock: Clock, host: Host) -> None:

@@ -122,7 +122,7 @@ class ThresholdShedder:
     def _moves(
         self, load: ClusterLoad, settings: LoadSettings, broker_id: str, share: float, why: str
     ) -> list[Move]:
-        """Returns moves from a broker.
+        """Returns moves of bundles from a broker to others.
 
         :param share: the fraction of the broker's throughput to move
         """

@@ -99,7 +99,7 @@ class ExclusiveAccess:
         return text
 
     async def _become_owner(self, producer: Producer) -> None:
-        """Stores the epoch before the producer becomes the owner; no other producer enters until then."""
+        """Stores the epoch before the producer becomes the owner; until then no other one is admitted."""
         returning = producer.topic_epoch is not None and producer.topic_epoch == self.epoch
         if not returning:
             self._changing = True

@@ -221,7 +221,7 @@ class Publish:
 
     @property
     def sent_ids(self) -> array[int]:
-        """The sequence ids of the SENDs, which identify refused ones to the client."""
+        """The sequence ids of the SENDs; an error to the client has the id of the refused one."""
         return self.sequence_ids
 
     # Reports to deduplication

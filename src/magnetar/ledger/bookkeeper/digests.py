@@ -133,8 +133,8 @@ class Digest:
         # or a later one.
         if confirmed < -1 or length < len(payload):
             raise DataDamaged(
-                f"entry {found_entry} of ledger {ledger_id} says that {confirmed} was confirmed, and that "
-                f"all have {length} bytes"
+                f"entry {found_entry} of ledger {ledger_id} has an invalid header: "
+                f"last confirmed entry {confirmed}, ledger length {length}, payload of {len(payload)} bytes"
             )
         return Body(found_ledger, found_entry, confirmed, length, self.start)
 
