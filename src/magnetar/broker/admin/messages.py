@@ -201,7 +201,7 @@ class ReadPlanAdmin:
         """
         plans, held = self._plans(), self._seconds(seconds)
         if await self._broker.namespaces.partitions(self._broker.parse_topic(topic)):
-            raise NotAllowed("{topic} is partitioned: make a read plan for each partition")
+            raise NotAllowed(f"{topic} is partitioned: make a read plan for each partition")
         found = await self._topics.persistent(topic)
         ledger, known = found.managed_ledger, found.transactions
         try:

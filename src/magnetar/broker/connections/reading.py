@@ -90,7 +90,7 @@ class Reader:
     def next(self, most: int) -> int:
         """Takes the next run of frames of one kind; a COMMAND is left to :meth:`command`.
 
-        Called only while ``position`` is below ``limit``. NOTHING: only the beginning of a frame is left.
+        Called only while ``position`` is below ``limit``. Returns NOTHING if the last frame is incomplete.
 
         :param most: the maximum number of SENDs in a run, above 0
         :raises FrameError: the bytes are not a valid frame
