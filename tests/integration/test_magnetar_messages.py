@@ -360,7 +360,10 @@ def test_the_last_messages_of_partitions(admin: AdminClient, client: Any, topic:
     times = [each["publishTime"] for each in records("tail", topic, "--no-follow", "-n", "4")]
     assert times == [each["publishTime"] for each in everything[-4:]]
     refused = magnetar("tail", topic, "-n", "4")
-    assert (refused.returncode, "use --no-follow or name one partition" in refused.stderr) == (1, True)
+    assert (refused.returncode, "use --no-follow or give the name of one partition" in refused.stderr) == (
+        1,
+        True,
+    )
 
 
 def test_commands_of_the_page(server: Server) -> None:
@@ -534,24 +537,24 @@ def test_replayed(client: Any, topic: str) -> None:
     [
         (("produce", "TOPIC", "--json"), '{"content": null}\n', 1, "line 1: messages without content (null)"),
         (("produce", "TOPIC", "--json"), '{"hex": "0"}\n', 1, "line 1: hex:"),
-        (("produce", "TOPIC", "--json"), "[]\n", 1, "line 1: not a JSON object"),
+        (("produce", "TOPIC", "--json"), "[]\n", 1, "line 1: the text is not a JSON object"),
         (
             ("produce", "TOPIC", "--json"),
             '{"content": "", "key": "k", "base64EncodedKey": true}\n',
             1,
-            "line 1: key is not Base64",
+            "line 1: the field key is not Base64",
         ),
-        (("produce", "TOPIC", "--count", "2"), "x\n", 1, "--count needs messages given as arguments"),
-        (("produce", "TOPIC", "x", "--property", "a"), "", 2, "'a' is not NAME=VALUE"),
+        (("produce", "TOPIC", "--count", "2"), "x\n", 1, "--count requires messages as arguments"),
+        (("produce", "TOPIC", "x", "--property", "a"), "", 2, "'a' is not a property; use NAME=VALUE"),
         (
             ("tail", "TOPIC", "--from", "soon"),
             "",
             2,
-            "'soon' is not earliest, latest, LEDGER:ENTRY or a time",
+            "'soon' is not a start position; use earliest, latest, LEDGER:ENTRY or a time",
         ),
         (("tail", "TOPIC", "--until", "2999-01-01"), "", 1, "--until must be a time in the past"),
         (("tail", "a/b"), "", 1, "a/b"),
-        (("tail", "TOPIC", "-n", "1001"), "", 2, "1001 is more than the maximum of 1000"),
+        (("tail", "TOPIC", "-n", "1001"), "", 2, "1001 exceeds the maximum, 1000"),
         (("tail", "TOPIC", "-n", "1", "--from", "1d"), "", 2, "not allowed with"),
     ],
 )

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 _KEPT = 7
 _BYTES_PER_SECOND = "100m"
 _SHOWN = 5
-"""Files without a backup that are listed."""
+"""Maximum number of files without a backup that are listed."""
 
 
 def add_backup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "backup",
         help="back up a standalone broker, which may run",
-        description="Copies everything that a standalone broker has acknowledged, as of one moment, into a "
-        "folder with backups. Later backups in the same folder copy only what is new. If the broker "
-        "runs, the command must run on its machine.",
+        description="Copies a consistent snapshot of all data that a standalone broker has acknowledged into "
+        "a folder with backups. Later backups in the same folder copy only what is new. If the "
+        "broker runs, the command must run on its machine.",
     )
     parser.add_argument("target", type=Path, metavar="TARGET", help="folder with backups, created if missing")
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="data directory of a broker that does not run, or where that of a running broker is mounted "
-        "(default: the directory that the running broker names)",
+        help="data directory of a stopped broker, or the path where the data directory of a running "
+        "broker is mounted (default: the directory that the running broker reports)",
     )
     parser.add_argument(
         "--keep",
@@ -85,7 +85,7 @@ def add_verify_backup(commands: argparse._SubParsersAction[argparse.ArgumentPars
 
 def _add_number(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
-        "--backup", type=positive, dest="number", metavar="N", help=f"number of the backup ({default})"
+        "--backup", type=positive, dest="number", metavar="N", help=f"number of the backup to use ({default})"
     )
 
 
@@ -95,7 +95,7 @@ def _add_pace(parser: argparse.ArgumentParser) -> None:
         type=_speed,
         default=_speed(_BYTES_PER_SECOND),
         metavar="SIZE",
-        help=f"limit of the speed, with a unit k, m or g ({_BYTES_PER_SECOND}); 0: no limit",
+        help=f"maximum bytes per second, with an optional unit k, m or g ({_BYTES_PER_SECOND}); 0: no limit",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
@@ -112,7 +112,7 @@ def _speed(text: str) -> int:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Makes SIGTERM end the work like Ctrl-C, so that it removes what is incomplete."""
+    """Makes SIGTERM stop the work like Ctrl-C, so that incomplete files are removed."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -125,7 +125,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def run_backup(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the backup was taken, 1 not."""
+    """Returns the exit code: 0 the backup was taken, 1 it was not."""
     from magnetar.admin_client import AdminClient, AdminError
     from magnetar.cli.cluster_access import AccessRefused, cluster_access
     from magnetar.ledger.interface import LedgerError
@@ -163,7 +163,7 @@ def run_backup(parsed: argparse.Namespace) -> int:
 
 
 def run_restore(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the backup was restored, 1 not."""
+    """Returns the exit code: 0 the backup was restored, 1 it was not."""
     from magnetar.server.backup_folder import BackupRefused
     from magnetar.server.restore import RestoreRequest, restore_backup
 
@@ -188,7 +188,7 @@ def run_restore(parsed: argparse.Namespace) -> int:
 
 
 def run_verify_backup(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the backups are whole, 1 not."""
+    """Returns the exit code: 0 the backups are intact, 1 they are not."""
     from magnetar.server.backup_folder import BackupRefused
     from magnetar.server.restore import verify_backups
 

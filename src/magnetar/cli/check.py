@@ -1,5 +1,6 @@
 """``magnetar check FILE`` and ``magnetar doctor``: check a configuration and the machine without starting a
-broker."""
+broker.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("standalone", "broker", "proxy", "websocket")
 _WIDEST = 40
-"""Characters of a value in the table."""
+"""Maximum number of characters of a value in the table."""
 
 
 def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,26 +37,30 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--as",
         dest="kind",
         choices=_KINDS,
-        help="the command that would use the file (derived from the file)",
+        help="command that the file configures (derived from the file)",
     )
     check.add_argument(
         "--accept-unhonoured",
         action="append",
         default=[],
         metavar="KEY",
-        help="same as for a start (repeatable)",
+        help="check as if the server were started with this flag: accept KEY although it is not "
+        "honoured (repeatable)",
     )
     check.add_argument(
         "-o",
         "--output",
         choices=("table", "text", "json"),
         default="table",
-        help="table: all settings; text: the messages of a start; json: both (%(default)s)",
+        help="output format; table: all settings; text: the messages that a start would print; json: "
+        "both (%(default)s)",
     )
 
 
 def run_check(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 a start would not be refused, 1 it would, or the file cannot be read."""
+    """Returns the exit code: 0 a start would not be refused; 1 a start would be refused, or the file cannot
+    be read.
+    """
     from magnetar.config.reading import ConfigurationError
     from magnetar.server.configuration_check import check, kind_of
 
@@ -91,7 +96,7 @@ def _json(kind: str, checked: Checked) -> str:
 
 
 def _table(checked: Checked) -> list[str]:
-    """Returns the settings by status, the worst first."""
+    """Returns a table of the settings by status, the most serious status first."""
     from magnetar.config.fates import Fate
 
     order = list(Fate)
@@ -106,7 +111,7 @@ def _cut(value: str) -> str:
 
 
 def _sentences(kind: str, checked: Checked) -> list[str]:
-    """Returns the messages of a start, and whether it would succeed."""
+    """Returns the messages that a start would print, and whether the start would succeed."""
     from magnetar.config.fates import Fate
 
     told = [each for each in checked.findings if each.fate in (Fate.NOT_HONOURED, Fate.UNKNOWN)]
@@ -124,7 +129,7 @@ def _sentences(kind: str, checked: Checked) -> list[str]:
 def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="check this machine for problems of a broker",
+        help="check whether this machine is fit for a broker",
         description="Checks versions, compiled modules, limits, clock, settings, ports, disk space and the "
         "sync speed of the disk, and prints advice for each problem. The exit code is 1 if a start would "
         "fail or nothing could be published.",

@@ -1,5 +1,4 @@
-"""Addresses and credentials of commands: from flags, else the environment, else a ``client.conf``.
-
+"""Addresses and credentials for commands, from flags, the environment, or a ``client.conf``, in this order.
 ``PULSAR_CLIENT_CONF`` names the file; its keys are Pulsar's.
 """
 
@@ -28,29 +27,29 @@ _ENVIRONMENT = {
 _ADMIN_URL = "http://localhost:8080"
 _SERVICE_URL = "pulsar://localhost:6650"
 _WARNING_SECONDS = 2.0
-"""The longest wait for a warning."""
+"""Timeout of the request that precedes a warning, in seconds."""
 _OWN_FACTORY = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
 Flags = Mapping[str, str | bool | None]
-"""Flags of the command line, by the keys of ``client.conf``; None and False: not given."""
+"""Command-line flags, by the keys of ``client.conf``; None and False mean that a flag was not given."""
 
 
 class AccessRefused(Exception):
-    """A value cannot be honoured; the text says why, without secrets."""
+    """A setting of the client cannot be used; the text says why, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """The addresses of a cluster, and the credentials and TLS settings for it."""
+    """The addresses of a cluster, with credentials and TLS settings."""
 
     service_url: str
     admin_url: str
     authentication: Authentication | None
     tls: ClientTls
     proxy_url: str | None = None
-    """A proxy for all connections to brokers, which finds them by SNI; None: without a proxy."""
+    """SNI proxy for all connections to brokers; None: no proxy."""
 
     def http(self, *, timeout_seconds: float, warn: Callable[[str], None] | None = None) -> AdminHttp:
-        """Returns the admin interface. :raises AdminError: its URL is malformed"""
+        """Returns the admin interface. :raises AdminError: the URL of the interface is malformed"""
         from magnetar.admin_client.http import AdminHttp
 
         return AdminHttp(
@@ -62,11 +61,10 @@ class ClusterAccess:
         )
 
     def warn_of_deletion(self, topic: str, warn: Callable[[str], None]) -> None:
-        """Passes on the broker's warning if a topic has no subscription and is deleted soon.
-
-        There is no warning if the admin interface does not answer or refuses: publishing needs neither the
-        interface nor the permission to look at topics. It is not asked if only one of the addresses is the
-        default one, as they may belong to different clusters.
+        """Calls ``warn`` if the broker reports that a topic without subscriptions will be deleted soon. There
+        is no warning if the admin interface does not answer or refuses: publishing needs neither the
+        interface nor the permission to look at topics. The interface is not asked if only one of the two
+        addresses is the default address, because they may belong to different clusters.
         """
         from magnetar.admin_client import AdminError, topic_path
 
@@ -78,7 +76,7 @@ class ClusterAccess:
             return
 
     def client_options(self) -> dict[str, Any]:
-        """Returns arguments of ``magnetar.client.Client``."""
+        """Returns the keyword arguments of ``magnetar.client.Client``."""
         return {
             "authentication": self.authentication,
             "tls_files": self.tls.files,
@@ -90,8 +88,7 @@ class ClusterAccess:
 
 def cluster_access(flags: Flags) -> ClusterAccess:
     """Returns the addresses and credentials of a command.
-
-    :raises AccessRefused: a value cannot be honoured
+    :raises AccessRefused: a setting cannot be used
     """
     from magnetar.io.tls import ClientTls
     from magnetar.security.client_authentication.authentication import NoCredentials
@@ -116,13 +113,13 @@ def cluster_access(flags: Flags) -> ClusterAccess:
 
 
 def _general(found: Mapping[str, str], scheme: str) -> str:
-    """Returns the common address of both listeners, if its scheme is that of this listener."""
+    """Returns ``serviceUrl`` if its scheme fits the listener; empty text otherwise."""
     both = (found.get(key, "") for key in ("webServiceUrl", "serviceUrl"))
     return next((url for url in both if url.startswith(scheme)), "")
 
 
 def _settings(flags: Flags) -> dict[str, str]:
-    """Returns the settings that are not empty."""
+    """Returns the settings that are not empty, by the keys of ``client.conf``."""
     found = _of_file()
     for variable, key in _ENVIRONMENT.items():
         if os.environ.get(variable):
@@ -182,8 +179,9 @@ def _files(found: Mapping[str, str]) -> TlsFiles:
 
 
 def error_text(error: Exception) -> str:
-    """Returns the text that a command prints for an error: the client's own ones with their names, and a
-    missing topic with what to do."""
+    """Returns the text that a command prints for an error: with the class name for errors of the client, and
+    with advice for a missing topic.
+    """
     from magnetar.client.exceptions import PulsarException, TopicNotFound
 
     if not isinstance(error, PulsarException):

@@ -1,4 +1,4 @@
-"""``magnetar export-ledgers`` and ``magnetar orphaned-ledgers``: commands on ledgers of a cluster."""
+"""``magnetar export-ledgers`` and ``magnetar orphaned-ledgers``: commands for the ledgers of a cluster."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
     parser = commands.add_parser(
         "export-ledgers",
         help="move topics from a standalone broker to a cluster, or back",
-        description="Moves topics with all their data from one place to another: copies them, checks the "
-        "copy, and removes the source. No broker may serve either side. Run the same command again to resume "
-        "an interrupted export.",
-        epilog="A place is the data directory of a standalone broker, or the broker.conf of a cluster.",
+        description="Moves topics with all their data between a standalone broker and a cluster: copies "
+        "them, checks the copy, and removes the source. The brokers of both sides must be stopped. Run "
+        "the same command again to resume an interrupted export.",
+        epilog="SOURCE and TARGET are the data directory of a standalone broker or the broker.conf of a "
+        "cluster.",
     )
     parser.add_argument(
         "--from",
         dest="source",
         type=Path,
         required=True,
-        metavar="PLACE",
-        help="data directory or broker.conf that has the topics",
+        metavar="SOURCE",
+        help="data directory or broker.conf that the topics are moved from",
     )
     parser.add_argument(
         "--to",
         dest="target",
         type=Path,
         required=True,
-        metavar="PLACE",
-        help="data directory or broker.conf to move them to",
+        metavar="TARGET",
+        help="data directory or broker.conf that the topics are moved to",
     )
     parser.add_argument(
         "-t", "--topic", action="append", default=[], metavar="TOPIC", help="topic to move (repeatable)"
@@ -56,10 +57,12 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
         metavar="TENANT/NAMESPACE",
         help="move all topics of a namespace (repeatable)",
     )
-    parser.add_argument("--all", action="store_true", help="all topics")
+    parser.add_argument("--all", action="store_true", help="move all topics")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--check", action="store_true", help="report what could be moved and what not; change nothing"
+        "--check",
+        action="store_true",
+        help="report which topics can be moved and which cannot; change nothing",
     )
     instead.add_argument(
         "--give-up",
@@ -69,27 +72,34 @@ def add_export_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentPar
     )
     ids = parser.add_mutually_exclusive_group()
     ids.add_argument(
-        "--mapping", type=Path, metavar="FILE", help="file to write the old and new id of each ledger to"
+        "--mapping",
+        type=Path,
+        metavar="FILE",
+        help="file to which the old and new id of each ledger are written",
     )
     ids.add_argument(
-        "--no-mapping", action="store_true", help="write no mapping: no application has stored message ids"
+        "--no-mapping",
+        action="store_true",
+        help="write no mapping, because no application has stored message ids",
     )
     parser.add_argument(
         "--policies",
         choices=("source", "target"),
-        help="which side's policies apply if those of a namespace differ (by default the export is refused)",
+        help="side whose policies to keep if the policies of a namespace differ (default: refuse the export)",
     )
     parser.add_argument(
         "--standalone-config",
         type=Path,
         metavar="FILE",
-        help="configuration file of the standalone broker, if it has one",
+        help="configuration file of the standalone broker (none)",
     )
     _add_accepted(parser)
 
 
 def run_export_ledgers(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 everything was or can be exported, 1 not, 2 wrong usage."""
+    """Returns the exit code: 0 all topics were or can be exported, 1 some were not or cannot be, 2 wrong
+    usage.
+    """
     from magnetar.exporting.namespaces import WhichPolicies
     from magnetar.naming.name_rules import InvalidName
     from magnetar.server.export_ledgers import ExportRequest, export_ledgers
@@ -127,12 +137,12 @@ def _add_accepted(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY",
-        help="same as for magnetar broker (repeatable)",
+        help="accept that the broker.conf sets KEY, which this release does not honour (repeatable)",
     )
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Returns the errors with which the work on ledgers of a cluster fails."""
+    """Returns the classes of the expected errors of ledgers, metadata and configuration."""
     from magnetar.config.settings import ConfigurationError, SettingsContradict
     from magnetar.errors import BrokerError
     from magnetar.exporting.stored_topics import NotExported
@@ -153,7 +163,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _failed(what: str, error: Exception) -> int:
-    """Says what failed, and why; returns the exit code."""
+    """Prints the failed step and the error; returns the exit code 1."""
     from magnetar.config.settings import ConfigurationError
 
     problems = error.problems if isinstance(error, ConfigurationError) else [f"{what}: {error}"]
@@ -172,7 +182,7 @@ def _place(parsed: argparse.Namespace, path: Path) -> ExportPlace:
 
 
 def _selection(parsed: argparse.Namespace) -> Selection:
-    """:raises InvalidName: a name is not valid"""
+    """Returns the topics to export. :raises InvalidName: a name is not valid"""
     from magnetar.exporting.export import Selection
     from magnetar.naming.namespace_name import NamespaceName
     from magnetar.naming.topic_name import TopicName
@@ -186,10 +196,9 @@ def _selection(parsed: argparse.Namespace) -> Selection:
 def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "orphaned-ledgers",
-        help="find ledgers of a cluster that no metadata record refers to",
-        description="Finds ledgers that were created for a topic, subscription, schema or compaction but "
-        "are not referred to by any metadata record, because a broker ended before it recorded "
-        "them. Brokers may run meanwhile.",
+        help="find ledgers of a cluster without a metadata record that refers to them",
+        description="Finds ledgers that a broker created for a topic, subscription, schema or compaction but "
+        "did not record in the metadata before it stopped. Brokers may keep running.",
     )
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="broker.conf of a broker of the cluster"
@@ -201,18 +210,18 @@ def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentP
         metavar="N",
         help="minimum age of the ledgers in hours (%(default)s)",
     )
-    parser.add_argument("--delete", action="store_true", help="delete the ledgers found")
+    parser.add_argument("--delete", action="store_true", help="delete the ledgers that were found")
     _add_accepted(parser)
 
 
 def _hours(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) < 1 << 20):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of hours of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours; give a whole number, 1 or more")
     return int(text)
 
 
 def run_orphaned_ledgers(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the search is complete, 1 it failed."""
+    """Returns the exit code: 0 the search is complete, 1 the search failed."""
     from magnetar.config.settings import load
     from magnetar.server.logs import configure_logging
     from magnetar.server.orphaned_ledgers import orphaned_ledgers

@@ -1,4 +1,4 @@
-"""What command lines share: numbers, flags for access to a broker, and refusals."""
+"""Common parts of command lines: numbers, flags for access to a broker, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from magnetar.exit_codes import FAILED
 
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-"""Units of bytes."""
+"""Factors of size units."""
 _MOST = 1e12
 _QUANTITY = re.compile(r"([+-]?\d+)([A-Za-z]?)")
 
@@ -20,10 +20,12 @@ _CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)$")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that suggests corrections for unknown options and commands."""
+    """An argument parser that suggests corrections for unknown options and commands."""
 
     def parse_known_args(self, *arguments: object, **options: object) -> tuple[Any, list[str]]:
-        """Refuses unknown arguments here, with the usage of the command that was given."""
+        """Refuses unknown arguments in the subparser, so that the error shows the usage of the given
+        command.
+        """
         parsed, unknown = super().parse_known_args(*arguments, **options)
         if unknown:
             known = (option for option in self._option_string_actions if option.startswith("--"))
@@ -33,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        """See :class:`argparse.ArgumentParser`."""
+        """Prints the usage and the error, and exits; see :class:`argparse.ArgumentParser`."""
         found = _CHOICE.search(message)
         if found is not None:
             choices = [each.strip("'") for each in found[2].split(", ")]
@@ -44,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def advice(wanted: str, known: Iterable[str]) -> str:
-    """Returns similar names, as the end of a sentence; empty: there are none."""
+    """Returns similar names as the end of a sentence; empty text if no name is similar."""
     # Imported only for mistyped names.
     from difflib import get_close_matches
 
@@ -53,18 +55,18 @@ def advice(wanted: str, known: Iterable[str]) -> str:
 
 
 def count(text: str) -> int:
-    """Parses a whole number from 0."""
+    """Parses a whole number, 0 or more."""
     number = int(text)
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
+        raise argparse.ArgumentTypeError(f"{text} is below 0; give a whole number, 0 or more")
     return number
 
 
 def positive(text: str) -> int:
-    """Parses a whole number from 1."""
+    """Parses a whole number, 1 or more."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text} is below 1; give a whole number, 1 or more")
     return number
 
 
@@ -80,7 +82,7 @@ def number(text: str) -> float:
 def quantity(text: str, units: Mapping[str, int]) -> int:
     """Parses a whole number with an optional unit, in lower or upper case.
 
-    :raises ValueError: the text has another form
+    :raises ValueError: the text is not a number with such a unit
     """
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or (match[2] and match[2].lower() not in units):
@@ -89,26 +91,28 @@ def quantity(text: str, units: Mapping[str, int]) -> int:
 
 
 def not_there(command: str) -> str:
-    """Returns the sentence about a command."""
+    """Returns the error text for a command that this release does not support."""
     return f"{command} is not supported by this release yet"
 
 
 def say_not_there(program: str, command: str) -> int:
-    """Writes one line to standard error; returns the exit code."""
+    """Writes the error text for an unsupported command to standard error; returns the exit code."""
     sys.stderr.write(f"{program}: {not_there(command)}\n")
     return FAILED
 
 
 class Refused(Exception):
-    """The command line or its message cannot be processed; the text says why."""
+    """The command cannot be carried out as given; the text says why."""
 
 
 def add_access_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--admin-url", metavar="URL", help="HTTP address of any broker (http://localhost:8080)"
+        "--admin-url", metavar="URL", help="HTTP address of a broker (http://localhost:8080)"
     )
     command.add_argument(
-        "--auth-plugin", metavar="CLASS", help="authentication plugin of Pulsar, or token, basic, tls"
+        "--auth-plugin",
+        metavar="CLASS",
+        help="authentication plugin: a Pulsar class name, or token, basic or tls",
     )
     command.add_argument("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
     command.add_argument(
@@ -127,12 +131,12 @@ def add_proxy_flags(command: argparse.ArgumentParser) -> None:
         "--proxy-protocol",
         type=str.upper,
         choices=("SNI",),
-        help="how the proxy finds brokers: by the server name of the TLS handshake (SNI)",
+        help="protocol by which the proxy finds brokers: SNI, the server name in the TLS handshake (SNI)",
     )
 
 
 def access_values(parsed: argparse.Namespace) -> dict[str, str | None]:
-    """Returns the values of the flags by the names of ``client.conf``."""
+    """Returns the values of the access flags, by the keys of ``client.conf``; None: not given."""
     return {
         "webServiceUrl": parsed.admin_url,
         "authPlugin": parsed.auth_plugin,

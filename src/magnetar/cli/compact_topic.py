@@ -1,4 +1,6 @@
-"""``magnetar compact-topic``: through the running broker, or directly on the data of a stopped one."""
+"""``magnetar compact-topic``: compacts through the running broker, or in the data directory of a stopped
+one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def add_compact_topic(commands: argparse._SubParsersAction[argparse.ArgumentPars
     parser = commands.add_parser(
         "compact-topic",
         help="compact a topic by key",
-        description="Compacts a topic by key: through the broker if it runs, otherwise directly in its data "
+        description="Compacts a topic by key: through the broker if it is running, otherwise in its data "
         "directory.",
     )
     parser.add_argument("-t", "--topic", required=True, metavar="TOPIC")
@@ -29,10 +31,12 @@ def add_compact_topic(commands: argparse._SubParsersAction[argparse.ArgumentPars
     parser.add_argument(
         "--admin-url",
         metavar="URL",
-        help="HTTP address of the running broker (from webServicePort in the file)",
+        help="HTTP address of the running broker (derived from webServicePort in the configuration file)",
     )
     parser.add_argument(
-        "--auth-plugin", metavar="CLASS", help="authentication plugin of Pulsar, or token, basic, tls"
+        "--auth-plugin",
+        metavar="CLASS",
+        help="authentication plugin: a Pulsar class name, or token, basic or tls",
     )
     parser.add_argument("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
     parser.add_argument(

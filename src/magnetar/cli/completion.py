@@ -51,7 +51,7 @@ _WORDS = "words"
 
 
 def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the command ``completion`` to ``magnetar``."""
+    """Adds the command ``completion`` to the parser of ``magnetar``."""
     parser = commands.add_parser(
         "completion",
         help="print a script for shell completion",
@@ -59,13 +59,15 @@ def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "magnetar completion fish | source. The broker provides the names of topics and namespaces.",
     )
     parser.add_argument(
-        "what", choices=(*_SCRIPTS, _WORDS), help="the shell; words: print the next possible words"
+        "what",
+        choices=(*_SCRIPTS, _WORDS),
+        help="shell to complete for; words: print the candidates for the next word",
     )
-    parser.add_argument("line", nargs="?", default="", help="for words: the command line so far")
+    parser.add_argument("line", nargs="?", default="", help="for words: the command line up to the cursor")
 
 
 def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser) -> int:
-    """Prints a script, or the candidates, one per line."""
+    """Prints a completion script, or the candidates for the next word, one per line."""
     if parsed.what in _SCRIPTS:
         sys.stdout.write(_SCRIPTS[parsed.what])
         return SUCCEEDED
@@ -98,7 +100,7 @@ _PARSERS = {"pulsar-client": _client, "pulsar-perf": _perf}
 
 
 def _split(line: str) -> tuple[list[str], str]:
-    """Returns the words before the last one, and the last one."""
+    """Returns the complete words of a command line, and the beginning of the last word."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -110,7 +112,7 @@ def _split(line: str) -> tuple[list[str], str]:
 
 
 def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) -> Iterable[str]:
-    """Returns subcommands of the words' command, its options and their values, and topics."""
+    """Returns the candidates for the current word: subcommands, options, values of options, or topics."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for index, word in enumerate(words):
@@ -126,7 +128,7 @@ def _of_parser(parser: argparse.ArgumentParser, words: list[str], current: str) 
 
 
 def _operand(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Action | None:
-    """Returns the next positional argument."""
+    """Returns the next positional argument of the parser that the words leave open; None: there is none."""
     known = parser._option_string_actions
     given, skip = 0, False
     for word in words:

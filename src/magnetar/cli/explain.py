@@ -1,4 +1,6 @@
-"""``magnetar explain`` and ``explain-placement``: why messages wait, and why a bundle is at its broker."""
+"""``magnetar explain`` and ``explain-placement``: explain why messages wait, and why a broker owns a
+bundle.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from magnetar.cli.printable import printable
 from magnetar.exit_codes import FAILED, SUCCEEDED
 
 _WIDTH = 100
-"""Width of sentences in characters; commands stay on one line."""
+"""Maximum width of sentences in characters; commands are not wrapped."""
 _WELL = ("nothing", "at_end", "replicating", "resting")
-"""Reasons that are not problems."""
+"""Reasons that indicate no problem."""
 _BOLD, _GREEN, _YELLOW, _CYAN = "1", "32", "33", "36"
 Paint = Callable[[str, str], str]
 
@@ -26,11 +28,12 @@ def add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     explain = commands.add_parser(
         "explain",
         help="explain why messages of a topic do not arrive",
-        description="Asks the broker of a topic why its subscriptions receive nothing, and why producers are "
-        "refused or wait. Prints the reasons in words, with figures and the command that would help.",
+        description="Asks the broker of a topic why subscriptions receive nothing and why producers are "
+        "refused or wait. Prints the reasons in words, with figures and the command that resolves "
+        "the problem.",
     )
     explain.add_argument("topic", metavar="TOPIC", help="[persistent://]TENANT/NAMESPACE/NAME, or NAME alone")
-    explain.add_argument("-s", "--subscription", metavar="NAME", help="only this subscription")
+    explain.add_argument("-s", "--subscription", metavar="NAME", help="explain only this subscription")
     explain.add_argument(
         "-o",
         "--output",
@@ -73,7 +76,7 @@ def _coloured(words: str, colour: str) -> str:
 
 
 def _printable(found: object) -> Any:
-    """Returns the value with texts that are safe for a terminal, because clients choose names."""
+    """Returns the value with all texts made safe for a terminal, because clients choose the names in them."""
     if isinstance(found, dict):
         return {printable(name): _printable(each) for name, each in found.items()}
     if isinstance(found, list):
@@ -82,7 +85,7 @@ def _printable(found: object) -> Any:
 
 
 def text(found: dict[str, Any], paint: Paint = _plain) -> str:
-    """Returns the text for a terminal."""
+    """Returns the explanation as text for a terminal."""
     found = _printable(found)
     if "partitions" in found:
         head = paint(found["topic"], _BOLD) + f": {len(found['partitions'])} partitions"
@@ -109,7 +112,9 @@ def _topic(found: dict[str, Any], paint: Paint) -> str:
 
 
 def _side(title: str, side: dict[str, Any], paint: Paint) -> list[str]:
-    """Returns title and reason, the sentence, figures, and commands."""
+    """Returns the lines on one side, publishing or a subscription: title and reason, sentence, figures, and
+    commands.
+    """
     reason = side["reason"]
     since = f" for {duration(side['seconds'])}" if "seconds" in side and reason not in _WELL else ""
     lines = [f"{title}: {paint(reason, _GREEN if reason in _WELL else _YELLOW)}{since}"]
@@ -148,13 +153,13 @@ def add_explain_placement(commands: argparse._SubParsersAction[argparse.Argument
     explain = commands.add_parser(
         "explain-placement",
         help="explain why a broker owns a bundle",
-        description="Asks the leader of a cluster why a broker serves a bundle, which other brokers could "
-        "serve it and which could not, and what would move it.",
+        description="Asks the leader of a cluster why a broker owns a bundle, which other brokers could own "
+        "it and which could not, and what would cause a move.",
     )
     explain.add_argument(
         "bundle",
         metavar="TENANT/NAMESPACE/0xSTART_0xEND",
-        help="bundle, as printed by pulsar-admin topics bundle-range",
+        help="bundle, in the form printed by pulsar-admin topics bundle-range",
     )
     add_access_flags(explain)
     explain.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -179,7 +184,7 @@ def run_explain_placement(parsed: argparse.Namespace) -> int:
 
 
 def placement_text(found: dict[str, Any]) -> str:
-    """Returns the text for a terminal."""
+    """Returns the explanation of a placement as text for a terminal."""
     lines = [f"{found['bundle']}: {found['owner'] or 'not served'}", "", "Why:"]
     lines += [f"  {sentence}" for sentence in found["why"]]
     lines += ["", "Brokers:"]

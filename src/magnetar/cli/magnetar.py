@@ -1,4 +1,4 @@
-"""The ``magnetar`` command. Starting a server does not import the other commands."""
+"""The ``magnetar`` command. Commands that start servers do not import the other commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.exit_codes import MISUSED
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0 on success, 1 on failure, 2 for wrong usage."""
+    """Runs the command; returns the exit code: 0 success, 1 failure, 2 wrong usage."""
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] in SERVERS:
         parser = _parser(servers_alone=True)
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Version(argparse.Action):
-    """Prints what runs, and exits. Only then does it find that out, which takes a moment."""
+    """Prints the version and exits. Collects the details only when requested, because that takes time."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
@@ -54,7 +54,9 @@ def _parser(*, servers_alone: bool = False) -> argparse.ArgumentParser:
         prog="magnetar", description="A messaging system that speaks Apache Pulsar's protocols."
     )
     parser.add_argument(
-        "--version", action=_Version, help="print version, commit, and whether hot modules run compiled"
+        "--version",
+        action=_Version,
+        help="print the version, the commit, and whether the hot modules are compiled",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     if servers_alone:

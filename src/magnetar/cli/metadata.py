@@ -24,15 +24,15 @@ _URLS = {
     "auth_plugin": "authenticationPlugin",
     "auth_parameters": "authenticationParameters",
 }
-"""Options with their keys in a cluster's record."""
+"""Options, with the keys of their values in a cluster's metadata."""
 
 
 def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "initialize-cluster-metadata",
         help="initialize the metadata of a new cluster",
-        description="Creates the metadata of a cluster in ZooKeeper. Existing metadata is kept, or refused "
-        "if it differs.",
+        description="Creates the metadata of a cluster in ZooKeeper. Existing metadata is kept; the command "
+        "fails if it differs.",
     )
     parser.add_argument("-c", "--cluster", required=True, metavar="NAME")
     parser.add_argument(
@@ -47,7 +47,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         dest="configuration_metadata_store",
         required=True,
         metavar="URL",
-        help="store that clusters share; for a single cluster the same as --metadata-store",
+        help="configuration store that clusters share; for a single cluster, the URL of --metadata-store",
     )
     parser.add_argument(
         *("-mscp", "--metadata-store-config-path"),
@@ -59,7 +59,7 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         *("-cmscp", "--configuration-metadata-store-config-path"),
         default="",
         metavar="FILE",
-        help="properties file of ZooKeeper's Java client for the configuration store",
+        help="properties file of ZooKeeper's Java client for the configuration store, with its TLS settings",
     )
     parser.add_argument(
         "-uw",
@@ -69,19 +69,25 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         help="HTTP address of the brokers: http://host:8080",
     )
     parser.add_argument(
-        "-tw", "--web-service-url-tls", metavar="URL", help="HTTPS address: https://host:8443"
+        "-tw", "--web-service-url-tls", metavar="URL", help="HTTPS address of the brokers: https://host:8443"
     )
     parser.add_argument(
-        "-ub", "--broker-service-url", metavar="URL", help="binary address: pulsar://host:6650"
+        "-ub",
+        "--broker-service-url",
+        metavar="URL",
+        help="address of the brokers for clients: pulsar://host:6650",
     )
     parser.add_argument(
         "-tb",
         "--broker-service-url-tls",
         metavar="URL",
-        help="binary address with TLS: pulsar+ssl://host:6651",
+        help="TLS address of the brokers for clients: pulsar+ssl://host:6651",
     )
     parser.add_argument(
-        "-te", "--tls-enable", action="store_true", help="brokers of other clusters connect with TLS"
+        "-te",
+        "--tls-enable",
+        action="store_true",
+        help="make brokers of other clusters connect to this one with TLS",
     )
     parser.add_argument("-pu", "--proxy-url", metavar="URL")
     parser.add_argument("-pp", "--proxy-protocol", choices=("SNI",))
@@ -97,14 +103,14 @@ def add_initialize_cluster(commands: argparse._SubParsersAction[argparse.Argumen
         type=_number,
         default=0,
         metavar="N",
-        help="bundles of the default namespace (16)",
+        help="number of bundles of the default namespace; 0 means 16 (0)",
     )
     for option in ("stream-storage-containers", "transaction-coordinators"):
         parser.add_argument(f"--initial-num-{option}", type=_number, default=16, metavar="N", help="(16)")
     parser.add_argument(
         "--existing-bk-metadata-service-uri",
         metavar="URI",
-        help="metadata of existing bookies that are shared with other systems",
+        help="URI of the metadata of existing bookies, which other systems share",
     )
     _add_session(parser)
 
@@ -122,7 +128,7 @@ def add_initialize_coordinators(commands: argparse._SubParsersAction[argparse.Ar
         dest="configuration_store",
         required=True,
         metavar="URL",
-        help="store that clusters share: zk:host:port,host:port/path",
+        help="configuration store that clusters share: zk:host:port,host:port/path",
     )
     parser.add_argument(
         *("-cmscp", "--configuration-metadata-store-config-path"),
@@ -137,12 +143,12 @@ def add_initialize_coordinators(commands: argparse._SubParsersAction[argparse.Ar
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a session with ZooKeeper; see :func:`_session`."""
+    """Adds the options for a session with ZooKeeper; see :func:`_session`."""
     parser.add_argument(
         "--zookeeper-password",
         default="",
         metavar="URL",
-        help="file:///path of a file with user:password for ZooKeeper's scheme digest",
+        help="file:///PATH of a file with USER:PASSWORD for ZooKeeper's digest authentication",
     )
     parser.add_argument(
         "--zookeeper-session-timeout-ms", type=_number, default=30000, metavar="N", help="(30000)"
@@ -150,7 +156,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def run_initialize_coordinators(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 the metadata exist, 1 they do not."""
+    """Returns the exit code: 0 the metadata exists, 1 it does not."""
     from magnetar.config.settings import SettingsContradict
     from magnetar.metadata.interface import MetadataError
     from magnetar.metadata.zookeeper.address import ensemble_address
@@ -177,12 +183,14 @@ def run_initialize_coordinators(parsed: argparse.Namespace) -> int:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; give a whole number, 0 or more")
     return int(text)
 
 
 def _session(parsed: argparse.Namespace) -> SessionSettings:
-    """:raises SettingsContradict: the file with the password cannot be used"""
+    """Returns the settings of the session with ZooKeeper.
+    :raises SettingsContradict: the password file cannot be used
+    """
     from magnetar.server.cluster_access import session_settings
 
     return session_settings(
@@ -191,7 +199,9 @@ def _session(parsed: argparse.Namespace) -> SessionSettings:
 
 
 def _access(parsed: argparse.Namespace) -> MetadataAccess:
-    """:raises SettingsContradict: a file cannot be used"""
+    """Returns the settings for access to the metadata.
+    :raises SettingsContradict: a file cannot be used
+    """
     from magnetar.server.cluster_access import MetadataAccess, zookeeper_access
 
     session = _session(parsed)
@@ -242,14 +252,14 @@ def add_recover_metadata(commands: argparse._SubParsersAction[argparse.ArgumentP
     parser = commands.add_parser(
         "recover-metadata",
         help="rebuild lost metadata from the ledgers",
-        description="Rebuilds the metadata of a standalone broker from its ledgers, when the metadata is "
-        "lost, damaged or older than the ledgers. The broker must not run. The old files are kept.",
+        description="Rebuilds the metadata of a standalone broker from its ledgers, if the metadata is lost, "
+        "damaged or older than the ledgers. The broker must be stopped. The old files are kept.",
     )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", default=Path("data"), help="data directory (%(default)s)"
     )
-    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="the broker's configuration file")
-    parser.add_argument("--check", action="store_true", help="only report what would be rebuilt")
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="configuration file of the broker")
+    parser.add_argument("--check", action="store_true", help="report what would be rebuilt; change nothing")
 
 
 def run_recover_metadata(parsed: argparse.Namespace) -> int:

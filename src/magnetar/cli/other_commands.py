@@ -76,13 +76,19 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     pipeline.add_argument(
         "name",
         metavar="NAME",
-        help="name of the pipeline; 'list' prints all of them, and 'init PIPELINE' prints a configuration",
+        help="name of the pipeline; 'list' prints all names, and 'init PIPELINE' prints a configuration "
+        "to start from",
     )
-    pipeline.add_argument("of", metavar="PIPELINE", nargs="?", help="after init: name of the pipeline")
     pipeline.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration of the pipeline, TOML or JSON"
+        "of", metavar="PIPELINE", nargs="?", help="pipeline whose configuration init prints"
     )
-    pipeline.add_argument("--dry-run", action="store_true", help="print what would be done; change nothing")
+    pipeline.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="file with the configuration of the pipeline, TOML or JSON",
+    )
+    pipeline.add_argument("--dry-run", action="store_true", help="print the planned steps; change nothing")
     pipeline.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -91,16 +97,16 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report = storage.add_subparsers(dest="storage_command", metavar="COMMAND", required=True).add_parser(
         "report",
         help="report the space that topics use, retain and will need",
-        description="Prints the space used by disk, ledger store, namespaces and topics, and an estimate for "
-        "a day ahead.",
+        description="Prints the space used on the disk, by the ledger store, by namespaces and by topics, "
+        "and an estimate of the use in a day.",
     )
     add_access_flags(report)
-    report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only this namespace")
+    report.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="report only this namespace")
     report.add_argument(
         "--top", type=_count, default=20, metavar="N", help="print the N largest topics (%(default)s); 0: all"
     )
     report.add_argument("--json", action="store_true", help="print everything as JSON")
-    report.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page with plots to FILE")
 
 
 def _count(text: str) -> int:
@@ -109,7 +115,7 @@ def _count(text: str) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; give a whole number, 0 or more")
     return number
 
 
@@ -217,4 +223,4 @@ OTHERS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "verify-backup": run_verify_backup,
     "version": _version,
 }
-"""The function of each command except ``completion``."""
+"""The function of each command except ``completion`` and the servers."""

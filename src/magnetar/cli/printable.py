@@ -1,4 +1,4 @@
-"""Texts for a terminal: without control characters, within columns, and sizes and times for people."""
+"""Texts for a terminal: without control characters, fitted to columns, with readable sizes and times."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def printable(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Returns the number of columns of a printable text."""
+    """Returns the number of terminal columns that a printable text takes."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
 def aligned(lines: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
-    """Returns the lines of a table, without blanks at their ends.
+    """Returns the lines of a table with aligned columns, without trailing spaces.
 
-    :param lines: the lines; all have the same number of cells
+    :param lines: the cells of each line; all lines have the same number of cells
+
     :param numbers: align all columns but the first to the right
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -41,7 +42,7 @@ def aligned(lines: Sequence[Sequence[str]], *, numbers: bool = False) -> list[st
 
 
 def fitted(text: str, width: int) -> str:
-    """Returns the text cut to ``width`` columns, with a sign for the missing part, or padded with blanks."""
+    """Returns the text padded with spaces, or cut with an ellipsis, to ``width`` columns."""
     if cells(text) <= width:
         return text + " " * (width - cells(text))
     kept, blanks = _kept(text, width)
@@ -49,7 +50,7 @@ def fitted(text: str, width: int) -> str:
 
 
 def fitted_end(text: str, width: int) -> str:
-    """As :func:`fitted`, but keeps the end of a text that is too long: names differ there."""
+    """Like :func:`fitted`, but keeps the end of a text that is too long, because names differ at the end."""
     if cells(text) <= width:
         return fitted(text, width)
     kept, blanks = _kept(reversed(text), width)
@@ -57,7 +58,9 @@ def fitted_end(text: str, width: int) -> str:
 
 
 def _kept(letters: Iterable[str], width: int) -> tuple[str, str]:
-    """Returns the letters that fit beside the sign for the others, and the blanks that are left."""
+    """Returns the letters that fit into ``width`` columns beside the ellipsis, and the spaces that fill the
+    rest.
+    """
     kept, taken = "", 1
     for each in letters:
         if taken + _cells_of(each) > width:
@@ -73,7 +76,7 @@ def _cells_of(letter: str) -> int:
 
 
 def size(count: float) -> str:
-    """Returns a number of bytes with about three digits."""
+    """Returns a number of bytes with a unit and about three digits."""
     value, unit = float(count), 0
     while abs(value) >= 1024 and unit < len(_UNITS) - 1:
         value /= 1024
@@ -82,7 +85,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration in its two largest units."""
+    """Returns a duration with its two largest units."""
     minutes = int(seconds) // 60
     if minutes < 1:
         return f"{int(seconds)} s"
@@ -96,7 +99,7 @@ def duration(seconds: float) -> str:
 
 
 def when(milliseconds: int) -> str:
-    """Returns a time in UTC; ``-`` for 0."""
+    """Returns a time in UTC, from ms since 1970; ``-`` for 0."""
     if not milliseconds:
         return "-"
     moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)

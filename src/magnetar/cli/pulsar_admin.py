@@ -31,7 +31,7 @@ _ALIASES = {
     "sources getstatus": "sources status",
     "sinks getstatus": "sinks status",
 }
-"""Aliases of Pulsar."""
+"""Pulsar's aliases of commands, with the full names."""
 
 
 @on_standard_streams
@@ -82,7 +82,7 @@ def _version() -> int:
 
 
 def _told(root: Root, group: str) -> int:
-    """Prints help without a command: on request, or after a mistake."""
+    """Prints help if no command is given: on request, or after a mistake; returns the exit code."""
     from magnetar.cli.admin import help as told
 
     text = told.of_group(group) if group else told.overview() if root.help else told.guide()
@@ -103,12 +103,12 @@ def _with_headings(text: str) -> str:
 
 
 def _names() -> list[str]:
-    """Returns the names of all commands, including those that are left out."""
+    """Returns the names of all commands, including unsupported ones."""
     return [*commands(), *left_out.commands()]
 
 
 def _check(wanted: str, shared: str, known: Iterable[str]) -> None:
-    """:param shared: common prefix of the names
+    """:param shared: common prefix of the names, which suggestions leave out
 
     :raises UsageError: the command is unknown
     """
@@ -128,7 +128,7 @@ def _http(root: Root) -> AdminHttp:
 
 
 def _action(name: str) -> Action:
-    """Returns the function of a command."""
+    """Returns the function that carries out a command."""
     from magnetar.cli.admin import (
         brokers,
         help,

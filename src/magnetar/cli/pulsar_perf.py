@@ -13,7 +13,9 @@ from magnetar.exit_codes import MISUSED
 
 @on_standard_streams
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns the exit code: 0 success, 1 failed, 2 wrong usage, 3 void."""
+    """Runs the command; returns the exit code: 0 success, 1 failure, 2 wrong usage, 3 the measurement is not
+    valid.
+    """
     known = parser()
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given and given[0] in COMMANDS_OF_LATER:

@@ -1,5 +1,5 @@
-"""Commands that start servers: ``magnetar standalone``, all in one process; ``broker``, on ZooKeeper and
-BookKeeper; ``proxy``, ``discovery`` and ``websocket``, in front of brokers.
+"""Commands that start servers: ``magnetar standalone`` runs everything in one process; ``broker`` uses
+ZooKeeper and BookKeeper; ``proxy``, ``discovery`` and ``websocket`` run in front of brokers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def _add_standalone(commands: Commands) -> None:
         description="Runs a broker, its storage and its metadata in one process, until SIGTERM or SIGINT.",
     )
     standalone.add_argument(
-        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration file: a standalone.conf or broker.conf of Pulsar (none)",
     )
     standalone.add_argument(
         "--data-dir",
@@ -75,13 +78,13 @@ def _add_broker(commands: Commands) -> None:
         type=Path,
         metavar="FILE",
         required=True,
-        help="a broker.conf of Pulsar",
+        help="configuration file: a broker.conf of Pulsar",
     )
     broker.add_argument(
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="seconds to wait for ZooKeeper and the bookies; default: no limit",
+        help="maximum time to wait for ZooKeeper and the bookies, in seconds (no limit)",
     )
     _add_common(broker)
 
@@ -107,7 +110,7 @@ def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         required=True,
-        help="a proxy.conf of Pulsar",
+        help="configuration file: a proxy.conf of Pulsar",
     )
     parser.add_argument(
         *("-md", "--metadata-store"),
@@ -116,7 +119,10 @@ def _add_proxy_options(parser: argparse.ArgumentParser) -> None:
         help="metadata store where the brokers are registered: zk:host:port,...",
     )
     parser.add_argument(
-        "--wait", type=_seconds, metavar="SECONDS", help="seconds to wait for ZooKeeper; default: no limit"
+        "--wait",
+        type=_seconds,
+        metavar="SECONDS",
+        help="maximum time to wait for ZooKeeper, in seconds (no limit)",
     )
     _add_common(parser)
 
@@ -128,14 +134,19 @@ def _add_websocket(commands: Commands) -> None:
         description="Serves Pulsar's WebSocket API in front of the brokers of a cluster, until SIGTERM or "
         "SIGINT.",
     )
-    websocket.add_argument(*("-c", "--config"), type=Path, metavar="FILE", help="a websocket.conf of Pulsar")
+    websocket.add_argument(
+        *("-c", "--config"), type=Path, metavar="FILE", help="configuration file: a websocket.conf of Pulsar"
+    )
     websocket.add_argument(
         "--broker-url",
         metavar="URL",
         help="address of the brokers (brokerServiceUrl): pulsar://host:port,host:port",
     )
     websocket.add_argument(
-        "--wait", type=_seconds, metavar="SECONDS", help="seconds to wait for ZooKeeper; default: no limit"
+        "--wait",
+        type=_seconds,
+        metavar="SECONDS",
+        help="maximum time to wait for ZooKeeper, in seconds (no limit)",
     )
     _add_listener(websocket)
 
@@ -145,38 +156,39 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "--binary-port",
         type=_port,
         metavar="N",
-        help="port of the binary protocol (6650); 0: a free port",
+        help="port for clients of Pulsar's binary protocol (6650); 0: a free port",
     )
     parser.add_argument(
         "--advertised-address",
         metavar="A",
-        help="host name that clients connect to (the address it listens on)",
+        help="host name that clients connect to (the address of --bind-address)",
     )
     _add_listener(parser)
 
 
 def _add_listener(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--http-port", type=_port, metavar="N", help="port of HTTP (8080); 0: a free port")
+    parser.add_argument("--http-port", type=_port, metavar="N", help="port for HTTP (8080); 0: a free port")
     parser.add_argument("--bind-address", metavar="A", help="address to listen on (127.0.0.1)")
     parser.add_argument(
         "--accept-unhonoured",
         action="append",
         default=[],
         metavar="KEY",
-        help="start although the file sets KEY, which this release does not honour (repeatable)",
+        help="start although the configuration file sets KEY, which this release does not honour "
+        "(repeatable)",
     )
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="format of log lines (text)"
     )
     parser.add_argument(
-        "--log-level", choices=_LOG_LEVELS, default="info", help="lowest level that is logged (info)"
+        "--log-level", choices=_LOG_LEVELS, default="info", help="lowest level of log lines to write (info)"
     )
 
 
 def _folder(text: str) -> Path:
     # Otherwise an unset variable of a script would mean the current folder.
     if not text:
-        raise argparse.ArgumentTypeError("the name of the directory is empty")
+        raise argparse.ArgumentTypeError("the name of the directory is empty; give a path")
     return Path(text)
 
 
@@ -186,7 +198,7 @@ def _port(text: str) -> int:
     except ValueError:
         number = -1
     if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a whole number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a whole number from 0 to 65535")
     return number
 
 
@@ -196,7 +208,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if seconds < 0 or not isfinite(seconds):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds; give a number above 0")
     return seconds
 
 
@@ -218,7 +230,7 @@ def _run_broker(parsed: argparse.Namespace) -> int:
 def _no_collections() -> Iterator[None]:
     """Disables garbage collection while the modules of a server are imported.
 
-    Imports leave almost no garbage, and the collections would take a tenth of the time of a start.
+    Imports leave almost no garbage, but collections would take a tenth of the start time.
     """
     gc.disable()
     try:
@@ -266,7 +278,7 @@ def _run_websocket(parsed: argparse.Namespace) -> int:
 
 
 def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the fields of ``OptionsBeside``."""
+    """Returns the command-line options in the form of ``OptionsBeside``'s fields."""
     return {
         "config": parsed.config,
         "overrides": _given(parsed, overrides),
@@ -278,7 +290,7 @@ def _options_beside(parsed: argparse.Namespace, overrides: Mapping[str, str]) ->
 
 
 def _given(parsed: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings of given options, by Pulsar's names."""
+    """Returns the given options as settings, by Pulsar's names."""
     given = {key: getattr(parsed, option) for option, key in keys.items()}
     return {key: str(value) for key, value in given.items() if value is not None}
 

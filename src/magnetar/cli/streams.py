@@ -1,6 +1,6 @@
-"""Standard streams: those that are closed before or while a command prints, and emphasis.
+"""Standard streams that are closed before or while a command prints; emphasized text.
 
-Emphasis is only on terminals, and not if ``NO_COLOR`` is set (https://no-color.org).
+Text is emphasized on terminals only, unless ``NO_COLOR`` is set (https://no-color.org).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
 def on_standard_streams(main: Main) -> Callable[..., int]:
-    """Returns a command that works with closed streams, and ends quietly when its output is closed."""
+    """Returns a command that tolerates closed standard streams, and ends silently when a pipe closes its
+    output.
+    """
 
     @wraps(main)
     def run(arguments: Sequence[str] | None = None) -> int:
@@ -36,12 +38,16 @@ def on_standard_streams(main: Main) -> Callable[..., int]:
 
 
 def discard_output() -> None:
-    """Discards further output after a closed pipe, because the interpreter flushes once more at its end."""
+    """Discards further output to a closed pipe, because the interpreter flushes the streams again when it
+    exits.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_missing() -> None:
-    """Opens closed streams: otherwise the next file or socket would get their number, and the output."""
+    """Opens closed standard streams on the null device, so that no other file gets their numbers and their
+    output.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -58,10 +64,10 @@ def _shows(stream: TextIO) -> bool:
 
 
 def bold(stream: TextIO, text: str) -> str:
-    """Returns a heading for the stream."""
+    """Returns the text in bold if the stream is a terminal."""
     return f"{_BOLD}{text}{_PLAIN}" if _shows(stream) else text
 
 
 def red(stream: TextIO, text: str) -> str:
-    """Returns an error for the stream."""
+    """Returns the text in red if the stream is a terminal."""
     return f"{_RED}{text}{_PLAIN}" if _shows(stream) else text

@@ -1,4 +1,6 @@
-"""``magnetar tokens``: keys and tokens, with the flags, files and output of Apache's ``pulsar tokens``."""
+"""``magnetar tokens``: creates and checks keys and tokens, with the flags, files and output of ``pulsar
+tokens``.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def add_tokens(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     tokens = commands.add_parser(
         "tokens",
         help="create keys and tokens for authentication",
-        description="Creates keys and tokens; flags, files and output are those of Apache's pulsar tokens.",
+        description="Creates keys and tokens. Flags, files and output are the same as for Apache's command "
+        "pulsar tokens.",
     )
     those = tokens.add_subparsers(dest="tokens_command", metavar="COMMAND", required=True)
     secret = those.add_parser("create-secret-key", help="create a new secret key")
@@ -66,13 +69,19 @@ def add_tokens(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     create = those.add_parser("create", help="create a token")
     _algorithm(create, _PUBLIC, "RS256")
-    create.add_argument("-s", "--subject", metavar="ROLE", required=True, help="role of the token")
+    create.add_argument(
+        "-s",
+        "--subject",
+        metavar="ROLE",
+        required=True,
+        help="role that the token authenticates (its subject)",
+    )
     create.add_argument(
         "-e",
         "--expiry-time",
         type=_seconds,
         metavar="TIME",
-        help="lifetime like 30m, 1h, 3d or 10y (no expiry)",
+        help="lifetime, such as 30m, 1h, 3d or 10y (no expiry)",
     )
     _keys(create, "-pk", "--private-key")
     create.add_argument(
@@ -82,7 +91,7 @@ def add_tokens(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help="additional header (repeatable)",
+        help="additional header of the token (repeatable)",
     )
     show = those.add_parser("show", help="print the contents of a token without verifying it")
     _token(show)
@@ -99,7 +108,7 @@ def _algorithm(parser: argparse.ArgumentParser, names: tuple[str, ...], default:
         choices=names,
         default=default,
         metavar="NAME",
-        help=f"one of {', '.join(names)} (%(default)s)",
+        help=f"signature algorithm: one of {', '.join(names)} (%(default)s)",
     )
 
 
@@ -112,7 +121,9 @@ def _keys(parser: argparse.ArgumentParser, short: str, name: str) -> None:
 
 
 def _token(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("token", nargs="?", metavar="TOKEN", help="token (the environment variable TOKEN)")
+    parser.add_argument(
+        "token", nargs="?", metavar="TOKEN", help="token (default: the environment variable TOKEN)"
+    )
     parser.add_argument("-i", "--stdin", action="store_true", help="read the token from standard input")
     parser.add_argument("-f", "--token-file", type=Path, metavar="FILE", help="read the token from a file")
 
@@ -120,16 +131,20 @@ def _token(parser: argparse.ArgumentParser) -> None:
 def _seconds(text: str) -> int:
     digits, unit = (text, "s") if text.isdecimal() else (text[:-1], text[-1:].lower())
     if not (digits.isascii() and digits.isdecimal()) or unit not in _SECONDS or len(digits) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 30s, 5m, 1h, 3d, 2w or 10y")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a duration; use a form like 30s, 5m, 1h, 3d, 2w or 10y"
+        )
     return int(digits) * _SECONDS[unit]
 
 
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a header; use key=value")
     if key == "alg":
-        raise argparse.ArgumentTypeError("the header alg cannot be given here; use --signature-algorithm")
+        raise argparse.ArgumentTypeError(
+            "the header alg cannot be set by --headers; use --signature-algorithm"
+        )
     return key, value
 
 
@@ -181,7 +196,7 @@ def _create_key_pair(parsed: argparse.Namespace) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Writes a new file with its own permissions, in place of an existing one."""
+    """Writes a file with the given permissions, and replaces an existing file atomically."""
     path.unlink(missing_ok=True)
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(number, "wb") as file:
@@ -261,11 +276,11 @@ def _given(parsed: argparse.Namespace) -> str:
 def _show(parsed: argparse.Namespace) -> None:
     parts = _given(parsed).split(".")
     if len(parts) != 3:
-        raise TokensFailed("Not a token: it does not have three parts")
+        raise TokensFailed("The text is not a token: a token has three parts, separated by dots")
     try:
         header, claims = (_decoded(part) for part in parts[:2])
     except (binascii.Error, ValueError) as error:
-        raise TokensFailed("Not a token: its parts are not JSON in base64") from error
+        raise TokensFailed("The text is not a token: its parts are not JSON in base64") from error
     sys.stdout.write(f"{header}\n---\n{claims}\n")
 
 
@@ -291,7 +306,7 @@ def _validate(parsed: argparse.Namespace) -> None:
 
 
 def _shown(value: object) -> str:
-    """Returns a JSON value in Java's form."""
+    """Returns a JSON value in the text form of Java's maps."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}={_shown(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):

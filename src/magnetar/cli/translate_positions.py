@@ -1,4 +1,4 @@
-"""``magnetar translate-positions``: translates ids of exported messages that are kept elsewhere."""
+"""``magnetar translate-positions``: translates stored message ids of exported topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _OFFSETS = "offsets"
 _HEAD_LINES = 2
-"""Lines before the offsets in a file: its version, and Spark's own data."""
+"""Number of lines before the offsets in a file of offsets: its version, and Spark's metadata."""
 
 
 def add_translate_positions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,28 +25,38 @@ def add_translate_positions(commands: argparse._SubParsersAction[argparse.Argume
         "translate-positions",
         help="translate message ids with the mapping of an export",
         description="Translates message ids that applications stored before magnetar export-ledgers moved "
-        "the topics: single ids, or those in a Spark checkpoint.",
+        "the topics: ids on the command line, or all ids in a Spark checkpoint.",
     )
     parser.add_argument(
-        "--mapping", type=Path, required=True, metavar="FILE", help="mapping written by export-ledgers"
+        "--mapping",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="file with the mapping that export-ledgers wrote",
     )
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="checkpoint of a Spark query; it is not changed"
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="directory with the checkpoint of a Spark query, which is not changed",
     )
-    parser.add_argument("--to", type=Path, metavar="DIR", help="directory for the translated checkpoint")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="new directory for the translated checkpoint")
     parser.add_argument(
-        "topic", nargs="?", metavar="TOPIC", help="topic; name the partition of a partitioned topic"
+        "topic",
+        nargs="?",
+        metavar="TOPIC",
+        help="topic of the ids; for a partitioned topic, the name of the partition",
     )
     parser.add_argument(
         "positions",
         nargs="*",
         metavar="ID",
-        help="ledger:entry, ledger:entry:index, or a serialized id in Base64",
+        help="message id: LEDGER:ENTRY, LEDGER:ENTRY:INDEX, or a serialized id in Base64",
     )
 
 
 def run_translate_positions(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 translated, 1 not translated, 2 wrong usage."""
+    """Returns the exit code: 0 all ids were translated, 1 some were not, 2 wrong usage."""
     from magnetar.exporting.mapping import Mapping, NotTranslated
     from magnetar.naming.name_rules import InvalidName
 
@@ -72,7 +82,7 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
 
 
 def _translated(mapping: Mapping, topic: str, text: str) -> str:
-    """:raises NotTranslated: the text is not an id, or not in the mapping"""
+    """Returns the translated id. :raises NotTranslated: the text is not an id, or the mapping lacks it"""
     from magnetar.client.exceptions import InvalidMessage
     from magnetar.client.message_id import MessageId
     from magnetar.exporting.mapping import NotTranslated
@@ -85,7 +95,7 @@ def _translated(mapping: Mapping, topic: str, text: str) -> str:
     try:
         found = MessageId.deserialize(base64.b64decode(text, validate=True))
     except (InvalidMessage, ValueError) as error:
-        raise NotTranslated(f"{text!r} is not a message id: {error}") from error
+        raise NotTranslated(f"{text!r} is not a message id; {error}") from error
     if found.partition() >= 0:
         name = str(TopicName.parse(topic).partition(found.partition()))
     data = found.to_wire()
@@ -101,20 +111,23 @@ def _numbers(text: str) -> list[int]:
 
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in parts):
-        raise NotTranslated(f"{text!r} is not a message id like LEDGER:ENTRY or LEDGER:ENTRY:INDEX")
+        raise NotTranslated(f"{text!r} is not a message id; use LEDGER:ENTRY, LEDGER:ENTRY:INDEX or Base64")
     return [int(part) for part in parts]
 
 
 def _translate_checkpoint(mapping: Mapping, source: Path, target: Path) -> None:
     """Copies a checkpoint and translates its offsets.
 
-    :raises NotTranslated: the folder is not a checkpoint, or refers to positions outside the mapping
+    :raises NotTranslated: the directory is not a checkpoint, or contains positions that the mapping lacks
     :raises OSError: a file cannot be read or written, or the target exists
     """
     from magnetar.exporting.mapping import NotTranslated
 
     if not (source / _OFFSETS).is_dir():
-        raise NotTranslated(f"{source} is not a Spark checkpoint: it has no directory {_OFFSETS}")
+        raise NotTranslated(
+            f"{source} is not a Spark checkpoint: it has no directory {_OFFSETS}; give the directory of "
+            "checkpointLocation"
+        )
     files = [each for each in sorted((source / _OFFSETS).iterdir()) if each.name.isdigit()]
     translated = {each.name: _translated_offsets(mapping, each) for each in files}
     # Spark keeps checksums next to its files, and refuses files that do not match.
@@ -137,9 +150,9 @@ def _translated_offsets(mapping: Mapping, path: Path) -> str:
 
 
 def _translated_line(mapping: Mapping, line: str) -> str:
-    """Translates one source's offset; offsets of other kinds of sources stay.
+    """Returns the offset of one source, translated; offsets of other kinds of sources remain unchanged.
 
-    :raises InvalidName: the offset was edited, and has an invalid topic name
+    :raises InvalidName: the offset contains an invalid topic name
     """
     from magnetar.naming.topic_name import TopicName
 
@@ -173,5 +186,7 @@ def _translated_topic(mapping: Mapping, topic: str, value: Any) -> Any:
         if "splits" in value:
             found["splits"] = [place(each) for each in value["splits"]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise NotTranslated(f"the offset of {topic} was not written by Magnetar's source") from error
+        raise NotTranslated(
+            f"the offset of {topic} was not written by Magnetar's Spark source and cannot be translated"
+        ) from error
     return found

@@ -24,7 +24,7 @@ def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str
     ("arguments", "told"),
     [
         (["nonsense"], "invalid choice: 'nonsense'"),
-        (["standalone", "--http-port", "x"], "'x' is not a port: a whole number from 0 to 65535"),
+        (["standalone", "--http-port", "x"], "'x' is not a port; give a whole number from 0 to 65535"),
         (["standalone", "--binary-port", "65536"], "'65536' is not a port"),
         (["standalone", "--log-format", "xml"], "invalid choice: 'xml'"),
         (["standalone", "--data-dir", ""], "the name of the directory is empty"),

@@ -400,7 +400,7 @@ def test_a_cluster_is_told_by_a_file_and_flags_count_before_it(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("serviceURL: http://a:1", "a cluster has no 'serviceURL'; did you mean serviceUrl"),
+        ("serviceURL: http://a:1", "a cluster has no field 'serviceURL'; did you mean serviceUrl"),
         ("serviceUrl: x\n  nested: y", "line 2 must be 'name: value'"),
         ("{", "is not JSON"),
         (None, "cannot be read"),

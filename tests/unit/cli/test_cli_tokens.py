@@ -120,7 +120,7 @@ def test_times(output: Output, text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "5x", "-5m", "1.5h", "٣m", "9999999999y"])
 def test_what_is_no_time(output: Output, text: str) -> None:
-    assert "is not a duration like" in output.not_understood(
+    assert "is not a duration; use a form like" in output.not_understood(
         "create", "-sk", "x", "-s", "a", f"--expiry-time={text}"
     )
 

@@ -29,7 +29,7 @@ def test_each_process_has_its_share_of_the_messages(messages: int, shares: list[
 @pytest.mark.parametrize("messages", [1, 2])
 def test_fewer_messages_than_processes_are_refused(messages: int) -> None:
     """What is left for the last ones, none, is what says that there is no end."""
-    with pytest.raises(InvalidConfiguration, match="3 processes need at least as many messages"):
+    with pytest.raises(InvalidConfiguration, match="3 processes require at least 3 messages"):
         plans(f"produce t -m {messages}", 3)
 
 

@@ -51,7 +51,7 @@ USAGE = [
 
 
 class UsageError(Exception):
-    """The command line cannot be understood; the text says why."""
+    """The command line is malformed; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,16 @@ class Option:
     required: bool
     type: str
     default: str
-    """``-`` for none."""
+    """The text of the default; ``-``: no default."""
     purpose: str
 
     @property
     def key(self) -> str:
-        """The first name without dashes."""
+        """The option's first name without leading dashes."""
         return self.names[0].lstrip("-")
 
     def parse(self, text: str) -> object:
-        """Returns the typed value. :raises UsageError: the text has another form"""
+        """Returns the typed value. :raises UsageError: the text is not a value of the option's type"""
         kind = self.type.removesuffix(" comma").removesuffix("(int)")
         try:
             if kind in ("int", "long"):
@@ -104,7 +104,7 @@ class Option:
         return text
 
     def initial(self) -> object:
-        """Returns the value of an absent option."""
+        """Returns the value that the command gets if the option is absent."""
         if self.type == "flag":
             return self.default in _TRUE
         if self.default == "-":
@@ -130,8 +130,7 @@ class AdminCommand:
     options: list[Option] = field(default_factory=list)
 
     def parse(self, words: Sequence[str]) -> dict[str, object]:
-        """Returns values by option and operand.
-
+        """Returns the values, by the key of each option and operand.
         :raises UsageError: an option is unknown, or an argument is missing or superfluous
         """
         values = {option.key: option.initial() for option in (*self.options, *self.operands)}
@@ -203,7 +202,7 @@ class Root:
     """The values of the common options."""
 
     flags: dict[str, str | bool | None] = field(default_factory=dict)
-    """Flags by the keys of ``client.conf``."""
+    """Connection settings, by the keys of ``client.conf``."""
     timeout_seconds: float = 300.0
     form: str = TEXT
     """One of :data:`magnetar.cli.admin.rendering.FORMS`."""
@@ -212,8 +211,7 @@ class Root:
 
 
 def leading_options(root: Root, words: list[str]) -> list[str]:
-    """Takes leading options into ``root``; returns the other words.
-
+    """Parses the leading options into ``root``; returns the remaining words.
     :raises UsageError: an option is unknown, or lacks its value
     """
     rest = list(words)
@@ -223,9 +221,8 @@ def leading_options(root: Root, words: list[str]) -> list[str]:
 
 
 def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> list[str]:
-    """Takes common options between the words of a command; returns the others. Options of the command itself
-    take precedence.
-
+    """Parses the common options between the words of a command into ``root``; returns the remaining words.
+    Options of the command itself take precedence.
     :raises UsageError: an option lacks its value
     """
     own = {name: option for option in command.options for name in option.names}
@@ -246,7 +243,7 @@ def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> lis
 
 
 def _take_next(root: Root, rest: list[str], known: Collection[str]) -> None:
-    """Takes an option and its value."""
+    """Removes the first option and its value from ``rest`` and stores the value in ``root``."""
     name, equals, attached = rest.pop(0).partition("=")
     if name in _HELP and name in known:
         root.help = True

@@ -48,7 +48,7 @@ def _rack(call: Call) -> str:
 
 def _set_rack(call: Call) -> object:
     if not call["group"]:
-        raise UsageError("--group is empty")
+        raise UsageError("--group is empty: give the name of the broker's group")
     given = {"rack": call["rack"], "hostname": call["hostname"]}
     info = {name: value for name, value in given.items() if value is not None}
     return call.send("POST", _rack(call), {"group": call["group"]}, info)
@@ -78,7 +78,9 @@ PROXY_ACTIONS: dict[str, Action] = {
 
 
 def _quota(call: Call) -> str:
-    """Returns the path; without names, that of the default quota. :raises UsageError: only one is given"""
+    """Returns the path of a resource quota: the bundle's, or the default quota if no names are given.
+    :raises UsageError: only one of namespace and bundle is given
+    """
     namespace, bundle = call["namespace"], call["bundle"]
     if not namespace and not bundle:
         return _QUOTAS
@@ -119,7 +121,7 @@ def _set_policy(call: Call) -> object:
 
 
 def _isolated_brokers(call: Call) -> object:
-    """Prints each as a separate object, as Pulsar does."""
+    """Prints each broker as a separate JSON object, as Pulsar does."""
     found = [{"namespaceRegex": [], **each} for each in call.ask("GET", f"{_policies(call)}/brokers")]
     return Rows(map(render, found), found)
 

@@ -14,7 +14,7 @@ from magnetar.cli.admin.rendering import Rows
 from magnetar.naming.topic_name import subscription_piece
 
 SILENT = object()
-"""An answer that is not printed."""
+"""Stands for an absent body, and for an answer that is not printed."""
 
 _OPERANDS = ("topicName", "namespaceName", "topic", "namespace")
 
@@ -28,7 +28,7 @@ class Call:
         return self.values[key]
 
     def get(self, key: str) -> Any:
-        """Returns a value; None: the command does not have the option, or it was not given."""
+        """Returns the value of an option; None if the option was not given or does not exist."""
         return self.values.get(key)
 
     def ask(
@@ -42,7 +42,7 @@ class Call:
     ) -> Any:
         """Sends a request to the broker and returns its answer.
 
-        :param query: parameters of the query; those that are None or False are not sent
+        :param query: query parameters; parameters that are None or False are not sent
         :param body: sent as JSON; :data:`SILENT`: no body
         :raises AdminError: the broker refused, or did not answer
         """
@@ -55,27 +55,28 @@ class Call:
         return self._http.ask(method, path, sent, text, content_type=content_type)
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
-        """Returns the headers, by name in lower case, and the bytes.
-
+        """Requests raw bytes; returns the headers, by name in lower case, and the bytes.
         :raises AdminError: the broker refused, or did not answer
         """
         return self._http.fetch(path, query)
 
     def upload(self, path: str, content_type: str, sent: Sent) -> object:
-        """Sends a body that is too large for memory. :raises AdminError: the broker refused, or is silent"""
+        """Sends a body that is too large for memory. :raises AdminError: the broker refused, or did not
+        answer
+        """
         return self._http.ask("POST", path, None, sent, content_type=content_type)
 
     def download(self, path: str, take: Callable[[bytes], object]) -> Mapping[str, str]:
         """Passes the bytes to ``take`` in pieces; returns the headers, by name in lower case.
 
-        :raises AdminError: the broker refused, did not answer, or the contents are incomplete
+        :raises AdminError: the broker refused or did not answer, or the contents are incomplete
         """
         return self._http.download(path, take)
 
     def send(
         self, method: str, path: str, query: dict[str, object] | None = None, body: object = SILENT
     ) -> object:
-        """Like :meth:`ask`, but the answer is not printed."""
+        """Like :meth:`ask`, but the answer of the broker is not printed."""
         self.ask(method, path, query, body)
         return SILENT
 
@@ -83,7 +84,7 @@ class Call:
         for key in _OPERANDS:
             if self.values.get(key):
                 return str(self.values[key])
-        raise UsageError("the name of a tenant, namespace, topic or other resource is missing")
+        raise UsageError("a name is empty: give the name of the tenant, namespace, topic or other resource")
 
     @property
     def named(self) -> str:
@@ -92,7 +93,7 @@ class Call:
 
     @property
     def topic(self) -> str:
-        """The path of the topic in the admin interface. :raises InvalidName: the name is not a topic's"""
+        """The path of the topic in the admin interface. :raises InvalidName: the topic name is not valid"""
         return topic_path(self._operand())
 
     @property
@@ -101,7 +102,7 @@ class Call:
         return namespace_path(self._operand())
 
     def topics_of_namespace(self, domain: str) -> str:
-        """Returns the path of the namespace's topics. :raises InvalidName: the name is not a namespace's"""
+        """Returns the path of the namespace's topics. :raises InvalidName: the namespace name is not valid"""
         return topics_path(self._operand(), domain)
 
     @property
@@ -110,7 +111,7 @@ class Call:
         return f"{self.topic}/subscription/{subscription_piece(self['subscription'])}"
 
     def switched(self) -> bool:
-        """Whether ``--enable`` was given, or ``--disable``. :raises UsageError: both, or neither"""
+        """True for ``--enable``, False for ``--disable``. :raises UsageError: both or neither are given"""
         on, off = bool(self.get("enable")), bool(self.get("disable"))
         if on == off:
             raise UsageError("Need to specify either enable or disable")
@@ -121,7 +122,7 @@ Action = Callable[[Call], object]
 
 
 def written(call: Call, value: object) -> Rows:
-    """Returns JSON on one line, or indented with ``--indent``, as Pulsar's tool does for long answers."""
+    """Returns an answer as JSON: on one line, or indented with ``--indent``."""
     separators = None if call["indent"] else (",", ":")
     return Rows(
         [f"{json.dumps(value, indent=2 if call['indent'] else None, separators=separators)}\n"], value
@@ -129,7 +130,7 @@ def written(call: Call, value: object) -> Rows:
 
 
 def piece(text: str) -> str:
-    """Returns a text as one piece of a path, with special characters encoded."""
+    """Returns a text percent-encoded as one segment of a path."""
     return quote(text, safe="")
 
 
@@ -139,6 +140,6 @@ def properties_of(values: list[str] | None) -> dict[str, str]:
     for text in values or ():
         key, separator, value = text.partition("=")
         if not separator:
-            raise UsageError(f"{text!r} is not KEY=VALUE")
+            raise UsageError(f"{text!r} is not a property; use KEY=VALUE")
         found[key.strip()] = value.strip()
     return found

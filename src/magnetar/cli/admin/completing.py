@@ -23,28 +23,29 @@ from magnetar.cli.admin.rendering import FORMS
 from magnetar.cli.cluster_access import AccessRefused, cluster_access
 
 _SECONDS = 0.5
-"""Timeout of each answer of a broker."""
+"""Timeout of each request to the broker, in seconds."""
 _TOPICS = ("topicName", "topic")
 _NAMESPACES = ("namespaceName", "namespace", "namespaces")
 _DOMAINS = ("persistent://", "non-persistent://")
 _DEFAULT_NAMESPACE = "public/default"
 
 Ask = Callable[[str], Sequence[str]]
-"""Returns the names at a path of the admin interface."""
+"""Returns the names that the admin interface lists at a path."""
 
 
 def candidates(words: Sequence[str], current: str) -> list[str]:
-    """Returns completions of the current word.
-
-    :param words: the words before it, without the program's name
-    :param current: the beginning of the word
+    """Returns the completions of the current word.
+    :param words: the preceding words, without the program's name
+    :param current: the beginning of the word, possibly empty
     """
     found = _candidates(list(words), current)
     return [each for each in found if each.startswith(current)]
 
 
 def topics(current: str) -> list[str]:
-    """Returns names of topics, part by part, of the broker of the environment or of ``client.conf``."""
+    """Returns completions of a topic name, one segment at a time, from the broker in the environment or
+    ``client.conf``.
+    """
     return [*_topics(current, lambda path: _asked(Root(), path))]
 
 
@@ -112,7 +113,9 @@ def _namespaces(current: str, ask: Ask) -> Iterable[str]:
 
 
 def _topics(current: str, ask: Ask) -> Iterable[str]:
-    """Yields the next part of a name: domain, tenants, namespaces, topics; without partitions."""
+    """Yields the completions of the next segment of a topic name: domain, tenant, namespace or topic, without
+    partitions.
+    """
     domain = next((each for each in _DOMAINS if current.startswith(each)), "")
     rest = current.removeprefix(domain)
     if not domain and "/" not in rest:
@@ -129,7 +132,9 @@ def _topics(current: str, ask: Ask) -> Iterable[str]:
 
 
 def _names(kind: str, namespace: str, ask: Ask) -> list[str]:
-    """Returns the full names of topics, without partitions; none if there is no namespace."""
+    """Returns the full names of a namespace's topics, without partitions; empty if the namespace does not
+    exist.
+    """
     if not namespace:
         return []
     tenant, _, local = namespace.partition("/")

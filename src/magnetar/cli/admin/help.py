@@ -1,4 +1,4 @@
-"""The help of ``pulsar-admin``: a guide, the commands of a group, one command with an example."""
+"""The help of ``pulsar-admin``: an introduction, the commands of a group, or one command with an example."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _BY_KIND = {"int": "10", "long": "10", "double": "0.5", "duration": "1h", "size"
 
 
 def guide() -> str:
-    """Returns a short introduction, for a call without arguments."""
+    """Returns a short introduction, which a call without arguments prints."""
     width = max(len(line) for _, line in _FIRST)
     lines = [
         "pulsar-admin queries and changes the broker at http://localhost:8080, or at --admin-url.",
@@ -75,7 +75,7 @@ def guide() -> str:
 
 
 def overview() -> str:
-    """Returns the options and the groups."""
+    """Returns the help on common options and on groups of commands."""
     groups: dict[str, int] = {}
     for name in commands():
         group = name.partition(" ")[0]
@@ -91,7 +91,7 @@ def overview() -> str:
 
 
 def of_group(group: str) -> str:
-    """Returns the commands of a group."""
+    """Returns the help on the commands of a group."""
     found = {name: command.purpose for name, command in commands().items()}
     for subject in left_out.subjects().values():
         found |= {name: f"(not supported) {what}" for name, what in subject.commands.items()}
@@ -105,7 +105,7 @@ def of_group(group: str) -> str:
 
 
 def of_command(command: AdminCommand) -> str:
-    """Returns options, names and an example of one command."""
+    """Returns the help on one command: its options, operands and an example."""
     lines = [f"Usage: pulsar-admin {command.name} {_names(command)}".rstrip(), f"  {command.purpose}"]
     if command.options:
         lines.append("Options:")
@@ -118,7 +118,7 @@ def of_command(command: AdminCommand) -> str:
 
 
 def example(command: AdminCommand) -> list[str]:
-    """Returns the arguments of an example of the command."""
+    """Returns the words of an example call of the command."""
     words = [_sample(operand) for operand in command.operands if operand.required]
     for option in command.options:
         if option.required:
@@ -154,7 +154,9 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def markdown(groups: Iterable[str]) -> Iterator[str]:
-    """Yields the lines of a page with the commands of groups, with line ends."""
+    """Yields the lines, with line ends, of a Markdown page on the commands of the groups.
+    :raises UsageError: a group is unknown
+    """
     for group in groups:
         yield f"# {group}\n"
         for command in commands().values():
@@ -177,7 +179,7 @@ def _generate(call: Call) -> object:
     wanted = call["modules"] or known
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise UsageError(f"unknown group {unknown[0]!r}")
+        raise UsageError(f"unknown group {unknown[0]!r}; run pulsar-admin --help for the groups")
     lines = list(markdown(wanted))
     return Rows(lines, "".join(lines))
 

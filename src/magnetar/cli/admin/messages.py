@@ -1,4 +1,4 @@
-"""Prints single messages in Pulsar's form."""
+"""Prints messages in the format of Pulsar's ``pulsar-admin``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.cli.admin.call import Action, Call
 from magnetar.cli.admin.rendering import Rows
 
 _ABORTED, _UNCOMMITTED = "X-Pulsar-txn-aborted", "X-Pulsar-txn-uncommitted"
-"""Headers of messages of transactions, which are shown as properties."""
+"""Headers that mark messages of aborted and open transactions; they are printed as properties."""
 _RULE = "-" * 73
 _DUMP_RULE = "+--------+-------------------------------------------------+----------------+"
 _DUMP_HEAD = (
@@ -26,7 +26,7 @@ _DUMP_HEAD = (
 
 
 def _milliseconds(text: str | None) -> int:
-    """Returns the milliseconds of a time, which is a number if ``datetime`` cannot represent it."""
+    """Returns ms since 1970, from a date or, beyond the range of ``datetime``, from a number; 0 for None."""
     if text is None:
         return 0
     return int(text) if text.isdigit() else int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
@@ -46,27 +46,26 @@ def _dump(data: bytes) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class _Message:
     id: str
-    """``ledger:entry``, followed by the index in a batch."""
+    """``ledger:entry``, followed by ``:index`` for a message of a batch."""
     batched: bool
     headers: Mapping[str, str]
-    """Headers of the answer, by name in lower case."""
+    """Headers of the HTTP response, by name in lower case."""
     properties: Mapping[str, str]
     data: bytes
 
     @property
     def publish_time(self) -> int:
-        """In milliseconds; 0: not set."""
+        """In ms since 1970; 0: not set."""
         return _milliseconds(self.headers.get("x-pulsar-publish-time"))
 
     @property
     def event_time(self) -> int:
-        """In milliseconds; 0: not set."""
+        """In ms since 1970; 0: not set."""
         return _milliseconds(self.headers.get("x-pulsar-event-time"))
 
     def text(self, *, redelivered: bool) -> str:
-        """Returns the message in Pulsar's form.
-
-        :param redelivered: print the redelivery count, too, which Pulsar prints for some commands
+        """Returns the message in the format of Pulsar's tool.
+        :param redelivered: also print the redelivery count, as Pulsar does for some commands
         """
         lines = [
             f"{'Batch ' if self.batched else ''}Message ID: {self.id}",
@@ -80,7 +79,9 @@ class _Message:
         return "".join(f"{line}\n" for line in lines)
 
     def value(self) -> Mapping[str, object]:
-        """Returns the message for JSON, with the content as Base64, and also as text if it is valid text."""
+        """Returns the message as a JSON object; the content is in Base64, and also as text if it is valid
+        UTF-8.
+        """
         try:
             text = self.data.decode()
         except UnicodeDecodeError:
@@ -96,7 +97,7 @@ class _Message:
 
 
 def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
-    """Yields each message of an entry."""
+    """Yields each message of an entry from its HTTP response."""
     where = headers["x-pulsar-message-id"]
     ends = {name: "true" for name in (_ABORTED, _UNCOMMITTED) if headers.get(name.lower()) == "true"}
     properties = {**json.loads(headers.get("x-pulsar-property", "{}")), **ends}
@@ -119,7 +120,9 @@ def _messages(headers: Mapping[str, str], data: bytes) -> Iterator[_Message]:
 
 
 def _peek(call: Call) -> object:
-    """Prints messages of the backlog; those that are left out do not count, markers that are shown do."""
+    """Prints the first messages of the backlog. Filtered messages do not count towards the limit; printed
+    markers do.
+    """
     found: list[_Message] = []
     # The older command, persistent peek-messages, has neither of these options.
     committed = call.get("transaction-isolation-level") != "READ_UNCOMMITTED"
@@ -165,7 +168,9 @@ def _by_time(call: Call) -> object:
     try:
         at = datetime.fromisoformat(call["datetime"])
     except ValueError:
-        raise UsageError(f"{call['datetime']!r} is not a time like 2026-01-31T12:00:00Z") from None
+        raise UsageError(
+            f"{call['datetime']!r} is not a time; use a form like 2026-01-31T12:00:00Z"
+        ) from None
     if at.tzinfo is None:
         raise UsageError(f"{call['datetime']!r} has no offset from UTC; add Z, or an offset like +01:00")
     return call.ask("GET", f"{call.topic}/messageid/{int(at.timestamp() * 1000)}")

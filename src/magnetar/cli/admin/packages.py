@@ -1,4 +1,4 @@
-"""Packages: files that a broker stores by name and version."""
+"""Commands for packages: files that a broker stores by name and version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIGEST = re.compile(r'"([0-9a-f]{64})"')
 
 
 def _name(call: Call) -> PackageName:
-    """:raises InvalidName: the name is not a package's"""
+    """Returns the name of the package. :raises InvalidName: the package name is not valid"""
     return PackageName.parse(call["packageName"])
 
 
@@ -35,7 +35,7 @@ def _place(name: PackageName) -> str:
 
 
 def _metadata(call: Call) -> dict[str, object]:
-    """Returns the ``PackageMetadata`` of the options."""
+    """Returns Pulsar's ``PackageMetadata`` from the options."""
     contact = {} if call["contact"] is None else {"contact": call["contact"]}
     return {"description": call["description"], **contact, "properties": call["properties"] or {}}
 
@@ -64,7 +64,7 @@ def _upload(call: Call) -> str:
 
 
 def _around(boundary: str, metadata: str) -> tuple[bytes, bytes]:
-    """Returns the parts of the form before and after the file."""
+    """Returns the bytes of the multipart form before and after the contents of the file."""
     part = f'--{boundary}\r\nContent-Disposition: form-data; name="'
     head = (
         f'{part}metadata"\r\nContent-Type: application/json\r\n\r\n{metadata}\r\n'
@@ -74,7 +74,7 @@ def _around(boundary: str, metadata: str) -> tuple[bytes, bytes]:
 
 
 def _download(call: Call) -> str:
-    """Downloads to a temporary file, so that the target file is complete or unchanged."""
+    """Downloads to a temporary file and renames it, so that the target is either complete or unchanged."""
     name, path = _name(call), Path(call["path"])
     part = path.with_name(f"{path.name}.part")
     digest = hashlib.sha256()
@@ -88,7 +88,10 @@ def _download(call: Call) -> str:
             headers = call.download(_place(name), take)
         told = _DIGEST.fullmatch(headers.get("etag", ""))
         if told is not None and told[1] != digest.hexdigest():
-            raise AdminError(f"The downloaded package '{name}' differs from the uploaded one")
+            raise AdminError(
+                f"The checksum of the downloaded package '{name}' differs from the checksum that the "
+                "broker sent; download it again"
+            )
         part.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error

@@ -16,15 +16,15 @@ from magnetar.naming.namespace_name import NamespaceName
 _MIB = 1 << 20
 Body = Callable[[Call], object]
 _RENAMED = {"messageTTL": "ttl"}
-"""Options of namespace commands that have other names in topic commands."""
+"""Namespace options whose topic commands use another name."""
 
 
 def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
     """Returns a command for a policy of a namespace, or of a topic if the name has three parts.
 
-    Pulsar's cookbook has ``namespaces set-backlog-quota my-tenant/my-ns/my-topic``, which means the policy of
-    a topic. A missing topic is created, as for a producer: a policy of the whole namespace would change
-    topics that the command does not name.
+    Pulsar's cookbook uses ``namespaces set-backlog-quota my-tenant/my-ns/my-topic`` for a policy of the
+    topic. A missing topic is created, as for a producer: a policy of the whole namespace would change topics
+    that the command does not name.
 
     :param name: the name of the command, without its group
     :param topics: commands for topic policies, by name without the group
@@ -34,7 +34,9 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
         if not _means_topic(call, create=name.startswith("set-") and name in topics):
             return action(call)
         if name not in topics:
-            raise UsageError(f"{call.named} is not a namespace but a topic, and topics have no {name}")
+            raise UsageError(
+                f"{call.named} is a topic, but {name} works only on namespaces; give TENANT/NAMESPACE"
+            )
         sys.stderr.write(f"{call.named} is not a namespace but a topic: the topic's own policy is used\n")
         for key, other in _RENAMED.items():
             if key in call.values:
@@ -45,8 +47,8 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
 
 
 def _means_topic(call: Call, *, create: bool) -> bool:
-    """:param create: create the topic if it is missing and its namespace exists
-
+    """Whether the name is a topic, not a namespace.
+    :param create: create the topic if it is missing and its namespace exists
     :raises NotFound: neither the namespace nor the topic exists
     """
     if not NamespaceName.parse(call.named).legacy:
@@ -65,7 +67,7 @@ def _means_topic(call: Call, *, create: bool) -> bool:
 
 
 def _create(call: Call, missing: NotFound) -> None:
-    """:raises NotFound: its namespace does not exist either"""
+    """Creates the topic of the command. :raises NotFound: the topic's namespace does not exist"""
     path = topic_path(call.named)
     try:
         # With partitions, if the namespace's policy requires them.
@@ -264,9 +266,9 @@ TOPIC: dict[str, PolicyCommand] = {
     "shadow-topics": PolicyCommand("shadowTopics", _names("topics"), "PUT"),
 }
 _OBJECTS = frozenset(("subscriptionTypesEnabled",))
-"""Policies that are lists and are printed as JSON."""
+"""Policies whose values are lists and are printed as JSON."""
 _SET_TO = {"deduplication-snapshot-interval": None}
-"""Namespace policies that are removed by setting this value."""
+"""Namespace policies that a ``remove`` command sets to this value."""
 
 
 def _query(call: Call) -> dict[str, object]:
@@ -392,7 +394,7 @@ _S3 = {
     "Role": ("s3-role", "ro"),
     "RoleSessionName": ("s3-role-session-name",),
 }
-"""Fields of ``OffloadPolicies`` behind ``s3ManagedLedgerOffload``, and the options with their values."""
+"""Fields of ``OffloadPolicies`` for the driver S3, with the options that set them."""
 _WHEN = {
     "managedLedgerOffloadThresholdInBytes": ("offloadAfterThreshold", "offloadThresholdInBytes"),
     "managedLedgerOffloadThresholdInSeconds": (
@@ -404,7 +406,7 @@ _WHEN = {
 
 
 def _offload(call: Call) -> object:
-    """:raises UsageError: the priority is unknown"""
+    """Sets the offload policies. :raises UsageError: the read priority is unknown"""
 
     def given(names: tuple[str, ...]) -> object:
         return next((call.get(name) for name in names if call.get(name) is not None), None)
@@ -445,7 +447,9 @@ def _offload_lag(call: Call) -> object:
 
 
 def _auto_update_strategy(call: Call) -> object:
-    """Prints the strategy in the spelling of Pulsar's tool, which differs from the answer."""
+    """Prints the strategy in the spelling of Pulsar's tool, which differs from the spelling of the REST
+    API.
+    """
     strategy = call.ask("GET", f"{call.namespace}/schemaAutoUpdateCompatibilityStrategy")
     return strategy.upper() if strategy else strategy
 

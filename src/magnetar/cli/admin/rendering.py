@@ -12,10 +12,8 @@ TEXT, JSON, TABLE = FORMS = ("text", "json", "table")
 
 
 def render(answer: object, form: str = TEXT) -> str:
-    """Returns the text of an answer, with its line end.
-
-    As text: a list of texts with one per line, nothing as ``null``, objects as JSON with Pulsar's spacing.
-
+    """Returns the text of an answer, with its line end. As text: a list of strings on separate lines, None as
+    ``null``, and objects as JSON with Pulsar's spacing.
     :param form: one of :data:`FORMS`
     """
     if form == JSON:
@@ -32,7 +30,7 @@ def render(answer: object, form: str = TEXT) -> str:
 
 
 class Rows:
-    """An answer with its own text; JSON and table show the value."""
+    """An answer with a text of its own; the forms JSON and table print the value."""
 
     def __init__(self, lines: Iterable[str], value: object) -> None:
         """:param lines: lines with line ends"""
@@ -41,12 +39,12 @@ class Rows:
 
 
 def rows(answer: Any) -> object:
-    """Prints a map with a row for each key, as Pulsar does for some."""
+    """Formats a map with a line for each key, as Pulsar does for some answers."""
     return Rows((f"{key}    {_plain(value)}\n" for key, value in (answer or {}).items()), answer or {})
 
 
 def objects(answer: object) -> object:
-    """Prints a list as JSON, as Pulsar does for some."""
+    """Formats a list as JSON, as Pulsar does for some answers."""
     return Rows([f"{_json(answer, '')}\n"], answer)
 
 
@@ -76,7 +74,7 @@ def _json(value: object, indent: str) -> str:
 
 
 def _table(value: object) -> str:
-    """Returns a table: objects with a line each, a single object with a line for each field."""
+    """Returns a table: a line for each object of a list, or a line for each field of a single object."""
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return _records([("", item) for item in value])
     if isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
@@ -87,7 +85,7 @@ def _table(value: object) -> str:
 
 
 def _records(records: Sequence[tuple[str, dict[str, object]]]) -> str:
-    """:param records: objects by name; an empty name: unnamed"""
+    """Returns the lines of a table. :param records: objects by name; an empty name is not printed"""
     fields = dict.fromkeys(name for _, record in records for name in record)
     named = any(name for name, _ in records)
     lines = [["NAME"] * named + [field.upper() for field in fields]]

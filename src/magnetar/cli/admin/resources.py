@@ -1,4 +1,4 @@
-"""Clusters, tenants and namespaces, and the file of ``--cluster-config-file``."""
+"""Commands for clusters, tenants and namespaces, and the parser of ``--cluster-config-file``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _delete_cluster(call: Call) -> object:
 
 
 def _delete_everything(call: Call) -> None:
-    """Deletes every tenant with its contents, as Pulsar's tool does."""
+    """Deletes every tenant with all its namespaces and topics, as Pulsar's tool does."""
     for tenant in call.ask("GET", "/admin/v2/tenants"):
         for namespace in call.ask("GET", f"/admin/v2/namespaces/{piece(tenant)}"):
             version = "/admin" if namespace.count("/") > 1 else "/admin/v2"
@@ -156,7 +156,7 @@ def _of_bundle(call: Call) -> str:
 
 def _unload(call: Call) -> object:
     if call["destinationBroker"] and not call["bundle"]:
-        raise UsageError("--destinationBroker goes with --bundle")
+        raise UsageError("--destinationBroker requires --bundle")
     query = {"destinationBroker": call["destinationBroker"]} if call["destinationBroker"] else None
     return call.send("PUT", f"{_of_bundle(call)}/unload", query)
 
@@ -164,7 +164,7 @@ def _unload(call: Call) -> object:
 def _split(call: Call) -> object:
     bundle, kind = call["bundle"], call["bundle-type"]
     if bool(bundle) == bool(kind):
-        raise UsageError("no bundle given; use --bundle or --bundle-type")
+        raise UsageError("no bundle is given; use --bundle or --bundle-type")
     query = {"unload": call["unload"]}
     if call["split-algorithm-name"]:
         query["splitAlgorithmName"] = call["split-algorithm-name"]
@@ -268,8 +268,7 @@ ACTIONS: dict[str, Action] = {
 
 
 def read_cluster_file(file: str, known: Collection[str]) -> dict[str, object]:
-    """Returns the fields of a file.
-
+    """Returns the fields of a cluster from a JSON or YAML file.
     :param known: names of known fields
     :raises UsageError: the file cannot be read, is malformed, or has an unknown field
     """
@@ -280,7 +279,7 @@ def read_cluster_file(file: str, known: Collection[str]) -> dict[str, object]:
     fields = _object(file, text) if text.lstrip().startswith("{") else _lines(file, text)
     for name in fields:
         if name not in known:
-            raise UsageError(f"{file}: a cluster has no {name!r}{advice(name, known)}")
+            raise UsageError(f"{file}: a cluster has no field {name!r}{advice(name, known)}")
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -293,7 +292,7 @@ def _object(file: str, text: str) -> dict[str, object]:
 
 
 def _lines(file: str, text: str) -> dict[str, object]:
-    """Parses YAML of one level; fields of a cluster are not nested."""
+    """Parses YAML without nested fields; a cluster has none."""
     found: dict[str, object] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#") or line.strip() == "---":

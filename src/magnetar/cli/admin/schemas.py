@@ -1,4 +1,4 @@
-"""Schemas of topics."""
+"""Commands for the schemas of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _topic(call: Call) -> TopicName:
 
 
 def _path(call: Call, rest: str) -> str:
-    """Returns the path of a topic's schema. :raises InvalidName: the name is not a topic's"""
+    """Returns the path of a topic's schema. :raises InvalidName: the topic name is not valid"""
     name = _topic(call)
     root = "/admin/schemas" if name.legacy else "/admin/v2/schemas"
     return f"{root}/{name.namespace_name}/{name.encoded_local}/{rest}"
@@ -72,13 +72,17 @@ def _get(call: Call) -> object:
 
 
 def _shown(*answers: object) -> Rows:
-    """Prints schemas with Pulsar's spacing, which differs from all other answers."""
+    """Formats schemas with the spacing of Pulsar's tool, which differs from the spacing of its other
+    answers.
+    """
     lines = (f"{json.dumps(answer, indent=2)}\n" for answer in answers)
     return Rows(lines, list(answers) if len(answers) > 1 else answers[0])
 
 
 def _payload(call: Call) -> object:
-    """Reads a ``PostSchemaPayload`` from a file."""
+    """Returns the ``PostSchemaPayload`` in a file.
+    :raises UsageError: the file cannot be read, or is not JSON
+    """
     try:
         return json.loads(Path(call["filename"]).read_text())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Topics and their subscriptions, their backlogs, and their lists of clusters."""
+"""Commands for topics, subscriptions, backlogs and replication clusters of topics."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from magnetar.naming.topic_name import Domain, TopicName
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 _POSITION = re.compile(r"(-?\d+):(-?\d+)")
 _OWN = "magnetar-cluster"
-"""A header with the broker's cluster; brokers of Apache Pulsar do not send it."""
+"""Header with the name of the broker's cluster; brokers of Apache Pulsar do not send it."""
 
 
 def message_id(text: str) -> dict[str, int]:
-    """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``. :raises UsageError: the text has another form"""
+    """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``. :raises UsageError: the text is not one of
+    these
+    """
     if text == "latest":
         return {"ledgerId": LATEST_ID, "entryId": LATEST_ID}
     if text == "earliest":
@@ -88,8 +90,8 @@ def _delete(call: Call) -> object:
 
 
 def _matching(call: Call) -> list[str]:
-    """Returns full names that match a pattern of full names, within the namespace at its beginning.
-
+    """Returns the full names of the topics that match a regular expression, within the namespace at its
+    beginning.
     :raises InvalidName: the pattern does not begin with a namespace
     :raises UsageError: the pattern is not valid
     """
@@ -97,7 +99,9 @@ def _matching(call: Call) -> list[str]:
     domain = domain or Domain.PERSISTENT.value
     pieces = rest.split("/")
     if domain not in [each.value for each in Domain] or len(pieces) not in (3, 4):
-        raise UsageError(f"{call['topic']!r} is not a pattern like persistent://tenant/namespace/orders-.*")
+        raise UsageError(
+            f"{call['topic']!r} is not a pattern; use a form like persistent://tenant/namespace/orders-.*"
+        )
     try:
         pattern = re.compile(f"{domain}://{rest}")
     except re.error as error:
@@ -108,7 +112,7 @@ def _matching(call: Call) -> list[str]:
 
 
 def _named_in(file: str) -> list[str]:
-    """:raises UsageError: the file cannot be read"""
+    """Returns the topics that a file lists, one per line. :raises UsageError: the file cannot be read"""
     try:
         lines = Path(file).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -126,7 +130,7 @@ def _create_subscription(call: Call) -> object:
 def _update_subscription_properties(call: Call) -> object:
     properties = {} if call["clear"] else call["property"]
     if properties is None:
-        raise UsageError("no properties given; use --property or --clear")
+        raise UsageError("no properties are given; use --property or --clear")
     return call.send("PUT", f"{call.subscription}/properties", None, properties)
 
 
@@ -168,9 +172,8 @@ def _compaction_status(call: Call) -> object:
 
 
 def _state_of(call: Call, path: str, name: str, verb: str) -> str:
-    """Returns the state of something that a user has started.
-
-    :param path: below the topic; also its name within a sentence
+    """Returns the state of an operation that a user started, such as a compaction, as a sentence.
+    :param path: the path of the operation below the topic; also its name in the sentence
     """
     told = call.ask("GET", f"{call.topic}/{path}")
     while call.get("wait-complete") and told["status"] == "RUNNING":
@@ -222,7 +225,7 @@ def _lookup(call: Call) -> object:
 
 
 def _partitioned_lookup(call: Call) -> object:
-    """Returns the broker of each partition, or the partitions of each broker."""
+    """Returns the broker of each partition, or the partitions of each broker, as JSON."""
     count = call.ask("GET", f"{call.topic}/partitions")["partitions"]
     if not count:
         raise AdminError("Topic is not a partitioned topic")
@@ -371,7 +374,7 @@ def _analyze(call: Call) -> Any:
 
 
 def agreed(call: Call, question: str) -> bool:
-    """Whether to continue: ``--force`` is given, or the answer to the question is y."""
+    """Asks for confirmation unless ``--force`` is given; returns whether to continue."""
     if call["force"]:
         return True
     sys.stdout.write(f"{question} (Y or N) ")
@@ -439,9 +442,12 @@ def _path_of(namespace: NamespaceName) -> str:
 
 
 def _confirmed(call: Call, namespace: str, wanted: list[str], deleted: str) -> bool:
-    """:param namespace: the path of the namespace
+    """Asks for confirmation if the list ``wanted`` lacks the broker's own cluster; returns whether to
+    continue.
 
-    :param deleted: description of what a list without the broker's cluster deletes
+    :param namespace: the path of the namespace
+
+    :param deleted: description of the topics that the broker would delete
     """
     if call.get("force"):
         return True

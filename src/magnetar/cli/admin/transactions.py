@@ -1,4 +1,4 @@
-"""Commands of transaction coordinators, of their transactions, and of what topics know of these."""
+"""Commands for transaction coordinators, their transactions, and transactions on topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ def _id(call: Call) -> str:
 
 
 def _topic(call: Call, what: str, *pieces: object) -> str:
-    """Returns the path of a request about a topic.
-
-    :raises InvalidName: the name is not a topic's
+    """Returns the path of a transaction request on a topic. :raises InvalidName: the topic name is not
+    valid
     """
     name = TopicName.parse(str(call["topic"]))
     rest = (name.local, *map(str, pieces))
@@ -25,7 +24,7 @@ def _topic(call: Call, what: str, *pieces: object) -> str:
 
 
 def _coordinator(call: Call) -> dict[str, str]:
-    """Returns the query for one coordinator, also number 0, or for all."""
+    """Returns the query parameters for one coordinator, also for id 0; empty: all coordinators."""
     number = call["coordinator-id"]
     return {} if number is None else {"coordinatorId": str(number)}
 

@@ -27,7 +27,7 @@ def _warn(sentence: str) -> None:
 
 
 def perform(parsed: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code: 0 success, 1 failed, 130 interrupted."""
+    """Runs the command; returns the exit code: 0 success, 1 failure, 130 interrupted."""
     try:
         access = cluster_access(
             {

@@ -1,4 +1,4 @@
-"""The flags of ``pulsar-client``, which are Pulsar's. Imports nothing but the parser."""
+"""The flags of ``pulsar-client``, which are Pulsar's. Imports only :mod:`argparse` and its types."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _produce(commands: object) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="contents of the messages, split at the separator",
+        help="contents of the messages, separated as -s says (repeatable)",
     )
     add(
         "--files",
@@ -75,7 +75,7 @@ def _produce(commands: object) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="file with the content of one message (repeatable)",
+        help="file whose bytes are the content of one message (repeatable)",
     )
     add("--num-produce", "-n", type=positive, default=1, metavar="N", help="send all messages N times (1)")
     add(
@@ -92,7 +92,7 @@ def _produce(commands: object) -> None:
         "-s",
         default=",",
         metavar="TEXT",
-        help="separator of -m; empty: each character is a message (,)",
+        help="separator between the messages of -m; empty: each character is a message (,)",
     )
     add(
         "--properties",
@@ -100,7 +100,7 @@ def _produce(commands: object) -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="property of each message (repeatable)",
+        help="property to add to each message (repeatable)",
     )
     add("--key", "-k", metavar="KEY", help="key of each message")
     add(
@@ -122,13 +122,13 @@ def _produce(commands: object) -> None:
         "--encryption-key-name",
         "-ekn",
         metavar="NAME",
-        help="name of the key that contents are encrypted for",
+        help="name of the encryption key",
     )
     add(
         "--encryption-key-value",
         "-ekv",
         metavar="URI",
-        help="public key for the encryption: file: or data:, in PEM",
+        help="public key for encryption: a file: or data: URL of a PEM key",
     )
 
 
@@ -140,12 +140,17 @@ def _add_keys(made: argparse.ArgumentParser) -> None:
         "-kvet",
         choices=("none", "separated", "inline"),
         default="none",
-        help="where key/value messages have their key: separated from the value, or inline with it; "
-        "none: messages are not key/value pairs (none)",
+        help="encoding of key/value messages: separated (key in the message key), inline (key in the "
+        "content), none (not key/value messages) (none)",
     )
     add("--key-value-key", "-kvk", metavar="KEY", help="key of a key/value message (the value of -k)")
     add("--key-value-key-file", "-kvkf", metavar="FILE", help="file with the key of a key/value message")
-    add("--key-schema", "-ks", metavar="SCHEMA", help="schema of that key, like --value-schema (string)")
+    add(
+        "--key-schema",
+        "-ks",
+        metavar="SCHEMA",
+        help="schema of the key of key/value messages, in the form of --value-schema (string)",
+    )
 
 
 def _consume(commands: object) -> None:
@@ -171,14 +176,14 @@ def _consume(commands: object) -> None:
         "-p",
         choices=("Latest", "Earliest"),
         default="Latest",
-        help="where a new subscription begins (Latest)",
+        help="start position of a new subscription (Latest)",
     )
     _add_printing(made)
     add("--replicated", "-rs", action="store_true", help="replicate the subscription's state")
     add(
         "--regex",
         action="store_true",
-        help="TOPIC is a regular expression: consume all matching topics of a namespace",
+        help="treat TOPIC as a regular expression and consume all matching topics of its namespace",
     )
     add(
         "--start-timestamp",
@@ -186,7 +191,7 @@ def _consume(commands: object) -> None:
         type=int,
         default=0,
         metavar="MS",
-        help="first move the subscription to this publish time, in ms since 1970; 0: do not (0)",
+        help="move the subscription to this publish time first, in ms since 1970; 0: do not move it (0)",
     )
     add(
         "--end-timestamp",
@@ -194,7 +199,7 @@ def _consume(commands: object) -> None:
         type=int,
         default=2**63 - 1,
         metavar="MS",
-        help="end at the first message with a later publish time, in ms since 1970",
+        help="stop at the first message published later than this time, in ms since 1970 (never)",
     )
 
 
@@ -206,9 +211,14 @@ def _read(commands: object) -> None:
         "-m",
         default="latest",
         metavar="ID",
-        help="begin after this message: earliest, latest or LEDGER:ENTRY (latest)",
+        help="read from after this message: earliest, latest or LEDGER:ENTRY (latest)",
     )
-    add("--start-message-id-inclusive", "-i", action="store_true", help="begin at that message, not after it")
+    add(
+        "--start-message-id-inclusive",
+        "-i",
+        action="store_true",
+        help="also read the message of --start-message-id",
+    )
     _add_printing(made)
 
 
@@ -221,7 +231,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=1,
         metavar="N",
-        help="end after N messages; 0: no limit (1)",
+        help="stop after N messages; 0: no limit (1)",
     )
     add("--hex", action="store_true", help="print contents in hexadecimal")
     add("--hide-content", action="store_true", help="do not print contents")
@@ -238,16 +248,16 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         "-st",
         choices=("bytes", "string", "auto_consume"),
         default="bytes",
-        help="schema of the contents; auto_consume: that of the topic, printed as JSON (bytes)",
+        help="schema for printing contents; auto_consume: the topic's schema, values printed as JSON (bytes)",
     )
-    add("--print-metadata", "-mp", action="store_true", help="also print the metadata")
+    add("--print-metadata", "-mp", action="store_true", help="also print the metadata of each message")
     add(
         "--queue-size",
         "-q",
         type=count,
         default=0,
         metavar="N",
-        help="size of the receiver queue in messages; 0: 1000 (default 0)",
+        help="size of the receiver queue in messages; 0 means 1000 (0)",
     )
     add(
         "--max_chunked_msg",
@@ -255,7 +265,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of incomplete chunked messages kept; 0: 10 (default 0)",
+        help="maximum number of incomplete chunked messages to keep; 0 means 10 (0)",
     )
     add(
         "--auto_ack_chunk_q_full",
@@ -267,7 +277,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         "--encryption-key-value",
         "-ekv",
         metavar="URI",
-        help="private key for the decryption: file: or data:, in PEM",
+        help="private key for decryption: a file: or data: URL of a PEM key",
     )
     add(
         "--crypto-failure-action",
@@ -279,16 +289,18 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
     )
     truths = ("true", "false")
     add(
-        "--pool-messages", "-pm", choices=truths, default="true", help="no effect: a setting for Java buffers"
+        "--pool-messages",
+        "-pm",
+        choices=truths,
+        default="true",
+        help="no effect: configures buffers of the Java client",
     )
 
 
 def _rate(text: str) -> float:
     number = float(text)
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(
-            f"{text} is not a rate: use a number of messages a second, 0 or more"
-        )
+        raise argparse.ArgumentTypeError(f"{text} is not a rate; give messages per second, 0 or more")
     return number
 
 

@@ -22,18 +22,17 @@ _Encode = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A command that was checked without a broker."""
+    """A ``produce`` command whose options were checked without contacting a broker."""
 
     contents: Sequence[bytes]
     message: dict[str, object]
-    """The options of each message."""
+    """Options of each message, as keyword arguments of ``Producer.send``."""
     producer: ProducerArguments
 
 
 def prepared(parsed: argparse.Namespace) -> Prepared:
-    """Prepares what ``pulsar-client produce`` sends: the messages and the options of the producer.
-
-    :raises Refused: there is nothing to send, or options contradict each other
+    """Reads the messages and options of ``pulsar-client produce``.
+    :raises Refused: there are no messages, or options contradict each other
     :raises OSError: a file cannot be read
     """
     value = declared("--value-schema", parsed.value_schema)
@@ -63,7 +62,7 @@ def prepared(parsed: argparse.Namespace) -> Prepared:
 
 
 def produce(client: Client, parsed: argparse.Namespace, given: Prepared) -> str:
-    """Sends all messages; returns a summary."""
+    """Sends all messages; returns a summary for the user."""
     producer = client.create_producer(parsed.topic, **given.producer)
     pace = paced(parsed.rate)
     for _ in range(parsed.num_produce):
@@ -78,8 +77,8 @@ def _options(
 ) -> ProducerArguments:
     if (parsed.encryption_key_name is None) != (parsed.encryption_key_value is None):
         raise Refused(
-            "--encryption-key-name and --encryption-key-value must be used together: with one of "
-            "them, messages would be sent unencrypted"
+            "--encryption-key-name and --encryption-key-value must be used together; with only one "
+            "of them, messages would not be encrypted"
         )
     options: ProducerArguments = {
         "batching_enabled": not (parsed.disable_batching or parsed.chunking),
@@ -95,7 +94,7 @@ def _options(
 
 
 def _given(parsed: argparse.Namespace) -> list[bytes]:
-    """Returns the contents of -m, then those of -f."""
+    """Returns the contents given by -m, followed by the contents of the files given by -f."""
     found: list[bytes] = []
     for text in parsed.messages:
         # Without a separator each character is a message, as with Pulsar's tool.
@@ -109,19 +108,20 @@ def _given(parsed: argparse.Namespace) -> list[bytes]:
 
 
 def _properties(given: Sequence[str]) -> dict[str, str]:
-    """Parses one property per item, as Pulsar's tool does: a comma belongs to the value; text after a second
-    ``=`` is dropped."""
+    """Parses one property per item, as Pulsar's tool does: commas are part of the value, and text after a
+    second ``=`` is dropped.
+    """
     found = {}
     for text in given:
         key, separator, rest = text.partition("=")
         if not separator:
-            raise Refused(f"--properties: {text!r} is not KEY=VALUE")
+            raise Refused(f"--properties: {text!r} is not a property; use KEY=VALUE")
         found[key.strip()] = rest.partition("=")[0].strip()
     return found
 
 
 def _key_part(parsed: argparse.Namespace) -> bytes | None:
-    """Returns the key of messages with a key and a value; None: a null key."""
+    """Returns the encoded key of key/value messages; None: the key is null."""
     named = [
         name
         for name, given in (
@@ -146,12 +146,12 @@ def _no_key_part(parsed: argparse.Namespace) -> None:
         ("--key-schema", parsed.key_schema),
     ):
         if given is not None:
-            raise Refused(f"{flag} needs --key-value-encoding-type separated or inline")
+            raise Refused(f"{flag} requires --key-value-encoding-type separated or inline")
 
 
 @dataclass(frozen=True)
 class SchemaFlag:
-    """The schema of contents or keys from a flag."""
+    """A schema that a flag declares for contents or keys."""
 
     flag: str
     schema: ProducerSchema
@@ -159,10 +159,8 @@ class SchemaFlag:
     """Encodes a text; None: contents are sent unchanged."""
 
     def encoded(self, data: bytes, what: str) -> bytes:
-        """Returns the message that a flag describes, as bytes.
-
+        """Returns a content of the command line or of a file, encoded with the schema.
         :param what: description of the data, for errors
-
         :raises Refused: the data do not match the schema
         """
         if self.encode is None:
@@ -170,7 +168,9 @@ class SchemaFlag:
         try:
             return self.encode(data.decode())
         except UnicodeDecodeError as error:
-            raise Refused(f"{self.flag} {self.schema.kind.lower()}: {what} is not text: {error}") from error
+            raise Refused(
+                f"{self.flag} {self.schema.kind.lower()}: {what} is not valid UTF-8: {error}"
+            ) from error
         except ValueError as error:
             raise Refused(f"{self.flag}: {what}: {error}") from error
 
@@ -179,7 +179,7 @@ def declared(flag: str, text: str) -> SchemaFlag:
     """Returns the schema that an option declares.
 
     :param text: ``bytes``, ``string``, or ``avro:`` or ``json:`` and a definition
-    :raises Refused: the text has another form, or the definition is not valid
+    :raises Refused: the text has no such form, or the definition is not valid
     """
     if text == "bytes":
         return SchemaFlag(flag, ProducerSchema("BYTES"), None)
@@ -187,7 +187,9 @@ def declared(flag: str, text: str) -> SchemaFlag:
         return SchemaFlag(flag, ProducerSchema("STRING"), str.encode)
     kind = _KINDS.get(text[:5])
     if kind is None:
-        raise Refused(f"{flag}: {text!r} is not bytes, string, avro:DEFINITION or json:DEFINITION")
+        raise Refused(
+            f"{flag}: {text!r} is not a schema; use bytes, string, avro:DEFINITION or json:DEFINITION"
+        )
     definition = text[5:]
     try:
         json.loads(definition)

@@ -1,4 +1,4 @@
-"""``pulsar-client consume`` and ``read``, and the format of their messages."""
+"""``pulsar-client consume`` and ``read``, and the format in which they print messages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _BOUNDARY = "----- got message -----"
 
 
 def prepared(parsed: argparse.Namespace) -> TopicsArguments:
-    """Returns the common options of consumers and readers.
-
+    """Returns the options that consumers and readers share.
     :raises Refused: options contradict each other
     :raises CryptoError: the key cannot be read
     """
@@ -51,7 +50,7 @@ def prepared(parsed: argparse.Namespace) -> TopicsArguments:
 
 
 def consume(client: Client, parsed: argparse.Namespace, options: TopicsArguments) -> str:
-    """Prints and acknowledges messages; returns a summary."""
+    """Prints and acknowledges messages; returns a summary for the user."""
     subscribe = client.subscribe_to_pattern if parsed.regex else client.subscribe
     options["consumer_type"] = ConsumerType[parsed.subscription_type.replace("_", "")]
     options["initial_position"] = InitialPosition[parsed.subscription_position]
@@ -68,8 +67,7 @@ def consume(client: Client, parsed: argparse.Namespace, options: TopicsArguments
 
 
 def read(client: Client, parsed: argparse.Namespace, options: TopicsArguments) -> str:
-    """Prints messages; returns a summary.
-
+    """Prints messages; returns a summary for the user.
     :raises Refused: the topic has several partitions
     """
     if len(client.get_topic_partitions(parsed.topic, create=False)) > 1:
@@ -97,7 +95,9 @@ def _message_id(text: str) -> MessageId:
         return MessageId.earliest if text == "earliest" else MessageId.latest
     found = _ID.fullmatch(text)
     if found is None:
-        raise Refused(f"--start-message-id: {text!r} is not earliest, latest or LEDGER:ENTRY")
+        raise Refused(
+            f"--start-message-id: {text!r} is not a message id; use earliest, latest or LEDGER:ENTRY"
+        )
     return MessageId(-1, int(found[1]), int(found[2]))
 
 
@@ -108,9 +108,8 @@ def _printed(
     *,
     until_ms: int | None = None,
 ) -> Iterator[Message]:
-    """Yields the requested number of messages, each after printing it, unless it is to be hidden.
-
-    :param until_ms: ends at the first message that was published later, without it
+    """Prints and yields the requested number of messages; ``--hide-content`` suppresses the printing.
+    :param until_ms: stop before the first message that was published later, in ms since 1970
     """
     pace = paced(parsed.rate)
     shown = shower(parsed, SchemaDecoders(client, _warn))
@@ -152,7 +151,7 @@ def shower(parsed: argparse.Namespace, contents: SchemaDecoders) -> Callable[[Me
 
 
 def described(message: Message, content: str) -> str:
-    """Returns the fields of a message, followed by the content."""
+    """Returns the text of a message: its fields, followed by the content."""
     properties = ", ".join(f"{key}={value}" for key, value in message.properties().items())
     return (
         f"publishTime:[{message.publish_timestamp()}], eventTime:[{message.event_timestamp()}], "
@@ -161,7 +160,7 @@ def described(message: Message, content: str) -> str:
 
 
 def metadata(message: Message) -> str:
-    """Returns the text of ``--print-metadata``."""
+    """Returns the lines that ``--print-metadata`` adds."""
     version = message.schema_version()
     event_time = time_text(message.event_timestamp()).replace(".000Z", "Z")
     return (
@@ -174,7 +173,7 @@ def metadata(message: Message) -> str:
 
 
 def dump(data: bytes) -> str:
-    """Returns lines of 16 bytes: offset, hexadecimal, and text."""
+    """Returns a hex dump: lines of 16 bytes with offset, hexadecimal digits and text."""
     lines = []
     for at in range(0, len(data), _HEX_WIDTH):
         part = data[at : at + _HEX_WIDTH]

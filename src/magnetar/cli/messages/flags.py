@@ -1,4 +1,4 @@
-"""The flags of the commands. Imports nothing but the parser."""
+"""The flags of ``magnetar tail``, ``produce`` and ``consume``. Imports only :mod:`argparse` and its types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.cli.command_lines import add_access_flags, count, positive
 
 TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MOST_LAST = 1000
-"""Limit, because all messages are collected before printing."""
+"""Maximum value of ``--last``; all messages are collected before printing."""
 _Commands = argparse._SubParsersAction  # argparse has no other name for it.
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -34,22 +34,29 @@ def add_tail(commands: _Commands[argparse.ArgumentParser]) -> None:
         "--since",
         dest="start",
         type=_start,
-        metavar="PLACE",
-        help="where to begin: earliest, latest, LEDGER:ENTRY, a time like 2026-01-31T12:00:00Z, or an age "
-        "like 10m (s, m, h, d) (latest; with --no-follow: earliest)",
+        metavar="POSITION",
+        help="start position: earliest, latest, LEDGER:ENTRY, a time like 2026-01-31T12:00:00Z, or an "
+        "age like 10m (s, m, h, d) (latest; with --no-follow: earliest)",
     )
     begin.add_argument(
         "-n",
         "--last",
         type=_last,
         metavar="N",
-        help=f"begin with the last N matching messages, at most {MOST_LAST}",
+        help=f"start with the last N matching messages, at most {MOST_LAST}",
     )
     tail.add_argument(
-        "--until", type=_time, metavar="TIME", help="only messages published before a time in the past"
+        "--until",
+        type=_time,
+        metavar="TIME",
+        help="print only messages published before this time, which must be in the past",
     )
-    tail.add_argument("--no-follow", action="store_true", help="end at the end of the topic")
-    tail.add_argument("--key", metavar="GLOB", help="only messages whose key matches")
+    tail.add_argument(
+        "--no-follow",
+        action="store_true",
+        help="stop at the end of the topic instead of waiting for new messages",
+    )
+    tail.add_argument("--key", metavar="GLOB", help="print only messages whose key matches the glob")
     _add_properties(
         tail, "NAME=GLOB", "only messages with a matching property (repeatable; all have to match)"
     )
@@ -65,16 +72,18 @@ def add_consume(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     consume.add_argument("-s", "--subscription", required=True, metavar="NAME")
     consume.add_argument(
-        "-n", "--count", type=count, default=0, metavar="N", help="end after N messages; 0: never (0)"
+        "-n", "--count", type=count, default=0, metavar="N", help="stop after N messages; 0: no limit (0)"
     )
     consume.add_argument(
         "--type", choices=TYPES, default="Exclusive", help="type of the subscription (%(default)s)"
     )
     consume.add_argument(
-        "--earliest", action="store_true", help="a new subscription begins at the first message"
+        "--earliest",
+        action="store_true",
+        help="start a new subscription at the first message (default: after the last one)",
     )
     consume.add_argument(
-        "--no-ack", action="store_true", help="acknowledge nothing: all messages are delivered again"
+        "--no-ack", action="store_true", help="acknowledge no messages, so that all are redelivered"
     )
     _add_output(consume)
 
@@ -91,11 +100,17 @@ def add_produce(commands: _Commands[argparse.ArgumentParser]) -> None:
     produce.add_argument("--key", metavar="KEY", help="key of each message")
     _add_properties(produce, "NAME=VALUE", "property of each message (repeatable)")
     produce.add_argument(
-        "--rate", type=_rate, default=0.0, metavar="R", help="maximum number of messages per second"
+        "--rate",
+        type=_rate,
+        default=0.0,
+        metavar="R",
+        help="maximum number of messages per second (no limit)",
     )
     produce.add_argument("--count", type=positive, metavar="N", help="send each MESSAGE N times (1)")
     produce.add_argument(
-        "--json", action="store_true", help="messages are objects as printed by tail and consume with -o json"
+        "--json",
+        action="store_true",
+        help="read messages as JSON objects in the form that tail and consume print with -o json",
     )
 
 
@@ -119,7 +134,7 @@ def _add_output(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--private-key",
         metavar="KEY",
-        help="private key to decrypt contents: a file, or a file: or data: URL, in PEM",
+        help="private key for decryption, in PEM: a path, or a file: or data: URL",
     )
     made.add_argument(
         "-o",
@@ -147,41 +162,41 @@ def _time(text: str) -> int:
 def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a property; use NAME=VALUE")
     return name, value
 
 
 def _last(text: str) -> int:
     number = positive(text)
     if number > MOST_LAST:
-        raise argparse.ArgumentTypeError(f"{text} is more than the maximum of {MOST_LAST}")
+        raise argparse.ArgumentTypeError(f"{text} exceeds the maximum, {MOST_LAST}; give a smaller number")
     return number
 
 
 def _rate(text: str) -> float:
     number = float(text)
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a rate: use a number of messages a second above 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a rate; give messages per second, above 0")
     return number
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start position: exactly one of an end, an entry, or a time."""
+    """A start position: exactly one of the fields is set."""
 
     end: str = ""
-    """``earliest`` or ``latest``."""
+    """``earliest`` or ``latest``; empty: not set."""
     position: tuple[int, int] | None = None
     """(ledger id, entry id)."""
     time_ms: int | None = None
-    """Since 1970."""
+    """Publish time in ms since 1970."""
 
 
 def start_of(text: str, now: float) -> Start:
     """Parses ``earliest``, ``latest``, ``LEDGER:ENTRY`` or a time.
 
     :param now: seconds since 1970
-    :raises ValueError: the text has another form
+    :raises ValueError: the text is not one of these
     """
     if text in ("earliest", "latest"):
         return Start(end=text)
@@ -191,14 +206,17 @@ def start_of(text: str, now: float) -> Start:
     try:
         return Start(time_ms=time_of(text, now))
     except ValueError as error:
-        raise ValueError(f"{text!r} is not earliest, latest, LEDGER:ENTRY or a time") from error
+        raise ValueError(
+            f"{text!r} is not a start position; use earliest, latest, LEDGER:ENTRY or a time"
+        ) from error
 
 
 def time_of(text: str, now: float) -> int:
-    """Returns ms since 1970 for ``10m`` before now (s, m, h, d), or for ISO 8601, local without a zone.
-
-    :param now: seconds since 1970
-    :raises ValueError: the text is not a time
+    """Parses an ISO 8601 time, in the local zone if the text names none, or an age such as ``10m`` (s, m, h,
+    d).
+    :param now: seconds since 1970, from which ages count
+    :returns: ms since 1970
+    :raises ValueError: the text is not a time or an age
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:
@@ -207,5 +225,5 @@ def time_of(text: str, now: float) -> int:
         return max(0, int(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError) as error:
         raise ValueError(
-            f"{text!r} is not a time like 2026-01-31T12:00:00Z or an age like 10m (s, m, h, d)"
+            f"{text!r} is not a time; use a time like 2026-01-31T12:00:00Z or an age like 10m (s, m, h, d)"
         ) from error

@@ -1,4 +1,4 @@
-"""Formats a message as a line, its content decoded with the schemas of its topic."""
+"""Formats messages as lines; the schemas of the topic decode the contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Print = Callable[[Message], None]
 
 
 def printer(form: str, contents: SchemaDecoders) -> Print:
-    """Returns a function that writes a message, unbuffered; ``form`` is ``text`` or ``json``."""
+    """Returns a function that prints a message without buffering; ``form`` is ``text`` or ``json``."""
     line = json_line if form == "json" else text_line
 
     def write(message: Message) -> None:
@@ -36,7 +36,7 @@ def printer(form: str, contents: SchemaDecoders) -> Print:
 
 
 def json_line(message: Message, contents: SchemaDecoders) -> str:
-    """Returns the whole message as JSON; see :func:`magnetar.client.readable.described`."""
+    """Returns all fields of the message as JSON; see :func:`magnetar.client.readable.described`."""
     return json.dumps(described(message, contents.decoded(message)))
 
 
@@ -70,7 +70,7 @@ def time_text(milliseconds: int) -> str:
 
 
 class SchemaDecoders:
-    """Decoders; fetches each version of a schema once."""
+    """Decodes contents; fetches each version of a schema once."""
 
     def __init__(self, client: Client, warn: Callable[[str], None]) -> None:
         """:param warn: called with the reason if a schema cannot be fetched or used"""
@@ -79,7 +79,9 @@ class SchemaDecoders:
         self._known: dict[tuple[str, bytes], tuple[str, DecodeMessage] | None] = {}
 
     def decoded(self, message: Message) -> tuple[str, object] | None:
-        """Returns schema type and value; None: no schema, or the content does not match it."""
+        """Returns the schema type and the value; None: there is no schema, or the content does not match
+        it.
+        """
         if message.has_null_value() or message.encryption() is not None:
             return None
         version = message.schema_version()

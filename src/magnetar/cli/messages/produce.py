@@ -1,4 +1,4 @@
-"""``magnetar produce TOPIC``."""
+"""``magnetar produce TOPIC``: publishes messages from arguments, a file or standard input."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from magnetar.cli.messages.run import Ends, paced, run
 from magnetar.client.readable import id_text
 
 _KEYS = ("partition_key", "partition_key_bytes", "null_partition_key")
-"""The forms of a message's key; a message has at most one."""
+"""Fields for the key in different forms; a message has at most one of them."""
 Outgoing = tuple[bytes, dict[str, Any]]
-"""A content, and options of ``Producer.send``."""
+"""A content, and the keyword arguments of ``Producer.send`` for it."""
 
 
 def run_produce(parsed: argparse.Namespace) -> int:
@@ -27,9 +27,9 @@ def run_produce(parsed: argparse.Namespace) -> int:
 
 def _produce(ends: Ends, parsed: argparse.Namespace) -> None:
     if parsed.messages and parsed.file is not None:
-        raise Refused("messages can be given as arguments or in a file, but not both")
+        raise Refused("messages are given both as arguments and in a file; use only one")
     if parsed.count is not None and not parsed.messages:
-        raise Refused("--count needs messages given as arguments")
+        raise Refused("--count requires messages as arguments")
     # Messages in arguments are checked before anything is sent.
     named = [_outgoing(each.encode("utf-8", "surrogateescape"), parsed) for each in parsed.messages]
     producer = ends.client.create_producer(parsed.topic)
@@ -71,15 +71,20 @@ def _outgoing(text: bytes, parsed: argparse.Namespace) -> Outgoing:
 
 
 def _replayed(text: bytes) -> Outgoing:
-    """:raises Refused: the line is not in the form of ``-o json``, or cannot be sent"""
+    """Returns the message of a line in the form of ``-o json``.
+    :raises Refused: the line has another form, or the message cannot be sent
+    """
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"not JSON: {error}") from error
+        raise Refused(f"the text is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise Refused("not a JSON object")
+        raise Refused("the text is not a JSON object")
     if found.get("encrypted"):
-        raise Refused("the message is encrypted, and the encryption properties are missing")
+        raise Refused(
+            "the message is encrypted and cannot be sent again, because the line lacks the encryption "
+            "properties"
+        )
     content: bytes
     match found:
         case {"content": None}:
@@ -90,9 +95,9 @@ def _replayed(text: bytes) -> Outgoing:
             try:
                 content = bytes.fromhex(given)
             except ValueError as error:
-                raise Refused(f"hex: {error}") from error
+                raise Refused(f"the field hex is not hexadecimal: {error}") from error
         case _:
-            raise Refused("an object needs content or hex, a string")
+            raise Refused("the object needs a field content or hex, whose value is a string")
     return content, _options(found)
 
 
@@ -123,9 +128,11 @@ def _key(found: dict[str, object]) -> dict[str, object]:
             try:
                 return {"partition_key_bytes": b64decode(key, validate=True)}
             except ValueError as error:
-                raise Refused(f"key is not Base64: {error}") from error
+                raise Refused(f"the field key is not Base64: {error}") from error
         case {"base64EncodedKey": given} if given is not False:
-            raise Refused(f"base64EncodedKey must be true or false and needs a key; it is {given!r}")
+            raise Refused(
+                f"base64EncodedKey must be true or false, and requires the field key; the value is {given!r}"
+            )
         case {"key": str(key)}:
             return {"partition_key": key}
         case {"key": key}:

@@ -1,4 +1,4 @@
-"""``magnetar tail`` and ``magnetar consume``: read messages of a topic, and filter them."""
+"""``magnetar tail`` and ``magnetar consume``: read and filter the messages of a topic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from magnetar.client.enums import CryptoFailureAction
 from magnetar.client.message import Message
 
 _MORE = 4
-"""Factor by which the number of entries grows if the last ones had too few messages."""
+"""Factor by which the number of read entries grows if the last attempt found too few messages."""
 
 
 def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[Message]:
-    """Yields messages in the order of publish times, as far as each partition is in this order."""
+    """Yields the messages up to the present end, merged by publish time; each partition keeps its own
+    order.
+    """
     readers = [_reader(ends, each, start) for each in partitions]
     if start.time_ms is not None:
         for reader in readers:
@@ -32,11 +34,9 @@ def to_the_end(ends: Ends, partitions: Sequence[str], start: Start) -> Iterator[
 
 
 def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Sequence[Message], MessageId]:
-    """Returns the last matching messages, and the id after which later messages follow.
-
-    An entry may have one message, several, or none for clients, so the number of entries is increased until
-    there are enough messages.
-
+    """Returns the last matching messages, and the id of the message after which later messages follow. An
+    entry can contain one message, several, or none for clients, so the number of entries grows until it
+    contains enough messages.
     :param topic: a topic with one partition
     :raises AdminError: the start position cannot be determined
     """
@@ -57,13 +57,15 @@ def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Se
 
 
 def followed(ends: Ends, topic: str, start: Start) -> Iterator[Message]:
-    """Yields existing messages from the start, then new ones, of all partitions in order of arrival."""
+    """Yields the messages from the start position, then new ones, of all partitions in the order of
+    arrival.
+    """
     place, inclusive = _place(start)
     yield from _coming(ends, topic, place, inclusive=inclusive, time_ms=start.time_ms)
 
 
 def behind(ends: Ends, topic: str, message_id: MessageId) -> Iterator[Message]:
-    """Yields the messages after a message, then new ones."""
+    """Yields the messages after ``message_id``, then new ones."""
     yield from _coming(ends, topic, message_id)
 
 
@@ -98,7 +100,7 @@ def _reader(ends: Ends, topic: str, start: Start) -> Reader:
 
 
 def _place(start: Start) -> tuple[MessageId, bool]:
-    """Returns the message id, and whether it is inclusive."""
+    """Returns the message id to start at, and whether the message of this id is read, too."""
     if start.position is not None:
         return MessageId(-1, *start.position), True
     return (MessageId.latest if start.end == "latest" else MessageId.earliest), False
@@ -111,15 +113,15 @@ def _rest(reader: Reader) -> Iterator[Message]:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """A filter; all conditions must hold."""
+    """Conditions on messages; a message must meet all of them."""
 
     key: str | None = None
     """A glob; a message without a key does not match."""
     properties: Sequence[tuple[str, str]] = ()
-    """Names with globs of their values."""
+    """Names of properties, with globs for their values."""
     since_ms: int = 0
     until_ms: int | None = None
-    """Range of publish times since 1970; ``until`` is exclusive."""
+    """Exclusive end of the publish times, in ms since 1970; None: no end."""
 
     def has(self, message: Message) -> bool:
         published = message.publish_timestamp()
@@ -136,7 +138,7 @@ class MessageFilter:
 
 
 def run_tail(parsed: argparse.Namespace) -> int:
-    """``magnetar tail TOPIC``."""
+    """Runs ``magnetar tail TOPIC``; returns the exit code."""
     return run(parsed, _tail)
 
 
@@ -149,7 +151,7 @@ def _tail(ends: Ends, parsed: argparse.Namespace) -> None:
     write = ends.printer(parsed)
     partitions = ends.client.get_topic_partitions(parsed.topic, create=False)
     if start.position is not None and len(partitions) > 1:
-        raise Refused("LEDGER:ENTRY refers to one partition; name that partition")
+        raise Refused("LEDGER:ENTRY is a position in one partition; give the name of that partition")
     if parsed.last is not None:
         found = _last(ends, partitions, parsed.last, wanted, follow=follow)
     elif follow:
@@ -166,8 +168,8 @@ def _last(
 ) -> Iterator[Message]:
     if follow and len(partitions) > 1:
         raise Refused(
-            "the last messages of several partitions cannot be followed; use --no-follow or name "
-            "one partition"
+            "the last messages of several partitions cannot be followed; use --no-follow or give "
+            "the name of one partition"
         )
     each = [last(ends, partition, number, wanted) for partition in partitions]
     found = sorted((message for messages, _ in each for message in messages), key=Message.publish_timestamp)
@@ -177,7 +179,7 @@ def _last(
 
 
 def run_consume(parsed: argparse.Namespace) -> int:
-    """``magnetar consume TOPIC -s SUBSCRIPTION``."""
+    """Runs ``magnetar consume TOPIC -s SUBSCRIPTION``; returns the exit code."""
     return run(parsed, _consume)
 
 

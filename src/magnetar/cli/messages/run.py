@@ -1,4 +1,4 @@
-"""The common part of the commands: access, a client, and the exit code."""
+"""The common part of ``tail``, ``produce`` and ``consume``: access, a client, and the exit code."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from magnetar.naming.name_rules import InvalidName
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Clients of both listeners of a cluster."""
+    """The connections to a cluster: a client for messages, and the admin interface."""
 
     client: Client
     admin: AdminClient
     access: ClusterAccess
     private_key: CryptoKeyReader | None = None
-    """The key for encrypted contents."""
+    """The private key for encrypted contents; None: without decryption."""
 
     def printer(self, parsed: argparse.Namespace) -> Print:
-        """Returns a function that prints messages in the requested form."""
+        """Returns a function that prints a message in the form of ``--output``."""
         return printer(parsed.output, SchemaDecoders(self.client, warn))
 
 
 def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], None]) -> int:
-    """Returns the exit code: 0 success, also after an interrupt or a closed output; 1 failed."""
+    """Runs a command; returns the exit code: 0 success, also after an interrupt or a closed output; 1
+    failure.
+    """
     try:
         access = cluster_access({**access_values(parsed), "brokerServiceUrl": parsed.url})
         admin = AdminClient(access.admin_url, authentication=access.authentication, tls=access.tls)
@@ -50,15 +52,13 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
 
 
 def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
-    """:raises CryptoError: the key cannot be read"""
+    """Returns the key of ``--private-key``. :raises CryptoError: the key cannot be read"""
     return private_key("--private-key", getattr(parsed, "private_key", None))
 
 
 def private_key(flag: str, given: str | None) -> CryptoKeyReader | None:
-    """The private key of a command for decryption.
-
-    :param given: a path, ``file:`` or ``data:`` URL of a key in PEM; None: without decryption
-
+    """Returns the private key of a command for decryption.
+    :param given: a path, or a ``file:`` or ``data:`` URL, of a key in PEM; None: without decryption
     :raises CryptoError: the key cannot be read
     """
     if given is None:

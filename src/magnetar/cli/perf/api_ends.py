@@ -1,4 +1,6 @@
-"""Ends on the client's producers, consumers and readers, with the costs of a user's program."""
+"""Senders and receivers that use the client's producers, consumers and readers, with the costs of a user's
+program.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class ApiProducer:
         shared: Shared,
         extras: Mapping[str, Any],
     ) -> None:
-        """:param extras: ``delay`` in s, ``event_time``, ``keys``"""
+        """:param extras: further options: ``delay`` in s, ``event_time``, ``keys``"""
         self._client = client
         self._topic = topic
         self._number = number
@@ -115,7 +117,7 @@ class ApiProducer:
         return done
 
     def flush(self) -> None:
-        """Does nothing: batches are sent by their timer."""
+        """Does nothing: the producer's timer sends its batches."""
 
     async def close(self) -> None:
         if self._producer is not None:

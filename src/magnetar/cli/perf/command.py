@@ -1,4 +1,6 @@
-"""The commands ``produce``, ``consume``, ``read`` and ``run``, also in several processes; ``transaction``."""
+"""The commands ``produce``, ``consume``, ``read``, ``run`` and ``transaction``, in one or several
+processes.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,9 @@ _START_SECONDS = 3.0
 
 
 def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
-    """Runs the command; returns the exit code: 0 success, 1 failed, 3 void.
+    """Runs the command; returns the exit code: 0 success, 1 failure, 3 the measurement is not valid.
 
-    :param given: the arguments of ``parsed``
+    :param given: the arguments from which ``parsed`` was made
     """
     for note in getattr(parsed, "notes", None) or []:
         sys.stderr.write(f"pulsar-perf: {note}\n")
@@ -66,7 +68,7 @@ def perform(parsed: argparse.Namespace, given: Sequence[str]) -> int:
 
 
 def _about(parsed: argparse.Namespace) -> dict[str, object]:
-    """Returns a description of the run, for the figures."""
+    """Returns a description of the run, which the results contain."""
     names = (
         "command",
         "raw",
@@ -90,7 +92,9 @@ def _about(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]:
-    """Returns live rates if requested, or on a terminal."""
+    """Returns live rates and their interval in seconds; None if there is neither a request nor a terminal for
+    them.
+    """
     if share.of > 1:
         return None, 1.0
     if parsed.stats_interval_seconds > 0:
@@ -99,7 +103,7 @@ def _live(parsed: argparse.Namespace, share: Share) -> tuple[Live | None, float]
 
 
 async def _finish(load: Load, work: Awaitable[None]) -> None:
-    """Runs a load; Ctrl-C ends it early, and the measurements so far count."""
+    """Runs a load to its end; Ctrl-C ends the load early, and the results cover the time until then."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, load.interrupt)
@@ -146,12 +150,14 @@ def _create_partitioned(parsed: argparse.Namespace, topics: list[str]) -> list[s
         if have == 0:
             have = _made(admin, topic, parsed.partitions)
         if have != parsed.partitions:
-            raise InvalidConfiguration(f"{topic} has {have} partitions, not {parsed.partitions}")
+            raise InvalidConfiguration(
+                f"{topic} has {have} partitions, not {parsed.partitions}; give another topic, or -np {have}"
+            )
     return topics
 
 
 def _made(admin: AdminClient, topic: str, partitions: int) -> int:
-    """Creates a topic, unless another process of the run has; returns its number of partitions."""
+    """Creates a topic unless it exists; returns its number of partitions."""
     try:
         admin.create_partitioned_topic(topic, partitions)
     except Conflict:
@@ -167,7 +173,8 @@ async def _consume(parsed: argparse.Namespace, share: Share) -> Found:
     if len(subscriptions) != parsed.num_subscriptions:
         if len(subscriptions) > 1:
             raise InvalidConfiguration(
-                f"{len(subscriptions)} subscriptions were given, but -ns is {parsed.num_subscriptions}"
+                f"-ss names {len(subscriptions)} subscriptions, but -ns is "
+                f"{parsed.num_subscriptions}; the numbers must be equal"
             )
         subscriptions = [f"{subscriptions[0]}-{index}" for index in range(parsed.num_subscriptions)]
     client, shared = new_client(parsed), new_shared()
@@ -201,13 +208,13 @@ def _start_id(text: str) -> MessageId:
         return ends[text]
     ledger, _, entry = text.partition(":")
     if not (ledger.isdigit() and entry.isdigit()):
-        raise InvalidConfiguration(f"-m {text}: use earliest, latest or LEDGER:ENTRY")
+        raise InvalidConfiguration(f"-m {text} is not a start position; use earliest, latest or LEDGER:ENTRY")
     return MessageId(-1, int(ledger), int(entry))
 
 
 async def _read(parsed: argparse.Namespace, share: Share) -> Found:
     if parsed.raw and parsed.rate:
-        raise InvalidConfiguration("--raw does not support -r when it receives")
+        raise InvalidConfiguration("--raw does not support -r with consume and read; remove one of them")
     start = _start_id(parsed.start_message_id)
     client, shared = new_client(parsed), new_shared()
     try:
@@ -231,10 +238,12 @@ async def _read(parsed: argparse.Namespace, share: Share) -> Found:
 async def _run(parsed: argparse.Namespace, share: Share) -> Found:
     check_is_checkable(parsed)
     if parsed.test_duration <= 0 and not parsed.num_messages:
-        raise InvalidConfiguration("run needs -time or -m")
+        raise InvalidConfiguration("run requires -time or -m, which end it")
     everything = topic_names(parsed)
     if len(everything) < share.of:
-        raise InvalidConfiguration(f"{share.of} processes need at least as many topics (-t)")
+        raise InvalidConfiguration(
+            f"{share.of} processes require at least {share.of} topics; raise -t or lower --processes"
+        )
     topics = everything[share.index :: share.of]
     # The admin interface is needed at the end: check before the run that it is reachable.
     new_admin(parsed).clusters()
@@ -267,7 +276,9 @@ async def _run(parsed: argparse.Namespace, share: Share) -> Found:
 
 
 async def _check_backlog(admin: AdminClient, topics: list[str], failed: Callable[[str], object]) -> None:
-    """Waits until nothing is unacknowledged, and reports the rest."""
+    """Waits until the broker reports no unacknowledged messages; calls ``failed`` with the number that
+    remains.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + _BACKLOG_SECONDS
     for topic in topics:
@@ -303,9 +314,10 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Share], Any]] = {
 
 
 def spread(given: Sequence[str], processes: int) -> list[dict[str, object]]:
-    """Returns the findings of each process.
+    """Runs the command in several processes; returns the raw results of each.
 
     :param given: the arguments of the command
+
     :raises InvalidConfiguration: a process failed; it has printed the reason
     """
     begin_at = SharedClock().now() + round(_START_SECONDS * 1e9)
@@ -319,5 +331,7 @@ def spread(given: Sequence[str], processes: int) -> list[dict[str, object]]:
     outputs = [process.communicate()[0] for process in running]
     codes = [process.returncode for process in running]
     if any(codes):
-        raise InvalidConfiguration(f"the processes that carry the load ended with the exit codes {codes}")
+        raise InvalidConfiguration(
+            f"load processes failed with the exit codes {codes}; their messages above give the reasons"
+        )
     return [json.loads(output) for output in outputs]

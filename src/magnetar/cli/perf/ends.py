@@ -1,4 +1,4 @@
-"""Interfaces of senders and receivers of the load generator, raw or with the client's classes."""
+"""Interfaces of the load generator's senders and receivers, which use raw frames or the client's classes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from magnetar.cli.perf.pacing import SharedClock
 
 @dataclass
 class Shared:
-    """The common state of all ends of a run."""
+    """The state that all senders and receivers of a run share."""
 
     clock: SharedClock
     window: Window
     failures: list[str] = field(default_factory=list)
-    """Reasons why the run is void."""
+    """Reasons why the measurement is not valid."""
     received: int = 0
     """Messages received by all receivers."""
     on_received: Callable[[], object] = lambda: None
@@ -33,13 +33,13 @@ class SendSettings:
     size: int
     """Size of a content in bytes."""
     batch: int
-    """Largest number of messages in a batch; 1: no batches."""
+    """Maximum number of messages in a batch; 1: no batches."""
     batch_bytes: int
     batch_delay_ms: float
     max_outstanding: int
-    """Limit of messages without a receipt, for each producer."""
+    """Maximum number of messages without a receipt for each producer."""
     contents: tuple[bytes, ...]
-    """The contents, which are used in turn; raw ends have one."""
+    """Contents of the messages, used in turn; exactly one for raw producers."""
     compression: int
     access_mode: int
     producer_name: str
@@ -53,34 +53,36 @@ class ReceiveSettings:
     subscription: str
     consumer_type: int
     queue: int
-    """Permits, in messages."""
+    """Size of the receiver queue, in messages."""
     earliest: bool
     cumulative: bool
     ack_delay_millis: float
     ack_group: int
-    """Ids in one ACK."""
+    """Maximum number of message ids in one ACK."""
     batch_index_ack: bool
     replicated: bool
     rate: float
-    """Limit of received messages per second; 0: no limit."""
+    """Maximum number of received messages per second; 0: no limit."""
     chunks: Mapping[str, Any] = field(default_factory=dict)
     """Consumer options for chunked messages."""
 
 
 class PerfSender(Protocol):
     sent: int
-    """Messages passed to the connection."""
+    """Number of messages passed to the connection."""
     confirmed: int
-    """Messages with a receipt."""
+    """Number of messages with a receipt."""
     latencies: Histogram
 
     async def open(self, on_room: Callable[[], object]) -> None: ...
     def room(self) -> int:
-        """Returns the number of messages that may be sent now."""
+        """Returns the number of messages that can be sent now."""
         ...
 
     def send(self, count: int, due: int, interval: int) -> None:
-        """Sends messages; the first was due at ``due``, and each further one ``interval`` ns later."""
+        """Sends ``count`` messages. :param due: time at which the first is due, in ns :param interval: ns
+        between messages
+        """
         ...
 
     def flush(self) -> None: ...

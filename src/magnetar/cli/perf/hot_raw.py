@@ -1,7 +1,7 @@
 """The inner loops of the load generator: creates frames from a template, and counts and checks messages.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_raw.pxd``; no object per message.
-Its contents begin with 24 bytes: a magic number, the producer's number, a sequence number and the time at
+Message contents begin with 24 bytes: a magic number, the producer's number, a sequence number and the time at
 which the message was due, so that receivers can detect lost, duplicate and reordered messages.
 """
 
@@ -19,11 +19,11 @@ _MAGIC = 0x4D675066
 _SUB = 128
 
 HEADER_SIZE = _HEADER
-"""The smallest content that can be checked, in bytes."""
+"""The size in bytes of the smallest content that can be checked."""
 
 
 class Histogram:
-    """Counts of durations in ns, each within 0.8 %, up to 2^47 ns."""
+    """Counts durations in ns, with an error of at most 0.8 %, up to 2^47 ns."""
 
     def __init__(self) -> None:
         self.counts = array("q", bytes(8 * _SUB * 42))
@@ -32,9 +32,9 @@ class Histogram:
         self.maximum = 0
 
     def record(self, value: int, times: int = 1) -> None:
-        """Counts a value a number of times.
+        """Counts a value ``times`` times.
 
-        :param value: ns; below 0 counts as 0
+        :param value: in ns; negative values count as 0
         """
         if value < 0:
             value = 0
@@ -53,7 +53,7 @@ class Histogram:
 
 
 class Window:
-    """The measured window: messages that were due in [first, last), in ns."""
+    """The measured time window: counts messages that were due in [first, last), in ns."""
 
     def __init__(self) -> None:
         self.first = 0x7FFFFFFFFFFFFFFF
@@ -111,7 +111,7 @@ def _varint_size(value: int) -> int:
 
 
 class RawSender:
-    """Creates the SENDs of one producer and counts its receipts."""
+    """Builds the SEND frames of one producer and counts its receipts."""
 
     def __init__(
         self,
@@ -123,10 +123,10 @@ class RawSender:
         max_outstanding: int,
         window: Window,
     ) -> None:
-        """:param number: the producer's number, written to contents of 24 bytes and more
+        """:param number: the producer's number, which contents of at least 24 bytes include
 
-        :param head: the producer name of the metadata, serialized
-        :param batch: largest number of messages in a SEND; 1: no batches
+        :param head: the serialized metadata field with the producer name
+        :param batch: maximum number of messages in a SEND; 1: no batches
         """
         self.producer_id = producer_id
         self.number = number
@@ -160,7 +160,7 @@ class RawSender:
     def make(self, count: int, due: int, interval: int, publish_ms: int) -> bytearray:
         """Returns the frames of the next ``count`` messages.
 
-        :param due: time at which the first was due, in ns
+        :param due: time at which the first message is due, in ns
         :param interval: ns between messages
         """
         if self.batch > 1:
@@ -176,7 +176,7 @@ class RawSender:
         return parts[0] if len(parts) == 1 else bytearray().join(parts)
 
     def _make_run(self, count: int, due: int, interval: int, publish_ms: int) -> bytearray:
-        """Returns frames of one size: patched copies of the template."""
+        """Returns frames of equal size, which are patched copies of the template."""
         _put_varint(self._frame, self._time_at, publish_ms)
         whole = self._frame * count
         frame = self._frame
@@ -199,14 +199,14 @@ class RawSender:
         return whole
 
     def _patch(self, frame: bytearray, position: int, due: int) -> None:
-        """Changes the frame at ``position`` to that of the next message, except for the checksum."""
+        """Updates the frame at ``position`` for the next message, except for its checksum."""
         _put_varint(frame, position + self._sequence_at, self.next_sequence)
         _put_varint(frame, position + self._again_at, self.next_sequence)
         if self._size >= _HEADER:
             _put_header(frame, position + self._content_at, self.number, self.next_sequence, due)
 
     def _make_template(self, publish_ms: int) -> None:
-        """Creates a template for sequence ids up to ``_until``."""
+        """Builds a frame as the template for sequence ids up to ``_until``."""
         sequence = self.next_sequence
         self._checked = b""
         self._frame = encode_send(
@@ -265,9 +265,10 @@ class RawSender:
         return bytes(self._body[:position])
 
     def receipts(self, sequence_ids: array[int], count: int, now: int) -> int:
-        """Processes receipts; returns their number of messages. Unexpected ones count in ``errors``.
+        """Processes receipts; returns the number of messages they confirm. Unexpected receipts count in
+        ``errors``.
 
-        :param now: ns
+        :param now: in ns
         """
         before = self.next_receipt
         index = 0
@@ -289,7 +290,7 @@ class RawSender:
 
 
 class OrderCheck:
-    """The messages of each producer that one subscription has received."""
+    """Checks the order of the messages that one subscription receives from each producer."""
 
     def __init__(self, producers: int) -> None:
         self.expected = array("q", bytes(8 * producers))
@@ -326,7 +327,7 @@ class RawReceiver:
     """Counts and checks the messages of one consumer."""
 
     def __init__(self, order: OrderCheck | None, window: Window) -> None:
-        """:param order: shared by the consumers of a subscription; None: no checks"""
+        """:param order: shared by the consumers of a subscription; None: the order is not checked"""
         self.messages = 0
         self.size = 0
         """Bytes of contents."""
@@ -345,7 +346,7 @@ class RawReceiver:
         count: int,
         now: int,
     ) -> None:
-        """Processes uncompressed entries, from ``read_messages``.
+        """Processes uncompressed entries that ``read_messages`` found.
 
         :param now: ns since 1970
         """
@@ -374,7 +375,7 @@ class RawReceiver:
             index += 1
 
     def take_content(self, content: bytes, published_ms: int, now: int) -> None:
-        """Processes one content.
+        """Processes the content of one message.
 
         :param published_ms: publish time, ms since 1970
         :param now: ns since 1970
@@ -398,7 +399,7 @@ class RawReceiver:
 
 
 def _number(buffer: bytes, position: int, end: int, wanted: int) -> int:
-    """Returns the number after the one-byte tag ``wanted``; 0 if it is not among the first fields."""
+    """Returns the number after the one-byte tag ``wanted``; 0 if the tag is not among the leading fields."""
     while position < end - 1:
         tag = buffer[position]
         position += 1

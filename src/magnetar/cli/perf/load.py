@@ -1,4 +1,4 @@
-"""A run: warm-up, measured window, end. Closed loop, or messages that are due at given times."""
+"""A run: warm-up, measured window, end; in a closed loop, or with messages that are due at given times."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ _SECOND = 1_000_000_000
 _DRAIN_SECONDS = 60.0
 _CHECK_SECONDS = 0.02
 _QUIET_SECONDS = 1.0
-"""In a run that may lose messages, missing ones count as lost after this time without arrivals."""
+"""Messages of a run that permits loss count as lost after this time without arrivals, in seconds."""
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """Duration, rate and number of messages."""
+    """Duration, rate and number of messages of a run."""
 
     warmup: float
-    """s before the measured window."""
+    """Length of the warm-up before the measured window, in seconds."""
     seconds: float
-    """s of the measured window; 0: until ``messages`` are done."""
+    """Length of the measured window in seconds; 0: until ``messages`` are received."""
     messages: int
-    """Messages after which the run ends, including the warm-up; 0: no such limit."""
+    """Number of messages, including the warm-up, after which the run ends; 0: no limit."""
     rate: float
     """Messages per second of all senders; 0: closed loop."""
     server_pids: Sequence[int]
     max_behind: int = 0
-    """Limit of messages that are sent but not received, over all senders of a closed loop; 0: no limit."""
+    """Maximum number of sent but not received messages, over all senders of a closed loop; 0: no limit."""
     lossy: bool = False
-    """Whether messages may be lost, as on non-persistent topics."""
+    """Whether messages can be lost, as on non-persistent topics."""
     begin_at: int = 0
-    """Start time in ns of the clock; 0: immediately."""
+    """Start time in ns of the clock; 0: start at once."""
 
 
 class Pump:
-    """Keeps senders sending."""
+    """Makes senders send at the planned rate, or as fast as receipts permit."""
 
     def __init__(self, senders: Sequence[PerfSender], plan: LoadPlan, shared: Shared, copies: int) -> None:
         """:param copies: number of receivers of each message; 0: unknown"""
@@ -92,7 +92,7 @@ class Pump:
             sender.flush()
 
     def _tick(self) -> None:
-        """Sends due messages, and waits until the next is due."""
+        """Sends due messages, and schedules the next call for the time when messages are due."""
         now = self._shared.clock.now()
         while self._next and self._next[0][0] <= now and self._running:
             self._send_due(heappop(self._next)[1], now)
@@ -103,7 +103,7 @@ class Pump:
             self._alarm.set(self._next[0][0])
 
     def _send_due(self, index: int, now: int) -> None:
-        """Sends due messages of one sender; without room, they wait for receipts, not for time."""
+        """Sends due messages of one sender; if the sender is full, they are sent when receipts arrive."""
         due = self._due[index]
         sender = self._senders[index]
         count = min((now - due) // self._interval + 1, sender.room(), self._left)
@@ -116,7 +116,7 @@ class Pump:
             self._stalled.add(index)
 
     def _room(self, index: int) -> None:
-        """Called when a sender has receipts: it may send more."""
+        """Called when receipts have made room in a sender: sends more."""
         if not self._running:
             return
         if self._interval:
@@ -138,7 +138,7 @@ class Pump:
         return self._sent - self._shared.received // self._copies
 
     def _received(self) -> None:
-        """Called when messages have arrived: waiting senders may send."""
+        """Called when messages have arrived: resumes waiting senders."""
         if self._waits and self._running and self._behind() <= self._max_behind * 3 // 4:
             self._waits = False
             for index in range(len(self._senders)):
@@ -153,7 +153,7 @@ class Pump:
 
 
 class Load:
-    """One run."""
+    """One run, with its senders, receivers and measured window."""
 
     def __init__(
         self,
@@ -195,11 +195,11 @@ class Load:
 
     @property
     def size(self) -> int:
-        """Bytes of received contents."""
+        """Size of all received contents, in bytes."""
         return sum(receiver.size for receiver in self.receivers)
 
     async def run(self) -> None:
-        """Runs everything except closing the ends."""
+        """Runs the load; does not close senders and receivers."""
         if not self.senders and self.plan.warmup <= 0:
             # A backlog is delivered as soon as consumers subscribe: all of it counts.
             self.first = self._snapshot()
@@ -236,12 +236,12 @@ class Load:
             receiver.flush()
 
     def _received_all(self) -> None:
-        """Ends the window with the last message, not with the next check."""
+        """Ends the window at the arrival of the last message, so that a later check does not extend it."""
         if self.last is None and self.received >= self.plan.messages:
             self._close_window()
 
     def interrupt(self) -> None:
-        """Ends the run early; the measurements so far count."""
+        """Ends the run early; the results cover the time until then."""
         self.interrupted = True
 
     def _close_window(self) -> None:
@@ -252,7 +252,7 @@ class Load:
         return Counters.take(self.published, self.received, self.size, self.plan.server_pids)
 
     async def _until(self, end: float) -> None:
-        """Waits until a time, or until nothing is left to do."""
+        """Waits until a time, or until no work is left."""
         next_report = time.monotonic() + self._report_seconds
         last_report = time.monotonic()
         while not self.shared.failures and not self.interrupted and not self._all_done():
@@ -279,7 +279,7 @@ class Load:
         return max(0, self.published * self._copies - self.received)
 
     def _is_quiet(self, received: int, since: float) -> bool:
-        """Whether everything was confirmed, and no further messages are expected."""
+        """Whether all messages have receipts and no further arrivals are expected."""
         quiet = self.received == received and time.monotonic() - since > _QUIET_SECONDS
         return self.plan.lossy and quiet and self.published >= self.sent
 

@@ -1,4 +1,4 @@
-"""Figures: percentiles, and processor time and memory from the operating system."""
+"""Results: percentiles of latencies, and processor time and memory as the operating system reports them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def value_of(index: int) -> float:
 
 
 def percentile(counts: Sequence[int], total: int, fraction: float) -> float:
-    """Returns the value in ns below which ``fraction`` of all values lie; 0 without values."""
+    """Returns the value in ns below which ``fraction`` of all values lie; 0 if there are none."""
     wanted = max(1, round(total * fraction))
     seen = 0
     for index, count in enumerate(counts):
@@ -51,13 +51,13 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def sparse(histogram: Histogram) -> dict[str, object]:
-    """Returns the counts that are not 0, for another process."""
+    """Returns the counts above 0, in a form to pass to another process."""
     counts = [[index, count] for index, count in enumerate(histogram.counts) if count]
     return {"maximum": histogram.maximum, "counts": counts}
 
 
 def from_sparse(data: dict[str, Any]) -> Histogram:
-    """The inverse of :func:`sparse`."""
+    """Returns the histogram that :func:`sparse` encoded."""
     result = Histogram()
     counts: array[int] = result.counts
     for index, count in data["counts"]:
@@ -68,7 +68,7 @@ def from_sparse(data: dict[str, Any]) -> Histogram:
 
 
 def milliseconds(histogram: Histogram) -> dict[str, float] | None:
-    """Returns percentiles in ms; None without values."""
+    """Returns percentiles in ms; None if the histogram is empty."""
     if not histogram.total:
         return None
     counts = histogram.counts
@@ -81,7 +81,8 @@ def milliseconds(histogram: Histogram) -> dict[str, float] | None:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Returns the processor time of the processes since their start: all threads, user and system.
+    """Returns the processor time that the processes have used since their start: all threads, user and
+    system, in seconds.
 
     :raises OSError: a process has ended
     """
@@ -94,17 +95,17 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def resident_megabytes(pids: Sequence[int]) -> float:
-    """Returns the resident memory of the processes."""
+    """Returns the sum of the resident memory of the processes, in MB."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return round(pages * os.sysconf("SC_PAGESIZE") / 1e6, 1)
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters at one time."""
+    """Values of the counters at one time."""
 
     moment: float
-    """The time of the monotonic clock, in seconds."""
+    """Time of the monotonic clock, in seconds."""
     published: int
     received: int
     size: int

@@ -1,4 +1,6 @@
-"""The flags of ``pulsar-perf``: Pulsar's, and a few of Magnetar's. Imports nothing but the parser."""
+"""The flags of ``pulsar-perf``: Pulsar's, and some of Magnetar's own. Imports only :mod:`argparse` and its
+types.
+"""
 
 from __future__ import annotations
 
@@ -57,19 +59,21 @@ class _Note(argparse.Action):
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command line."""
     root = argparse.ArgumentParser(
-        prog="pulsar-perf", description="Puts load on a broker and measures it.", allow_abbrev=False
+        prog="pulsar-perf",
+        description="Puts load on a broker and measures throughput and latency.",
+        allow_abbrev=False,
     )
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     produce = _command(commands, "produce", "send messages", _REFUSED_BY_PRODUCE)
     _produce(produce, rate=100.0)
-    _transactions(produce, "messages of one transaction")
+    _transactions(produce, "number of messages in a transaction")
     text = "send messages that exceed the size of an entry in chunks; disables batches"
     produce.add_argument("--chunking", "-ch", action="store_true", help=text)
     _own(produce)
     consume = _command(commands, "consume", "receive messages", _REFUSED_BY_CONSUME)
     _consume(consume)
-    _transactions(consume, "acknowledgements of one transaction")
-    text = "with -txn: end after N transactions; 0: no limit (0)"
+    _transactions(consume, "number of acknowledgements in a transaction")
+    text = "with -txn: stop after N transactions; 0: no limit (0)"
     consume.add_argument("-ntxn", dest="number_txn", type=count, default=0, metavar="N", help=text)
     _own(consume)
     _own_acks(consume)
@@ -99,17 +103,21 @@ def _command(
     made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     add = made.add_argument
     if takes_topics:
-        text = "topics; with -t above 1 a single name is a prefix"
+        text = "topics; if -t is above 1, a single name is the prefix of all names"
         add("topics", nargs="+", metavar="TOPIC", help=text)
         text = "number of topics (1)"
         add("--num-topic", "--num-topics", "-t", type=positive, default=1, metavar="N", help=text)
-        add("--histogram-file", metavar="FILE", help="write an HdrHistogram log")
+        add(
+            "--histogram-file",
+            metavar="FILE",
+            help="file to which the latencies are written as an HdrHistogram log",
+        )
     add("--service-url", "-u", metavar="URL", help="address of the brokers (pulsar://localhost:6650)")
     add(
         "--auth-plugin",
         "--auth_plugin",
         metavar="CLASS",
-        help="authentication plugin of Pulsar, or token, basic, tls",
+        help="authentication plugin: a Pulsar class name, or token, basic or tls",
     )
     add("--auth-params", metavar="TEXT", help="credentials for the authentication plugin")
     add("--trust-cert-file", metavar="FILE", help="PEM file with the trusted certificate authorities")
@@ -117,7 +125,7 @@ def _command(
     add(
         "--tls-enable-hostname-verification",
         action="store_true",
-        help="verify host names; on unless client.conf switches it off",
+        help="verify the host names in certificates (on, unless client.conf disables it)",
     )
     add(
         "--max-connections",
@@ -125,7 +133,7 @@ def _command(
         type=positive,
         default=1,
         metavar="N",
-        help="connections to each broker (1)",
+        help="number of connections to each broker (1)",
     )
     add(
         "--stats-interval-seconds",
@@ -133,7 +141,7 @@ def _command(
         type=number,
         default=0,
         metavar="S",
-        help="print rates every S seconds",
+        help="print rates every S seconds; 0: every second, on a terminal only (0)",
     )
     add("--listener-name", metavar="NAME", help="advertised listener to use")
     add_proxy_flags(made)
@@ -164,7 +172,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="end after N messages; 0: no limit (0)",
+        help="stop after N messages; 0: no limit (0)",
     )
     add(
         "--max-outstanding",
@@ -172,7 +180,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of messages without a receipt; 0: 1000 (default 0)",
+        help="maximum number of messages without a receipt, per producer; 0 means 1000 (0)",
     )
     add(
         "--max-outstanding-across-partitions",
@@ -190,13 +198,15 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=str.upper,
         help="compression of messages (NONE)",
     )
-    add("--payload-file", "-f", metavar="FILE", help="file with contents, separated by -e")
+    add(
+        "--payload-file", "-f", metavar="FILE", help="file with message contents, separated by the text of -e"
+    )
     add(
         "--payload-delimiter",
         "-e",
         default="\\n",
         metavar="TEXT",
-        help="separator between messages in -f (\\n)",
+        help="separator between the contents in the file of -f (\\n)",
     )
     add(
         "--batch-time-window",
@@ -204,7 +214,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=number,
         default=1.0,
         metavar="MS",
-        help="maximum time that a batch waits (1)",
+        help="maximum time in ms for which a batch waits for more messages (1)",
     )
     add("--disable-batching", "-db", action="store_true", help="send each message as a separate entry")
     add(
@@ -221,9 +231,15 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=positive,
         default=4 * 1024 * 1024,
         metavar="BYTES",
-        help="maximum size of a batch (4 MiB)",
+        help="maximum size of a batch in bytes (4 MiB)",
     )
-    add("--warmup-time", type=number, default=1.0, metavar="S", help="seconds of warm-up, not measured (1)")
+    add(
+        "--warmup-time",
+        type=number,
+        default=1.0,
+        metavar="S",
+        help="duration of the warm-up in seconds, which is not measured (1)",
+    )
     add(
         "--access-mode", "-am", choices=_MODES, default="Shared", help="access mode of the producers (Shared)"
     )
@@ -233,34 +249,44 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=number,
         default=0,
         metavar="S",
-        help="timeout for a receipt in seconds; 0: none (0)",
+        help="maximum time to wait for a receipt, in seconds; 0: no limit (0)",
     )
     add(
         "--separator",
         default="-",
         metavar="TEXT",
-        help="separator between the name and the number of a topic (-)",
+        help="separator between the prefix and the number in topic names (-)",
     )
     add("--admin-url", "-au", metavar="URL", help="HTTP address of a broker (http://localhost:8080)")
-    add("--partitions", "-np", type=positive, metavar="N", help="create topics with N partitions")
+    add("--partitions", "-np", type=positive, metavar="N", help="create missing topics with N partitions")
     add("--delay", "-d", type=number, default=0, metavar="S", help="delivery delay in seconds (0)")
-    add("--set-event-time", "-set", action="store_true", help="set the event time of each message")
+    add(
+        "--set-event-time",
+        "-set",
+        action="store_true",
+        help="set the event time of each message to the current time",
+    )
     add(
         "--exit-on-failure",
         "-ef",
         action=_Note,
         nargs=0,
-        help="no effect: it always stops at the first error",
+        help="no effect: the command always stops at the first error",
     )
-    add("--message-key-generation-mode", "-mk", choices=("autoIncrement", "random"), help="set message keys")
-    text = "no effect: threads of the Java client; use --processes"
+    add(
+        "--message-key-generation-mode",
+        "-mk",
+        choices=("autoIncrement", "random"),
+        help="set the key of each message: a sequence number or a random number (no keys)",
+    )
+    text = "no effect: sets the threads of the Java client; use --processes instead"
     add("--num-test-threads", "-threads", action=_Note, help=text)
 
 
 def _transactions(made: argparse.ArgumentParser, messages: str) -> None:
     add = made.add_argument
-    add("--txn-enable", "-txn", action="store_true", help="use transactions")
-    text = "with -txn: time-out of a transaction in seconds (10)"
+    add("--txn-enable", "-txn", action="store_true", help="send or acknowledge in transactions")
+    text = "with -txn: timeout of a transaction in seconds (10)"
     add("--txn-timeout", "-tto", type=positive, default=10, metavar="S", help=text)
     text = f"with -txn: {messages} (50)"
     add(
@@ -278,11 +304,11 @@ def _transactions(made: argparse.ArgumentParser, messages: str) -> None:
 
 def _transaction(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
-    text = "topics to receive from; may be repeated (test-consume)"
+    text = "topic to receive from (repeatable) (test-consume)"
     add("--topics-c", action="append", default=None, metavar="TOPIC", help=text)
-    text = "topics to publish to; may be repeated (test-produce)"
+    text = "topic to publish to (repeatable) (test-produce)"
     add("--topics-p", action="append", default=None, metavar="TOPIC", help=text)
-    text = "messages of each subscription that a transaction acknowledges (1)"
+    text = "number of messages that a transaction acknowledges on each subscription (1)"
     add(
         "--numMessage-perTransaction-consume",
         "-nmc",
@@ -292,7 +318,7 @@ def _transaction(made: argparse.ArgumentParser) -> None:
         metavar="N",
         help=text,
     )
-    text = "messages that a transaction publishes to each topic (1)"
+    text = "number of messages that a transaction publishes to each topic (1)"
     add(
         "--numMessage-perTransaction-produce",
         "-nmp",
@@ -302,20 +328,20 @@ def _transaction(made: argparse.ArgumentParser) -> None:
         metavar="N",
         help=text,
     )
-    text = "end after N transactions; 0: no limit (0)"
+    text = "stop after N transactions; 0: no limit (0)"
     add("--number-txn", "-ntxn", type=count, default=0, metavar="N", help=text)
-    text = "time-out of a transaction in seconds (5)"
+    text = "timeout of a transaction in seconds (5)"
     add("--txn-timeout", "-tto", type=positive, default=5, metavar="S", help=text)
-    text = "transactions to begin per second; 0: no limit (0)"
+    text = "maximum number of transactions to begin per second; 0: no limit (0)"
     add("-txnRate", dest="txn_rate", type=number, default=0, metavar="R", help=text)
-    add("--txn-disable", action="store_true", help="do the same without transactions")
+    add("--txn-disable", action="store_true", help="receive, acknowledge and publish without transactions")
     text = "abort transactions instead of committing them"
     add("-abort", dest="abort", action="store_true", help=text)
-    text = "transactions at the same time (1)"
+    text = "number of concurrent transactions (1)"
     add("--num-test-threads", "-threads", type=positive, default=1, metavar="N", help=text)
     text = "type of the subscriptions (Shared)"
     add("--subscription-type", "-st", choices=_TYPES, default="Shared", help=text)
-    text = "where a new subscription begins (Earliest)"
+    text = "start position of a new subscription (Earliest)"
     choices = ("Latest", "Earliest")
     add("--subscription-position", "-sp", choices=choices, default="Earliest", help=text)
     text = "names of the subscriptions, separated by commas (sub)"
@@ -328,8 +354,14 @@ def _transaction(made: argparse.ArgumentParser) -> None:
     add("--admin-url", "-au", metavar="URL", help="HTTP address of a broker (http://localhost:8080)")
     add("--partitions", "-np", type=positive, metavar="N", help="create topics with N partitions")
     own = made.add_argument_group("Magnetar's own").add_argument
-    own("--json", metavar="FILE", help="write the figures to a file; -: standard output")
-    own("--server-pid", type=_pids, default=[], metavar="PID,...", help="also measure these processes")
+    own("--json", metavar="FILE", help="file for the results as JSON; -: standard output")
+    own(
+        "--server-pid",
+        type=_pids,
+        default=[],
+        metavar="PID,...",
+        help="ids of processes whose processor time and memory are also measured",
+    )
     text = "seconds of warm-up, not measured (0)"
     own("--warmup-time", type=number, default=0.0, metavar="S", help=text)
 
@@ -341,7 +373,7 @@ def _receive(made: argparse.ArgumentParser) -> None:
         "-st",
         choices=_TYPES,
         default="Exclusive",
-        help="type of the subscription (Exclusive)",
+        help="type of the subscriptions (Exclusive)",
     )
     add(
         "--receiver-queue-size",
@@ -359,14 +391,21 @@ def _receive(made: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="subscriptions per topic (1)",
+        help="number of subscriptions per topic (1)",
     )
 
 
 def _consume(made: argparse.ArgumentParser) -> None:
     _receive(made)
     add = made.add_argument
-    add("--num-consumers", "-n", type=positive, default=1, metavar="N", help="consumers per subscription (1)")
+    add(
+        "--num-consumers",
+        "-n",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="number of consumers per subscription (1)",
+    )
     add(
         "--subscriptions",
         "-ss",
@@ -381,7 +420,7 @@ def _consume(made: argparse.ArgumentParser) -> None:
         "-sp",
         choices=("Latest", "Earliest"),
         default="Latest",
-        help="where a new subscription begins (Latest)",
+        help="start position of a new subscription (Latest)",
     )
     add(
         "--rate",
@@ -400,9 +439,9 @@ def _consume(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="end after N messages; 0: no limit (0)",
+        help="stop after N messages; 0: no limit (0)",
     )
-    add("--batch-index-ack", action="store_true", help="acknowledge single messages of a batch")
+    add("--batch-index-ack", action="store_true", help="acknowledge the messages of a batch individually")
     add("--pool-messages", "-pm", action=_Note, help=argparse.SUPPRESS)
     _chunks(add)
 
@@ -431,7 +470,7 @@ def _read(made: argparse.ArgumentParser) -> None:
         "-m",
         default="earliest",
         metavar="ID",
-        help="where to begin: earliest, latest or LEDGER:ENTRY (earliest)",
+        help="start position: earliest, latest or LEDGER:ENTRY (earliest)",
     )
     add(
         "--receiver-queue-size",
@@ -447,7 +486,7 @@ def _read(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="end after N messages; 0: no limit (0)",
+        help="stop after N messages; 0: no limit (0)",
     )
     add("--use-tls", action=_Refuse, nargs=0, help=argparse.SUPPRESS)
 
@@ -455,12 +494,20 @@ def _read(made: argparse.ArgumentParser) -> None:
 def _run(made: argparse.ArgumentParser) -> None:
     _receive(made)
     made.add_argument(
-        "--num-consumers", type=positive, default=1, metavar="N", help="consumers per subscription (1)"
+        "--num-consumers",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="number of consumers per subscription (1)",
     )
     text = "in a closed loop: messages sent but not received, over all topics; 0: no limit (100000)"
     made.add_argument("--max-behind", type=count, default=100_000, metavar="N", help=text)
-    made.add_argument("--keep", action="store_true", help="keep topics and subscriptions at the end")
-    made.add_argument("--batch-index-ack", action="store_true", help="acknowledge single messages of a batch")
+    made.add_argument(
+        "--keep", action="store_true", help="do not delete the topics and subscriptions at the end"
+    )
+    made.add_argument(
+        "--batch-index-ack", action="store_true", help="acknowledge the messages of a batch individually"
+    )
 
 
 def _own(made: argparse.ArgumentParser) -> None:
@@ -471,8 +518,14 @@ def _own(made: argparse.ArgumentParser) -> None:
         action="store_true",
         help="build frames from templates, without an object per message: the fastest mode",
     )
-    add("--json", metavar="FILE", help="write the figures to a file; -: standard output")
-    add("--server-pid", type=_pids, default=[], metavar="PID,...", help="also measure these processes")
+    add("--json", metavar="FILE", help="file for the results as JSON; -: standard output")
+    add(
+        "--server-pid",
+        type=_pids,
+        default=[],
+        metavar="PID,...",
+        help="ids of processes whose processor time and memory are also measured",
+    )
     add("--processes", type=positive, default=1, metavar="N", help="divide the work among N processes (1)")
     add("--share", help=argparse.SUPPRESS)
     if not any("--warmup-time" in action.option_strings for action in made._actions):
@@ -486,14 +539,14 @@ def _own_acks(made: argparse.ArgumentParser) -> None:
         "--ack",
         choices=("individual", "cumulative"),
         default="individual",
-        help="kind of acknowledgement (individual)",
+        help="type of acknowledgement (individual)",
     )
     add(
         "--ack-group",
         type=positive,
         default=1000,
         metavar="N",
-        help="maximum number of ids in one ACK (1000)",
+        help="maximum number of message ids in one ACK (1000)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Time for the load generator: a clock, and a timer that is finer than the event loop's milliseconds."""
+"""Time for the load generator: a clock, and a timer with a finer resolution than the event loop's 1 ms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECOND = 1_000_000_000
 
 
 class SharedClock:
-    """Monotonic ns since 1970, the same in all processes of a machine within microseconds."""
+    """A clock in ns since 1970 that never goes back; processes on one machine agree within microseconds."""
 
     def __init__(self) -> None:
         self.offset = time.time_ns() - time.monotonic_ns()
@@ -33,7 +33,7 @@ class _TimerSetting(ctypes.Structure):
 
 
 class Alarm:
-    """Calls back at a given time; within some 50 µs if the system has timers as files."""
+    """Calls a function at a given time, within about 50 µs if the system has ``timerfd``."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: SharedClock, ring: Callable[[], object]
@@ -50,7 +50,7 @@ class Alarm:
             loop.add_reader(self._file, self._rung)
 
     def set(self, moment: int) -> None:
-        """Sets the next call to ``moment`` of the clock; a past time calls back immediately."""
+        """Schedules the next call for ``moment`` of the clock; a past time calls the function at once."""
         monotonic = max(1, moment - self._clock.offset)
         if self._file < 0:
             if self._handle is not None:

@@ -1,4 +1,4 @@
-"""Raw ends: frames from templates, without an object for each message."""
+"""Raw producers and consumers, which build frames from templates and create no object per message."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RawProducer:
     def __init__(
         self, services: Services, topic: str, number: int, settings: SendSettings, shared: Shared
     ) -> None:
-        """:param number: distinguishes it from all other producers of the run"""
+        """:param number: the number of the producer, unique in the run"""
         self._services = services
         self._topic = topic
         self._number = number
@@ -145,7 +145,7 @@ class RawConsumer:
         order: OrderCheck | None,
         start: MessageId | None = None,
     ) -> None:
-        """:param start: read from there, without a durable subscription and without acknowledging"""
+        """:param start: the position to read from, without a durable subscription and acknowledgements"""
         self._services = services
         self._topic = topic
         self._settings = settings
@@ -247,7 +247,9 @@ class RawConsumer:
         self._shared.failed(f"{self._topic}: a message {what}")
 
     def active_changed(self, active: bool) -> None:
-        """Does nothing: which consumer of a Failover subscription is active does not matter."""
+        """Does nothing: the load generator does not depend on which consumer of a Failover subscription is
+        active.
+        """
 
     def end_of_topic(self) -> None:
         self._shared.failed(f"{self._topic}: the topic was terminated")

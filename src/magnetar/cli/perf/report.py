@@ -1,7 +1,7 @@
-"""The results of a run, as JSON, as lines, as a verdict, and as HdrHistogram logs (version 1.3).
+"""Prints the results of a run as JSON or lines, with a verdict, and writes HdrHistogram logs (version 1.3).
 
-The buckets of :class:`magnetar.cli.perf.hot_raw.Histogram` are those of an HdrHistogram with two significant
-digits from 1 ns, so the counts are written unchanged.
+The buckets of :class:`magnetar.cli.perf.hot_raw.Histogram` equal the buckets of an HdrHistogram with two
+significant digits from 1 ns, so the counts are written unchanged.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MS = 1_000_000
 
 
 def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, object]:
-    """Returns the raw findings of one process, which can be added up over processes.
+    """Returns the raw results of one process; :func:`added_up` adds up several.
 
-    :param size: bytes of a published content
+    :param size: size of a published content, in bytes
     :param disorder_counts: whether messages must be in order
     """
     first, last = load.first, load.last
@@ -74,7 +74,9 @@ def findings(load: Load, *, size: int, disorder_counts: bool) -> dict[str, objec
 
 
 def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the sum of the findings of processes that measured the same server at the same time."""
+    """Returns the sum of the raw results of several processes, which measured the same server at the same
+    time.
+    """
     whole = dict(parts[0])
     whole["void"] = "; ".join(part["void"] for part in parts if part["void"]) or None
     whole["began"] = min(part["began"] for part in parts)
@@ -88,9 +90,9 @@ def added_up(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[int]) -> dict[str, object]:
-    """Returns the figures of findings.
+    """Returns the final results, computed from raw results.
 
-    :param about: description of the run; included unchanged
+    :param about: description of the run, which is included unchanged
     """
     seconds = found["seconds"] or 1e-9
     published = found["published_in_window"]
@@ -115,9 +117,9 @@ def figures(found: dict[str, Any], about: dict[str, Any], server_pids: Sequence[
 
 
 def tell(result: dict[str, object], json_file: str | None) -> int:
-    """Prints the figures and writes the file; returns the exit code.
+    """Prints the results and writes the JSON file; returns the exit code.
 
-    :param json_file: ``-`` for standard output instead of lines
+    :param json_file: ``-``: JSON on standard output instead of lines
     """
     return tell_lines(result, json_file, _lines)
 
@@ -125,9 +127,9 @@ def tell(result: dict[str, object], json_file: str | None) -> int:
 def tell_lines(
     result: dict[str, object], json_file: str | None, lines: Callable[[dict[str, object]], list[str]]
 ) -> int:
-    """As :func:`tell`.
+    """Like :func:`tell`, for results of any form.
 
-    :param lines: returns the figures as lines
+    :param lines: formats the results as lines
     """
     if json_file == "-":
         sys.stdout.write(json.dumps(result) + "\n")
@@ -163,7 +165,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 class Live:
-    """Prints a line of rates at intervals."""
+    """Prints a line with the current rates at intervals."""
 
     def __init__(self) -> None:
         self._published = 0
@@ -180,13 +182,13 @@ class Live:
 
 
 def write_histograms(found: dict[str, Any], file: str) -> None:
-    """Writes the latencies as an HdrHistogram log, values in ns."""
+    """Writes the latencies as an HdrHistogram log, with values in ns."""
     histograms = {name: from_sparse(found[name]) for name in ("publish", "end_to_end")}
     Path(file).write_text(log_text(histograms, found["began"], found["seconds"]))
 
 
 def _zigzag(out: bytearray, value: int) -> None:
-    """Appends a signed number as a ZigZag LEB128 of at most nine bytes."""
+    """Appends a signed number as ZigZag LEB128, at most nine bytes."""
     rest = (value << 1) ^ (value >> 63)
     for _ in range(8):
         if rest < 128:
@@ -198,7 +200,7 @@ def _zigzag(out: bytearray, value: int) -> None:
 
 
 def encode(histogram: Histogram) -> str:
-    """Returns one histogram: Base64 of the compressed form, V2."""
+    """Returns one histogram in Base64 of the compressed V2 encoding."""
     counts = list(histogram.counts)
     while counts and counts[-1] == 0:
         counts.pop()
@@ -218,10 +220,10 @@ def encode(histogram: Histogram) -> str:
 
 
 def log_text(histograms: Mapping[str, Histogram], began: float, seconds: float) -> str:
-    """Returns a log with one interval; each histogram has its name as a tag.
+    """Returns a log with one interval, in which each histogram's name is its tag.
 
-    :param began: s since 1970
-    :param seconds: length of the interval
+    :param began: start time, in seconds since 1970
+    :param seconds: length of the interval, in seconds
     """
     when = datetime.fromtimestamp(began, UTC).isoformat()
     lines = [

@@ -1,4 +1,4 @@
-"""Transactions as load: producers and consumers that use transactions, and the command ``transaction``."""
+"""Load with transactions: producers and consumers that use transactions, and the command ``transaction``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from magnetar.client.transactions import Transaction
 
 T = TypeVar("T")
 _CONTENT_BYTES = 1024
-"""As the official ``pulsar-perf transaction`` sends them."""
+"""Content size of the official ``pulsar-perf transaction``."""
 _AGAIN_SECONDS = 0.02
-"""Between two attempts of a worker to begin a transaction."""
+"""Delay before a worker tries again to begin a transaction, in seconds."""
 _MOST_FAILURES = 5
-"""Different errors that are reported."""
+"""Maximum number of different errors that are reported."""
 _TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
 
 
@@ -42,9 +42,9 @@ class TransactionUse:
     """How producers and consumers use transactions."""
 
     seconds: float
-    """The time-out of a transaction."""
+    """Timeout of a transaction, in seconds."""
     messages: int
-    """Messages of one transaction."""
+    """Number of messages in a transaction."""
     aborts: bool
     """Whether transactions are aborted instead of committed."""
 
@@ -52,7 +52,7 @@ class TransactionUse:
     def of(cls, parsed: argparse.Namespace) -> TransactionUse | None:
         """Returns the settings of ``produce`` or ``consume``; None: without transactions.
 
-        :raises InvalidConfiguration: with --raw
+        :raises InvalidConfiguration: ``--raw`` is given
         """
         if not getattr(parsed, "txn_enable", False):
             return None
@@ -61,15 +61,12 @@ class TransactionUse:
         return cls(parsed.txn_timeout, parsed.txn_messages, parsed.abort)
 
     async def end(self, transaction: Transaction) -> None:
-        """Commits or aborts.
-
-        :raises PulsarException: see :meth:`Transaction.commit`
-        """
+        """Commits or aborts the transaction. :raises PulsarException: see :meth:`Transaction.commit`"""
         await (transaction.abort() if self.aborts else transaction.commit())
 
 
 class TransactionalProducer(ApiProducer):
-    """A producer whose messages are in transactions; the next begins while the last one is ended."""
+    """A producer that sends in transactions; the next transaction begins while the last one ends."""
 
     def __init__(
         self,
@@ -139,7 +136,7 @@ class TransactionalProducer(ApiProducer):
 
 
 class TransactionalConsumer(ApiConsumer):
-    """A consumer whose acknowledgements are in transactions."""
+    """A consumer that acknowledges in transactions."""
 
     def __init__(
         self,
@@ -182,7 +179,7 @@ class TransactionalConsumer(ApiConsumer):
 
 @dataclass
 class WorkCounts:
-    """What the workers of the command ``transaction`` have done."""
+    """Counts of the work that the workers of the command ``transaction`` have done."""
 
     opened: int = 0
     not_opened: int = 0
@@ -198,7 +195,9 @@ class WorkCounts:
 
 
 class Workers:
-    """Workers that each receive, begin a transaction, acknowledge, publish, and end it."""
+    """Workers; each repeatedly receives, begins a transaction, acknowledges, publishes, and ends the
+    transaction.
+    """
 
     def __init__(self, parsed: argparse.Namespace, client: Client) -> None:
         self._parsed = parsed
@@ -215,7 +214,7 @@ class Workers:
         self.failures: list[str] = []
 
     async def open(self) -> list[Callable[[], Awaitable[None]]]:
-        """Opens the producers and consumers of all workers, and returns the workers.
+        """Opens the producers and consumers of all workers, and returns a function that runs each worker.
 
         :raises PulsarException: one cannot be opened
         """
@@ -227,7 +226,8 @@ class Workers:
         if parsed.num_subscriptions != len(names):
             if len(names) > 1:
                 raise InvalidConfiguration(
-                    f"{len(names)} subscriptions were given, but -ns is {parsed.num_subscriptions}"
+                    f"-ss names {len(names)} subscriptions, but -ns is {parsed.num_subscriptions}; "
+                    "the numbers must be equal"
                 )
             names = [f"{names[0]}-{index}" for index in range(parsed.num_subscriptions)]
         earliest = parsed.subscription_position == "Earliest"
@@ -278,7 +278,9 @@ class Workers:
     async def _received(
         self, consumers: Sequence[Consumer | PartitionedConsumer | TopicsConsumer]
     ) -> list[tuple[Consumer | PartitionedConsumer | TopicsConsumer, Message]]:
-        """Returns the messages of a transaction, which is not open while its worker waits for them."""
+        """Waits for the messages of a transaction, before the transaction begins; returns each with its
+        consumer.
+        """
         task: asyncio.Task[None] | None = asyncio.current_task()
         if task is not None:
             self.receiving.add(task)
@@ -356,7 +358,7 @@ class Workers:
 
 
 async def transaction_load(parsed: argparse.Namespace, client: Client) -> dict[str, object]:
-    """Runs the command ``transaction``; returns its figures.
+    """Runs the command ``transaction``; returns its results.
 
     :raises PulsarException: a producer or consumer cannot be opened
     """
@@ -441,7 +443,7 @@ def _figures(
 
 
 def lines_of(result: Mapping[str, object]) -> list[str]:
-    """Returns the figures of :func:`transaction_load` as lines."""
+    """Returns the results of :func:`transaction_load` as lines."""
     lines = [
         f"measured {result['seconds']:.1f} s: {result['transactions']:,} transactions ended,"
         f" {result['transaction_rate']:,.1f} /s; {result['opened']:,} opened,"

@@ -1,4 +1,4 @@
-"""Creates a load from flags: topics, ends, and plan."""
+"""Creates a load from flags: topics, producers and consumers, and the plan of the run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TYPES = {"Exclusive": 0, "Shared": 1, "Failover": 2, "Key_Shared": 3}
 
 @dataclass(frozen=True)
 class Share:
-    """The part of the work for this process."""
+    """The part of the work that this process does."""
 
     index: int = 0
     of: int = 1
@@ -51,7 +51,7 @@ class Share:
 
 
 def topic_names(parsed: argparse.Namespace) -> list[str]:
-    """Returns all topics of the run.
+    """Returns the names of all topics of the run.
 
     :raises InvalidConfiguration: the number of names is neither one nor that of -t
     """
@@ -60,16 +60,15 @@ def topic_names(parsed: argparse.Namespace) -> list[str]:
     if len(names) == count and count > 0:
         return names
     if len(names) != 1:
-        raise InvalidConfiguration(f"{len(names)} topics were given, but -t is {count}")
+        raise InvalidConfiguration(
+            f"{len(names)} topics are named, but -t is {count}; name one topic or {count}"
+        )
     separator = getattr(parsed, "separator", "-")
     return [f"{names[0]}{separator}{index}" for index in range(count)]
 
 
 def access_of(parsed: argparse.Namespace) -> ClusterAccess:
-    """Returns the addresses and credentials of a run.
-
-    :raises AccessRefused: a setting cannot be honoured
-    """
+    """Returns the addresses and credentials of a run. :raises AccessRefused: a setting cannot be used"""
     return cluster_access(
         {
             "brokerServiceUrl": parsed.service_url,
@@ -111,7 +110,7 @@ def send_settings(parsed: argparse.Namespace, producers: int) -> SendSettings:
 
     :param producers: the number of producers of this process
 
-    :raises InvalidConfiguration: --raw does not support another flag
+    :raises InvalidConfiguration: ``--raw`` does not support one of the flags
     """
     contents = _contents(parsed)
     chunking = getattr(parsed, "chunking", False)
@@ -148,19 +147,19 @@ def _check_is_plain(parsed: argparse.Namespace, contents: tuple[bytes, ...]) -> 
 
 
 def _check_raw(refused: Mapping[str, object]) -> None:
-    """:param refused: values that raw ends do not support, by flag
+    """:param refused: values of the flags that ``--raw`` does not support, by flag
 
     :raises InvalidConfiguration: one of them is set
     """
     for flag, given in refused.items():
         if given:
-            raise InvalidConfiguration(f"--raw does not support {flag}")
+            raise InvalidConfiguration(f"--raw does not support {flag}; remove one of them")
 
 
 def _chunks(parsed: argparse.Namespace) -> Mapping[str, Any]:
     """Returns consumer options for chunked messages; 0 means the client's default.
 
-    :raises InvalidConfiguration: with --raw, which would count each chunk as a message
+    :raises InvalidConfiguration: ``--raw`` is given, which counts each chunk as a message
     """
     if parsed.command != "consume":
         return {}
@@ -183,7 +182,9 @@ def _contents(parsed: argparse.Namespace) -> tuple[bytes, ...]:
     delimiter = parsed.payload_delimiter.encode().decode("unicode_escape").encode()
     found = tuple(part for part in Path(parsed.payload_file).read_bytes().split(delimiter) if part)
     if not found:
-        raise InvalidConfiguration(f"{parsed.payload_file} has no content")
+        raise InvalidConfiguration(
+            f"{parsed.payload_file} contains no message content; check the separator (-e)"
+        )
     return found
 
 
@@ -194,13 +195,13 @@ def receive_settings(
 
     :param consumers: the number of consumers of this process
 
-    :raises InvalidConfiguration: --raw with a limit of the rate
+    :raises InvalidConfiguration: ``--raw`` is given together with a rate limit
     """
     queue = parsed.receiver_queue_size
     total = getattr(parsed, "receiver_queue_size_across_partitions", 0)
     rate = parsed.rate if parsed.command == "consume" else 0.0
     if parsed.raw and rate:
-        raise InvalidConfiguration("--raw does not support -r when it receives")
+        raise InvalidConfiguration("--raw does not support -r with consume and read; remove one of them")
     return ReceiveSettings(
         subscription=subscription,
         consumer_type=_TYPES[parsed.subscription_type],
@@ -257,7 +258,8 @@ def consumers(
 ) -> list[Receiver]:
     """Returns the consumers on ``topics``.
 
-    :param numbered: number of producers whose messages are checked for loss and order; 0: no checks
+    :param numbered: number of producers whose messages are checked for loss and order; 0: no messages are
+        checked
     """
     transactions = TransactionUse.of(parsed)
     made: list[Receiver] = []
@@ -303,12 +305,14 @@ def plan(
     """Returns the load that one process of a run carries.
 
     :param rate: the rate of all processes together
-    :param lossy: messages may be lost
+    :param lossy: whether messages can be lost
     :raises InvalidConfiguration: there are fewer messages than processes
     """
     if 0 < messages < share.of:
         # The last processes would get 0 messages, which means no limit.
-        raise InvalidConfiguration(f"{share.of} processes need at least as many messages (-m)")
+        raise InvalidConfiguration(
+            f"{share.of} processes require at least {share.of} messages; raise -m or lower --processes"
+        )
     behind = getattr(parsed, "max_behind", 0)
     return LoadPlan(
         warmup=parsed.warmup_time,
@@ -329,5 +333,5 @@ def check_is_checkable(parsed: argparse.Namespace) -> None:
     """
     if parsed.size < HEADER_SIZE:
         raise InvalidConfiguration(
-            f"-s {parsed.size} is too small: at least {HEADER_SIZE} bytes are needed to check each message"
+            f"-s {parsed.size} is too small: checks require messages of at least {HEADER_SIZE} bytes"
         )

@@ -21,7 +21,7 @@ _COLUMNS = (
     ("reclaimable", "reclaimableBytes"),
 )
 _OFFLOADED = ("offloaded", "offloadedBytes")
-"""The columns that only tables with offloaded ledgers have."""
+"""Columns that are shown only if offloaded ledgers exist."""
 
 _SHOWN_ORPHANS = 10
 
@@ -53,9 +53,9 @@ def run_report(parsed: argparse.Namespace) -> int:
 
 
 def text(report: dict[str, Any], top: int) -> str:
-    """Returns the report for a terminal.
+    """Returns the report as text for a terminal.
 
-    :param top: number of topics; 0: all
+    :param top: number of topics to list; 0: all
     """
     disk, store = report["disk"], report["store"]
     until_full = disk["secondsUntilFull"]

@@ -15,7 +15,7 @@ _PARTS = (
 )
 _BAR, _ROW, _LABEL, _WIDTH = 18, 26, 360, 1080
 _NUMBERS = 170
-"""Width of numbers, in pixels."""
+"""Width of the columns with numbers, in pixels."""
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1120px;margin:24px auto;padding:0 16px;color:#1d2b36}
 h1{font-size:22px}h2{font-size:17px;margin-top:32px}
@@ -30,7 +30,7 @@ th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}
 def page(report: dict[str, Any], top: int) -> str:
     """Returns the report as an HTML page.
 
-    :param top: number of topics; 0: all
+    :param top: number of topics to list; 0: all
     """
     topics = report["topics"][: top or None]
     left = len(report["topics"]) - len(topics)
@@ -95,7 +95,7 @@ def _orphaned(ledgers: list[dict[str, Any]]) -> str:
 
 
 def _stack(parts: list[tuple[str, int, str]], total: int) -> str:
-    """Returns one bar for a total, with a legend of the figures."""
+    """Returns one bar that is divided into parts, with a legend of their sizes."""
     shapes, x = [], 0.0
     for _, amount, colour in parts:
         width = _WIDTH * amount / total
@@ -115,7 +115,7 @@ def _legend(entries: list[tuple[str, str]], y: int) -> str:
 
 
 def _bars(what: str, rows: list[dict[str, Any]]) -> str:
-    """Returns a bar for each row with its present size, and a line at its size in a day."""
+    """Returns a bar for each row: its present size, with a line at its estimated size in a day."""
     if not rows:
         return "<p>no topics are loaded</p>"
     room = _WIDTH - _LABEL - _NUMBERS

@@ -1,1 +1,1 @@
-"""``magnetar top``: shows topics and what they wait for, live."""
+"""``magnetar top``: a live view of topics and of the reasons why they wait."""

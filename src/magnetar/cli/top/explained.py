@@ -20,7 +20,7 @@ class Explained:
     """The output of ``magnetar explain``, with a position for scrolling."""
 
     def __init__(self, http: AdminHttp, topic: str, changed: Callable[[], None]) -> None:
-        """:param changed: called in the thread when there is something new to draw"""
+        """:param changed: called in the thread when the explanation has changed"""
         self.topic = topic
         self.trouble = ""
         """Why there is no newer explanation; empty: there is one."""
@@ -46,7 +46,7 @@ class Explained:
         return found
 
     def pressed(self, key: str, rows: int, width: int) -> bool:
-        """Scrolls; returns whether the key leads back to the topics.
+        """Handles a key: scrolls, or returns True if the key leads back to the list of topics.
 
         :param rows: number of lines on the screen
         """

@@ -1,4 +1,4 @@
-"""Requests to a broker, its answers, and its events, which a thread follows."""
+"""Requests live statistics from a broker, and receives its events in a thread."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ RETRY_SECONDS = 2.0
 _EVENTS = "/dashboard/events/topics"
 _BROKER_HEADER = "Magnetar-Broker"
 TIMEOUT_SECONDS = 20.0
-"""Timeout without data; a broker sends something every two seconds."""
+"""Timeout without data, in seconds; a broker sends data every two seconds."""
 Shown = Mapping[str, Any]
-"""Topics from ``first``, of ``total``; for all namespaces also ``broker``."""
+"""An event: the topics from index ``first`` of ``total``; without a namespace filter, also the figures of
+``broker``.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest event, which replaces earlier ones."""
+    """The newest event; it replaces earlier ones."""
 
     asked: TopicSelection
     shown: Shown
     trouble: str = ""
-    """Why no newer events arrive; empty: the connection works."""
+    """The reason why no newer events arrive; empty: the connection works."""
 
 
 class Feed:
-    """The feed; its thread ends with the process."""
+    """A stream of events; its thread ends with the process."""
 
     def __init__(self, http: AdminHttp, first: Newest, changed: Callable[[], None]) -> None:
         """:param first: the first event
@@ -50,7 +52,7 @@ class Feed:
         threading.Thread(target=self._follow, name="top", daemon=True).start()
 
     def ask(self, asked: TopicSelection) -> None:
-        """Changes the selection. :attr:`told` may still have an event of the former one."""
+        """Changes the selection of topics. :attr:`told` can still hold an event of the previous selection."""
         if asked == self._asked:
             return
         with self._lock:
@@ -74,8 +76,9 @@ class Feed:
                 self._asked_anew.wait(RETRY_SECONDS)
 
     def _listen(self, asked: TopicSelection) -> bool:
-        """Follows events until the connection ends; returns whether there were any. A broker ends it at
-        intervals, to authenticate the client again."""
+        """Receives events until the connection ends; returns whether there were any. The broker ends
+        connections at intervals, so that clients authenticate again.
+        """
         heard = False
         with opened(self._http, asked) as stream:
             with self._lock:
@@ -96,23 +99,23 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """The selected topics."""
+    """A selection of topics."""
 
     order: str
     count: int
     first: int = 0
-    """Number of lines before the first."""
+    """Number of topics to skip before the first one."""
     words: str = ""
-    """Words separated by blanks; the name contains all of them."""
+    """Words separated by spaces, all of which must occur in the name of a topic."""
     namespace: str = ""
-    """Empty: all, with the figures of the broker."""
+    """Name of a namespace; empty: all namespaces, with the broker's figures."""
     broker: str = ""
     """``host:port`` of the broker that a proxy asks; empty: the proxy chooses one."""
 
     def path(self) -> str:
         """Returns the path of the topics in the admin interface.
 
-        :raises InvalidName: the name is not a namespace's
+        :raises InvalidName: the namespace name is not valid
         """
         return f"{_EVENTS}/{NamespaceName.parse(self.namespace)}" if self.namespace else _EVENTS
 
@@ -131,23 +134,23 @@ class TopicSelection:
 def opened(http: AdminHttp, asked: TopicSelection) -> EventStream:
     """Opens the stream of live statistics for the selected topics.
 
-    :raises AdminError: the topics are not available; the text says what is missing
+    :raises AdminError: the topics are not available; the text gives the reason
     """
     try:
         return http.events(asked.path(), asked.query(), asked.headers())
     except NotFound as error:
         raise AdminError(
-            f"{error}: the server has no live statistics. magnetar top requires a broker of Magnetar, not of "
-            "Apache Pulsar, with magnetarDashboardEnabled=true",
+            f"{error}: the server has no live statistics. magnetar top requires a Magnetar broker "
+            "with magnetarDashboardEnabled=true",
             error.reason,
             error.status,
         ) from error
 
 
 def shown(stream: EventStream) -> Iterator[Shown | None]:
-    """Yields the topics at each event of the broker; None: nothing has changed.
+    """Yields the topics after each event of the broker; None if they have not changed.
 
-    :raises AdminError: the broker ended the events; the text says why
+    :raises AdminError: the broker ended the stream; the text gives the reason
     """
     for kind, data in stream:
         if not kind:
@@ -156,21 +159,18 @@ def shown(stream: EventStream) -> Iterator[Shown | None]:
         try:
             told = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise AdminError(f"the broker did not send JSON: {error}") from error
+            raise AdminError(f"the broker sent an event that is not JSON: {error}") from error
         if not isinstance(told, dict):
-            raise AdminError("the broker did not send an object")
+            raise AdminError("the broker sent an event that is not a JSON object")
         if kind == "gone":
             raise AdminError(str(told.get("reason", "gone")))
         yield told
 
 
 def first_shown(http: AdminHttp, asked: TopicSelection) -> Shown:
-    """Returns the present topics.
-
-    :raises AdminError: the topics are not available
-    """
+    """Returns the topics of the first event. :raises AdminError: the topics are not available"""
     with opened(http, asked) as stream:
         for told in shown(stream):
             if told is not None:
                 return told
-    raise AdminError("the broker ended the stream without sending anything")
+    raise AdminError("the broker ended the event stream without sending data; try again")

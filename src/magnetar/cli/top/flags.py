@@ -1,4 +1,4 @@
-"""The flags of the command. Imports nothing but the parser."""
+"""The flags of ``magnetar top``. Imports only :mod:`argparse` and its types."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from magnetar.cli.command_lines import add_access_flags
 
 ORDERS = ("name", "in", "out", "backlog", "waiting")
 MOST = 100
-"""Largest number of topics in one answer."""
+"""Maximum number of topics in one answer of a broker."""
 
 
 def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     top = commands.add_parser(
         "top",
-        help="watch topics: rates, backlogs, reasons for waiting",
+        help="show rates, backlogs and reasons for waiting of topics, live",
         description="Shows the topics of a broker and updates them. Keys: i, o (order by rate in, out), b "
-        "(backlog), w (waiting), n (name); / filters, arrows mark a topic, Enter explains it, q quits.",
+        "(backlog), w (waiting), n (name); / (filter by name), arrows (mark a topic), Enter "
+        "(explain the marked topic), q (quit).",
     )
-    top.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="only topics of this namespace")
+    top.add_argument("--namespace", metavar="TENANT/NAMESPACE", help="show only topics of this namespace")
     top.add_argument(
-        "--broker", metavar="HOST:PORT", default="", help="broker to watch, if --admin-url is that of a proxy"
+        "--broker",
+        metavar="HOST:PORT",
+        default="",
+        help="broker to show, if --admin-url is the address of a proxy",
     )
     top.add_argument("--order", choices=ORDERS, default="in", help="column to sort by (%(default)s)")
     top.add_argument(
-        "-n", "--count", type=_count, metavar="N", help=f"number of topics to print, at most {MOST} (20)"
+        "-n", "--count", type=_count, metavar="N", help=f"number of topics to print, from 1 to {MOST} (20)"
     )
     top.add_argument(
-        "--once", action="store_true", help="print one table and end; the default without a terminal"
+        "--once",
+        action="store_true",
+        help="print one table and exit (default if the output is not a terminal)",
     )
     top.add_argument(
         "-o",

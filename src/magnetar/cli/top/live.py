@@ -26,7 +26,7 @@ from magnetar.exit_codes import FAILED, SUCCEEDED, ended_by
 from magnetar.naming.name_rules import InvalidName
 
 _ESCAPE_SECONDS = 0.05
-"""After this time an incomplete sequence counts as the key Escape."""
+"""Time in seconds after which an incomplete key sequence counts as the key Escape."""
 _FOOT = (
     "i in  o out  b backlog  w waiting  n name   / filter  esc all   arrows, enter explain   ? help   q end"
 )
@@ -51,9 +51,9 @@ _COUNT = 20
 
 
 def watch(http: AdminHttp, view: View, first: Newest, most: int) -> int:
-    """Runs until the user ends it; returns the exit code.
+    """Runs the screen until the user quits; returns the exit code.
 
-    :param most: limit of lines with topics
+    :param most: maximum number of lines with topics
     """
     signals = Signals()
     live = _Live(view, http, Feed(http, first, signals.wake), signals, most)
@@ -87,7 +87,7 @@ class _Live:
         """The explanation that is shown in place of the topics."""
 
     def shown(self) -> int | None:
-        """Draws until the end; returns the signal that ended it, or None if the user ended it."""
+        """Draws until the end; returns the signal that ended the program, or None if the user quit."""
         keyboard = sys.stdin.fileno()
         while True:
             self._draw()
@@ -108,7 +108,7 @@ class _Live:
         return min(screen.rows(), self._most)
 
     def _pressed(self, data: bytes) -> bool:
-        """Processes keys; returns whether the user ended it."""
+        """Handles keys; returns whether the user quit."""
         for key in self._keys.of(data):
             if self._explained is not None:
                 if self._explained.pressed(key, screen.rows(), screen.size()[0]):
@@ -126,13 +126,13 @@ class _Live:
         return False
 
     def _marked(self) -> str:
-        """Returns the name of the marked topic; empty if the screen shows no topic there."""
+        """Returns the name of the marked topic; empty if no topic is marked."""
         shown = self._drawn.shown
         index = self._view.top + self._view.mark - shown["first"]
         return str(shown["topics"][index]["topic"]) if 0 <= index < len(shown["topics"]) else ""
 
     def _total(self, told: Newest) -> int:
-        """Returns the number of topics for scrolling."""
+        """Returns the number of topics that can be scrolled through."""
         total = int(told.shown["total"])
         return total if self._most >= MOST else min(total, self._most)
 
@@ -176,8 +176,8 @@ class _Live:
 
 
 def run_top(parsed: argparse.Namespace) -> int:
-    """Returns the exit code: 0 success, also after an interrupt; 1 topics are not available; 128 plus a
-    signal.
+    """Returns the exit code: 0 success, also after an interrupt; 1 the topics are not available; 128 plus the
+    number of the signal that ended the program.
     """
     where = "the broker"
     try:

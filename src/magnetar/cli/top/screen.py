@@ -1,4 +1,6 @@
-"""The terminal: full screen, the keys that it sends, and signals, which wait until it is restored."""
+"""The terminal in full-screen mode, the keys that it sends, and signals, whose effect waits until it is
+restored.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from contextlib import contextmanager, suppress
 from magnetar.cli.printable import fitted
 
 _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l"
-"""The alternate screen, without a cursor and without line wrap."""
+"""Switches to the alternate screen, hides the cursor and disables line wrap."""
 _GIVE_BACK = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
-"""Surrounds a synchronized update from the upper left; other terminals ignore it."""
+"""Begins at the upper left, and ends, a synchronized update; other terminals ignore it."""
 _BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 _NAMES = {
     "A": "up",
@@ -45,8 +47,9 @@ def at_terminal() -> bool:
 
 @contextmanager
 def taken() -> Iterator[None]:
-    """Takes the terminal: keys arrive unbuffered, without echo; :kbd:`^S` is disabled, as it would also block
-    the end."""
+    """Puts the terminal in raw mode: keys arrive unbuffered and without echo. :kbd:`^S` has no effect,
+    because it would also block the end of the program.
+    """
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     changed = termios.tcgetattr(keyboard)
@@ -64,10 +67,11 @@ def taken() -> Iterator[None]:
 
 
 def drawn(head: str, status: str, lines: Sequence[str], foot: str, mark: int = 0) -> None:
-    """Draws the whole screen; cuts what does not fit.
+    """Draws the whole screen; cuts lines and texts that do not fit.
 
-    :param lines: the first one has the titles
-    :param mark: index of the line that is marked beside the titles; 0: none
+    :param lines: the lines of the table; the first contains the titles
+
+    :param mark: index of the marked line; 0: none
     """
     width, height = size()
     marked = [_BOLD + fitted(head, width) + _PLAIN, fitted(status, width)]
@@ -81,14 +85,14 @@ def drawn(head: str, status: str, lines: Sequence[str], foot: str, mark: int = 0
 
 
 def size() -> tuple[int, int]:
-    """Returns the present columns and lines."""
+    """Returns the present numbers of columns and lines."""
     found = os.get_terminal_size(sys.stdout.fileno())
     # Terminals without a size report 0.
     return found.columns or 80, found.lines or 24
 
 
 def rows() -> int:
-    """Returns the number of lines for topics, without head, status, titles and foot."""
+    """Returns the number of lines for topics, excluding head, status, titles and foot."""
     return max(1, size()[1] - 4)
 
 
@@ -98,7 +102,7 @@ def _write(text: str) -> None:
 
 
 class Keys:
-    """Decodes keys whose sequences may arrive in pieces."""
+    """Decodes keys from bytes; the sequence of a key can arrive in pieces."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
@@ -106,13 +110,13 @@ class Keys:
 
     @property
     def begun(self) -> bool:
-        """Whether a sequence is incomplete."""
+        """Whether the bytes so far end within a sequence."""
         return bool(self._rest)
 
     def of(self, data: bytes) -> list[str]:
         """Returns the pressed keys: letters, and other keys by name; unknown keys are left out.
 
-        :param data: empty: no more bytes follow, so an incomplete sequence was the key Escape
+        :param data: empty if no more bytes follow; then an incomplete sequence is the key Escape
         """
         text = self._rest + self._decoder.decode(data)
         self._rest = ""
@@ -133,7 +137,7 @@ class Keys:
 
 
 class Signals:
-    """The recorded signals, and a file descriptor to wait for them."""
+    """Records signals, with a file descriptor that becomes readable on a signal."""
 
     def __init__(self) -> None:
         self.readable, self._writable = os.pipe()
@@ -143,7 +147,7 @@ class Signals:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Records signals, in place of their usual effect, inside the ``with`` statement."""
+        """Records signals instead of their default effect, within the ``with`` statement."""
         before = {each: signal.signal(each, lambda number, _: self._came.add(number)) for each in _NOTED}
         woken_before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
         try:
@@ -154,13 +158,13 @@ class Signals:
                 signal.signal(number, handler)
 
     def wake(self) -> None:
-        """Wakes the waiting thread; may be called from other threads."""
+        """Wakes the thread that waits on the file descriptor; callable from any thread."""
         # A full pipe wakes as well.
         with suppress(BlockingIOError):
             os.write(self._writable, b"\0")
 
     def take(self) -> set[int]:
-        """Returns the signals since the last call."""
+        """Returns the numbers of the signals since the last call."""
         with suppress(BlockingIOError):
             while os.read(self.readable, 4096):
                 pass

@@ -1,4 +1,4 @@
-"""Formats topics as lines of text, and holds the state of the view."""
+"""Formats topics as lines of text; the state of the view."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from magnetar.cli.top.feed import Shown, TopicSelection
 from magnetar.cli.top.flags import MOST
 
 _NARROW = 90
-"""Width of a screen below which the numbers of clients are left out."""
+"""Screens below this width, in columns, omit the numbers of clients."""
 _PHONE = 60
-"""Width below which only the backlog is left of the figures."""
+"""Screens below this width, in columns, show the backlog as the only figure."""
 _NUMBERS = (("in/s", 9), ("out/s", 9), ("backlog", 10))
 _CLIENTS = (("prod", 5), ("cons", 5), ("subs", 5))
 _LEAST_NAME = 12
 _MOST_REPLICATION = 48
-"""Columns for the replication lag on a screen; the largest lag comes first."""
+"""Maximum columns for the replication lags on a screen; the largest lag comes first."""
 ORDER_KEYS = {"n": "name", "i": "in", "o": "out", "b": "backlog", "w": "waiting"}
 _MOST_LETTERS = 200
-"""Largest length of a filter."""
+"""Maximum length of a filter, in characters."""
 
 
 def place(shown: Shown, namespace: str) -> str:
@@ -32,7 +32,7 @@ def place(shown: Shown, namespace: str) -> str:
 
 
 def head(shown: Shown) -> str:
-    """Returns the broker's totals, or the number of a namespace's topics."""
+    """Returns the broker's totals, or the number of topics of a namespace."""
     if "broker" not in shown:
         return f"topics {_whole(shown['total'])}"
     totals = shown["broker"]["totals"]
@@ -49,10 +49,10 @@ def head(shown: Shown) -> str:
 
 
 def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -> list[str]:
-    """Returns a line of titles, and one for each topic.
+    """Returns the lines of the table: the titles, then a line for each topic.
 
-    :param width: columns; None: no limit
-    :param now_ms: since 1970
+    :param width: maximum width in columns; None: no limit
+    :param now_ms: ms since 1970
     """
     numbers = _columns(width)
     names = [name(each["topic"]) for each in topics]
@@ -79,14 +79,14 @@ def table(topics: Sequence[Mapping[str, Any]], width: int | None, now_ms: int) -
 
 
 def _columns(width: int | None) -> Sequence[tuple[str, int]]:
-    """Returns titles and widths of the figures for which there is room."""
+    """Returns the titles and widths of the columns that fit, without the topic's name."""
     if width is None or width >= _NARROW:
         return _NUMBERS + _CLIENTS
     return _NUMBERS if width >= _PHONE else _NUMBERS[-1:]
 
 
 def _figures(topic: Mapping[str, Any]) -> Mapping[str, str]:
-    """Returns the figures by their titles."""
+    """Returns the values of the columns, by title."""
     if not topic.get("loaded", True):
         return dict.fromkeys((title for title, _ in _NUMBERS + _CLIENTS), "-")
     counts = {"backlog": "backlog", "prod": "producers", "cons": "consumers", "subs": "subscriptions"}
@@ -98,7 +98,7 @@ def _figures(topic: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
-    """Returns the stuck subscription with the largest backlog, with its reason; or empty text."""
+    """Returns the waiting subscription with the largest backlog, and its reason; empty text if none waits."""
     waiting = topic.get("waiting")
     if waiting is None:
         return ""
@@ -111,7 +111,9 @@ def waits_of(topic: Mapping[str, Any], now_ms: int) -> str:
 
 
 def replication_of(topic: Mapping[str, Any]) -> str:
-    """Returns the lag of each remote cluster, in seconds and entries, largest first; or empty text."""
+    """Returns the lag of each remote cluster, in seconds and entries, largest first; empty text without
+    replication.
+    """
     return "; ".join(
         f"{printable(each['cluster'])} {duration(each['lagSeconds'])}, {_whole(each['backlog'])}"
         + ("" if each["connected"] else " (disconnected)")
@@ -120,12 +122,12 @@ def replication_of(topic: Mapping[str, Any]) -> str:
 
 
 def name(topic: str) -> str:
-    """Returns a topic's name without default parts."""
+    """Returns a printable topic name without the prefix ``persistent://``."""
     return printable(topic.removeprefix("persistent://"))
 
 
 def rate(per_second: float) -> str:
-    """Returns a rate, with one decimal if it is small."""
+    """Returns a rate as text, with one decimal place if the rate is small."""
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
 
 
@@ -135,7 +137,7 @@ def _whole(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The state of the view, and its changes by keys."""
+    """The state of the view; keys change it."""
 
     order: str
     namespace: str = ""
@@ -143,16 +145,16 @@ class View:
     top: int = 0
     """Index of the first line on the screen."""
     mark: int = 0
-    """The marked line, counted from the first one on the screen."""
+    """Index of the marked line on the screen."""
     typed: str | None = None
-    """The filter that is being typed."""
+    """The filter that the user is typing; None: no filter is being typed."""
     broker: str = ""
     """The broker that a proxy asks; empty: the proxy chooses one."""
     help: bool = False
-    """Whether the keys and columns are explained instead of topics."""
+    """Whether the screen explains keys and columns instead of showing topics."""
 
     def pressed(self, key: str, rows: int, total: int) -> View:
-        """Handles a key.
+        """Returns the view after a key.
 
         :param key: a letter, or a name of :mod:`magnetar.cli.top.screen`, such as ``up`` or ``enter``
         :param rows: number of lines for topics on the screen
@@ -179,7 +181,9 @@ class View:
         return replace(self, top=top, mark=chosen - top)
 
     def within(self, rows: int, total: int) -> View:
-        """Returns the view scrolled so that no lines after the last topic are empty, and one is marked."""
+        """Returns the view scrolled and marked so that no lines follow the last topic and the mark is on a
+        topic.
+        """
         top = min(self.top, max(0, total - rows))
         return replace(self, top=top, mark=max(0, min(self.mark, rows - 1, total - 1 - top)))
 
@@ -195,7 +199,8 @@ class View:
         return self
 
     def asked(self, rows: int) -> TopicSelection:
-        """Returns a selection with more topics than the screen shows, so that scrolling needs fewer requests.
+        """Returns a selection with more topics than the screen shows, so that fewer requests are needed for
+        scrolling.
 
         :param rows: 1 to :data:`MOST`
         """
