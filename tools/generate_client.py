@@ -72,13 +72,13 @@ class Method(NamedTuple):
     """Further lines for ``:raises``."""
 
 
-_TOPIC = ("topic", "str", "the name of a topic; a short one is in the namespace ``public/default``")
+_TOPIC = ("topic", "str", "the name of a topic; a short name is in the namespace ``public/default``")
 _SUBSCRIPTION = ("subscription_name", "str", "the name of the subscription")
 _START = (
     "start_message_id",
     "MessageId | timedelta",
-    "the message to begin with, or behind; or how long ago the first messages to read were published, in "
-    "whole seconds",
+    "the start position: the id of a message, which is read only with ``start_message_id_inclusive``; or the "
+    "maximum age of the first message, in whole seconds",
 )
 _TOPICS = ("topics", "Sequence[str]", "the names of the topics")
 _CONSUMER = ("options", "ConsumerOptions")
@@ -116,8 +116,8 @@ METHODS = (
             (
                 "pattern",
                 "str",
-                "``[persistent://]tenant/namespace/expression`` for whole names; an expression that can be "
-                "matched in linear time",
+                "``[persistent://]tenant/namespace/expression``, a regular expression (RE2 syntax) for whole "
+                "topic names",
             ),
             _SUBSCRIPTION,
         ),
@@ -149,7 +149,7 @@ METHODS = (
     Method(
         "create_table_view",
         (_TOPIC,),
-        "Creates a view of the latest content of each key, and reads the present messages.",
+        "Creates a view of the newest content of each key, and reads the present messages of the topic.",
         "TableView",
         "TableView",
         (("reader", "Reader"),),
@@ -162,9 +162,9 @@ _CLIENT = Method(
         (
             "service_url",
             "str | ClusterFailover | ControlledClusterFailover",
-            "``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS ``pulsar+ssl://``; or the web "
-            "services of brokers, ``http://`` or ``https://``, which name the first broker; or several "
-            "clusters, of which one is used",
+            "``pulsar://host[:port][,host[:port]...]``, or ``pulsar+ssl://`` for TLS, with hosts that are "
+            "used in turn; or ``http://`` or ``https://`` URLs of brokers' web services, which look up "
+            "brokers; or several clusters, one of which is used at a time",
         ),
     ),
     "",

@@ -109,7 +109,7 @@ def test_it_uses_the_cluster_that_is_named(start_server: Callable[..., Server], 
         (200, b"{", "a JSON object that has a serviceUrl"),
         (200, b'{"serviceUrl": ""}', "a JSON object that has a serviceUrl"),
         (200, b'{"serviceUrl": 1}', "must be text"),
-        (200, b'{"serviceUrl": "ftp://x"}', "is not an address like"),
+        (200, b'{"serviceUrl": "ftp://x"}', "is not a service URL; use a form like"),
         (
             200,
             b'{"serviceUrl": "pulsar://h", "authPluginClassName": "x.Y", "authParamsString": "secret"}',

@@ -178,7 +178,7 @@ def test_without_the_right_key(client: Client, admin: AdminClient, topic: str, t
         (str(tmp_path / "none"), "there is no file"),
         (str(tmp_path / "empty"), "is empty"),
         ("data:;base64,AAAA", "cannot be used"),
-        ("", "no public key was given"),
+        ("", "no public key is set"),
     ):
         with pytest.raises(CryptoError, match=words):
             client.create_producer(topic, encryption_key="app.key", crypto_key_reader=CryptoKeyReader(public))

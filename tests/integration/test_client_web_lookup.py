@@ -142,7 +142,7 @@ def test_credentials_and_tls(secured: SecuredServer, method: str, topic: str) ->
     with Client(secured.https_url, authentication=ways[method], tls_trust_certs_file_path=trust) as client:
         client.create_producer(topic).send(b"content")
     if method == "tls":
-        with pytest.raises(InvalidConfiguration, match="needs TLS"):
+        with pytest.raises(InvalidConfiguration, match="requires TLS"):
             Client(secured.http_url, authentication=ways[method])
         return
     with Client(secured.http_url, authentication=ways[method]) as client:
@@ -182,11 +182,11 @@ def test_a_web_service_that_is_not_trusted(secured: SecuredServer, topic: str) -
     [
         (404, b'{"reason": "no such topic"}', TopicNotFound, "answered 404: no such topic"),
         (418, b"a teapot", LookupError, "answered 418: a teapot"),
-        (200, b"<html>", LookupError, "is it the web service of brokers"),
-        (200, b"[1]", LookupError, "is it the web service of brokers"),
+        (200, b"<html>", LookupError, "is the web service of a Pulsar broker"),
+        (200, b"[1]", LookupError, "is the web service of a Pulsar broker"),
         (200, b'{"brokerUrlTls": "pulsar+ssl://h"}', LookupError, "has no address without TLS"),
-        (200, b'{"brokerUrl": "elsewhere"}', InvalidUrl, "is not an address like"),
-        (302, b"", LookupError, "more than 20 redirects"),
+        (200, b'{"brokerUrl": "elsewhere"}', InvalidUrl, "is not a service URL; use a form like"),
+        (302, b"", LookupError, "redirected more than 20 times"),
     ],
 )
 def test_wrong_answers(

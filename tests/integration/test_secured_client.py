@@ -59,7 +59,7 @@ def test_each_way_to_prove_a_role(secured: SecuredServer, scheme: str, method: s
     admin = AdminClient(secured.http_url, authentication=ways["token"])
     admin.grant_permission("public/default", "basic", ["produce", "consume"])
     if scheme == "pulsar" and method == "tls":
-        with pytest.raises(InvalidConfiguration, match="needs TLS"):
+        with pytest.raises(InvalidConfiguration, match="requires TLS"):
             Client(secured.url, authentication=ways[method])
         return
     trust = secured.authority.trust

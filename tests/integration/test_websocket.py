@@ -297,7 +297,7 @@ def test_large_compressed_messages_arrive_and_those_that_are_too_large_end_the_r
         code, frame = reader.recv_data_frame(control_frame=True)
     assert code == websocket.ABNF.OPCODE_CLOSE
     assert frame.data[:2] == (1011).to_bytes(2, "big")
-    assert b"134217728 bytes uncompressed; at most 16777216" in frame.data
+    assert b"134217728 bytes after decompression; at most 16777216" in frame.data
 
 
 def test_readers_of_bombs_share_their_memory(served: Server) -> None:

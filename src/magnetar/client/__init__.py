@@ -1,9 +1,9 @@
-"""The client library: works with every broker that speaks Pulsar's protocol.
+"""The client library, for all brokers that speak Pulsar's protocol.
 
 The names here are the blocking interface (``magnetar.client.blocking``): an event loop in a background
 thread, and methods that wait for it. ``magnetar.client.aio`` has the same names for asyncio. Both use
-``magnetar.client.client``, which gets event loop, clock, randomness and network as arguments. Names follow
-the official Python client where it has the same feature.
+``magnetar.client.client``, which takes the event loop, clock, randomness and network as arguments. Names
+follow the official Python client where it has the same feature.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _U64 = 2**64
 
 
 class Acknowledgements:
-    """Collects acknowledgements and sends them together, after a time or a number of them."""
+    """Collects acknowledgements, and sends them together after a time or when a number of them is reached."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Acknowledgements:
     ) -> None:
         """:param timeout: seconds for the broker's answer, if receipts are enabled
 
-        :param taken: notified of entries that are completely acknowledged
+        :param taken: receives the position of each entry whose messages are all acknowledged
         """
         self._loop = loop
         self._tasks = TaskScope(loop, "acknowledgements", owner_goes_on)
@@ -61,7 +61,9 @@ class Acknowledgements:
         """Acknowledgements that had no answer, or a refusal; only with receipts."""
 
     def individual(self, message_id: MessageId) -> Future[None] | None:
-        """Acknowledges one message, or one entry; returns a future if receipts are enabled, else None."""
+        """Acknowledges one message or one entry; returns a future of the broker's answer if receipts are
+        enabled, else None.
+        """
         if self._taken is not None:
             self._taken.acknowledged(message_id)
         position, index = message_id.position, message_id.batch_index()
@@ -71,7 +73,9 @@ class Acknowledgements:
         return self._of_batch(position, 1 << index, max(message_id.batch_size(), index + 1))
 
     def runs(self, runs: Iterable[tuple[int, int, int, int, int]]) -> None:
-        """Acknowledges runs of messages, as :func:`runs_of` returns them; nothing else must learn of them."""
+        """Acknowledges runs of messages in the form of :func:`runs_of`; only for consumers without receipts
+        and observers.
+        """
         for ledger_id, entry_id, first, last, size in runs:
             if first >= 0:
                 done = (1 << (last + 1)) - (1 << first)
@@ -85,7 +89,7 @@ class Acknowledgements:
                 self._gathered()
 
     def _of_batch(self, position: tuple[int, int], done: int, size: int) -> Future[None] | None:
-        """:param done: a bit for each acknowledged message"""
+        """:param done: bit set of the acknowledged messages"""
         remaining = self._remaining.get(position)
         if remaining is None:
             remaining = (1 << size) - 1
@@ -102,26 +106,26 @@ class Acknowledgements:
         return self._gathered()
 
     def entry(self, position: tuple[int, int]) -> None:
-        """Acknowledges an entry that is not delivered as a message of its own."""
+        """Acknowledges an entry that is not delivered as a message, such as an earlier chunk."""
         self.individual(MessageId(-1, *position))
 
     def known(self, position: tuple[int, int], size: int, ack_set: tuple[int, ...]) -> None:
-        """Notes that the broker already knows some messages of a batch as acknowledged."""
+        """Records that the broker already knows some messages of a batch as acknowledged."""
         bits = sum((word % _U64) << (64 * index) for index, word in enumerate(ack_set))
         self._remaining[position] = bits & ((1 << size) - 1)
 
     def remaining(self, position: tuple[int, int], size: int) -> int:
-        """Returns a bit for each message of a batch that was not acknowledged outside of transactions.
+        """Returns a bit set of the messages of a batch that were not acknowledged outside of transactions.
 
-        :param size: of the batch
+        :param size: number of messages of the batch
         """
         return self._remaining.get(position, (1 << size) - 1)
 
     def done_elsewhere(self, position: tuple[int, int], done: int, size: int) -> None:
-        """Notes that the broker has messages of a batch as acknowledged, because of a transaction.
+        """Records that a transaction has acknowledged messages of a batch at the broker.
 
-        :param done: a bit for each of them
-        :param size: of the batch
+        :param done: bit set of these messages
+        :param size: number of messages of the batch
         """
         remaining = self.remaining(position, size) & ~done
         if remaining:
@@ -150,7 +154,9 @@ class Acknowledgements:
         return future
 
     def cumulative(self, message_id: MessageId) -> Future[None] | None:
-        """Acknowledges everything up to a message; returns a future if receipts are enabled, else None."""
+        """Acknowledges all messages up to and including one; returns a future of the broker's answer if
+        receipts are enabled, else None.
+        """
         self.flush()
         self.sent += 1
         last = message_id.batch_index() + 1 >= message_id.batch_size()
@@ -179,8 +185,9 @@ class Acknowledgements:
         return told
 
     def flush(self) -> None:
-        """Sends collected acknowledgements. Without a connection they are dropped, as the messages will be
-        delivered again."""
+        """Sends collected acknowledgements. Without a connection they are dropped, because the broker
+        delivers the messages again.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -232,7 +239,9 @@ class Acknowledgements:
         return connection.ask(command.ack.request_id, command, self._timeout)
 
     def forget(self) -> None:
-        """Drops collected and partial acknowledgements, because the subscription starts again."""
+        """Drops collected and partial acknowledgements, because the subscription restarts at another
+        position.
+        """
         waiting, self._waiting = self._waiting, []
         self._tell(waiting, NotConnected("the messages will be delivered again"))
         self._remaining.clear()
@@ -281,7 +290,7 @@ class NegativeAcknowledgements:
     def __init__(
         self, loop: Loop, delay: float, redeliver: Callable[[list[tuple[int, int]]], object]
     ) -> None:
-        """:param delay: seconds"""
+        """:param delay: delay in seconds"""
         self._loop = loop
         self._delay = delay
         self._redeliver = redeliver

@@ -54,9 +54,9 @@ def __dir__() -> list[str]:
 
 
 class Client(client.Client):
-    """Producers, consumers and readers of one cluster, on the running event loop, or on that of ``io``.
+    """Producers, consumers and readers of one cluster, on the running event loop or on the loop of ``io``.
 
-    :raises RuntimeError: without ``io``, and no event loop is running
+    :raises RuntimeError: there is neither ``io`` nor a running event loop
     """
 
     _has_own_io = False
@@ -69,5 +69,6 @@ class Client(client.Client):
         super()._check_open()
         if self._has_own_io and not is_running(self._io.loop):
             raise InvalidConfiguration(
-                "the client belongs to another event loop; make one for each loop, or use the blocking client"
+                "the client belongs to another event loop; create a client for each loop, or use "
+                "the blocking client"
             )

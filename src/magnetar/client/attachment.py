@@ -1,4 +1,4 @@
-"""What producers and consumers have in common: their attachment to the topic's broker, and reattaching."""
+"""The common part of producers and consumers: attaching to the topic's broker, and attaching again."""
 
 from __future__ import annotations
 
@@ -41,14 +41,18 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 PARTITIONS_SECONDS = 60.0
-"""Between two checks for new partitions, like ``autoUpdatePartitionsInterval`` of Java clients."""
+"""Interval of checks for new partitions, in seconds, like ``autoUpdatePartitionsInterval`` of Java
+clients.
+"""
 
 QUIET_SECONDS = 1.0
-"""The time that attempts may fail before the failure is logged, once; the attempts continue."""
+"""Time in seconds during which attempts fail without a log line; then one line is logged, and attempts
+continue.
+"""
 
 
 class Services:
-    """The services of a client for its producers and consumers."""
+    """The parts of a client that its producers and consumers use."""
 
     __slots__ = (
         "_delays",
@@ -82,10 +86,10 @@ class Services:
     ) -> None:
         """:param open_producer: creates a producer for a topic, with the defaults
 
-        :param delays: the first and the longest delay between two attempts, in seconds
-        :param partitions_seconds: between two checks for new partitions; 0: no checks
+        :param delays: the initial and the maximum delay between two attempts, in seconds
+        :param partitions_seconds: interval of checks for new partitions, in seconds; 0: no checks
         :param memory: the limit of the messages of all producers; None: no limit
-        :param observer: measures the client; None: nothing does
+        :param observer: measures the client; None: no measurements
         """
         self.observer = observer
         self.memory = memory
@@ -117,7 +121,7 @@ class Services:
         return self.coordinators
 
     def backoff(self) -> Backoff:
-        """Returns the back-off for one series of attempts."""
+        """Returns the back-off delays for one series of attempts."""
         return Backoff(self.io.randomness, *self._delays)
 
     def new_id(self) -> int:
@@ -126,7 +130,8 @@ class Services:
         return self._next_id
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Returns the result of ``attempt``; repeats it within the operation time-out while that may help.
+        """Returns the result of ``attempt``; repeats the attempt within the operation time-out after errors
+        that can pass.
 
         :raises PulsarException: the error of the last attempt
         """
@@ -150,10 +155,10 @@ class Services:
     async def opened(
         self, opening: Awaitable[None], close: Callable[[], Coroutine[object, None, None]]
     ) -> None:
-        """Waits for ``opening``. If it fails, or if the caller is cancelled, ``close`` closes what it has
-        opened; a cancelled caller does not wait for the end of that.
+        """Waits for ``opening``. If it fails or the caller is cancelled, ``close`` undoes the opening; a
+        cancelled caller does not wait for ``close``.
 
-        :raises PulsarException: as raised by ``opening``
+        :raises PulsarException: the error of ``opening``
         """
         try:
             await opening
@@ -165,10 +170,10 @@ class Services:
 
 
 def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Future[BaseCommand]]) -> None:
-    """Undoes a request whose answer was missed, because the broker may have carried it out.
+    """Undoes a request without a received answer, because the broker may have carried out the request.
 
-    :param asked: the future of the answer, which may time out or be cancelled
-    :param take_back: requests the broker to undo it
+    :param asked: the future of the answer, which can time out or be cancelled
+    :param take_back: requests the broker to undo the request
     """
 
     def ended(_asked: Future[BaseCommand]) -> None:
@@ -179,14 +184,14 @@ def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Fut
 
 
 def answers(asked: Future[BaseCommand]) -> bool:
-    """Whether the broker has carried a request out."""
+    """Whether the broker has answered a request with success."""
     return asked.done() and not asked.cancelled() and asked.exception() is None
 
 
 async def close_all(parts: Iterable[Attached]) -> None:
     """Closes several producers or consumers.
 
-    :raises PulsarException: a part could not be closed; the others were
+    :raises PulsarException: one of them could not be closed; all others are closed
     """
     failure: PulsarException | None = None
     for part in tuple(parts):
@@ -199,7 +204,9 @@ async def close_all(parts: Iterable[Attached]) -> None:
 
 
 class Attachment(Generic[E]):
-    """Keeps a producer or a consumer attached to the topic's broker: attaches it, and attaches it again."""
+    """Keeps a producer or a consumer attached to the topic's broker: registers it there, again after each
+    disconnection.
+    """
 
     def __init__(
         self,
@@ -220,10 +227,10 @@ class Attachment(Generic[E]):
         :param ends: returns the producers or consumers of a connection, by id
         :param announce: announces ``end`` on a connection, with :meth:`introduce`
         :param close_command: returns the CLOSE command with a request id
-        :param attached: called when it is attached: waiting operations continue
-        :param ended: called when it has failed for good: waiting callers get the error
+        :param attached: called after attaching, so that waiting operations continue
+        :param ended: called after a permanent failure, so that waiting callers get the error
         :param moved: called when the topic has migrated to another cluster
-        :param before_reattach: waits for operations that must end before it attaches again
+        :param before_reattach: waits for operations that must end before attaching again
         """
         self.topic = topic
         self.id = services.new_id()
@@ -279,7 +286,9 @@ class Attachment(Generic[E]):
         self._waiters.wake()
 
     async def _owner(self) -> TopicBroker:
-        """Returns the topic's broker: the one named by the last broker, once, then that of a lookup."""
+        """Returns the topic's broker: the broker that the last broker named (used once), otherwise the result
+        of a lookup.
+        """
         assigned, self._assigned = self._assigned, None
         owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None
         self._last = owner or await self._lookup.owner(self.topic)
@@ -288,7 +297,7 @@ class Attachment(Generic[E]):
     async def introduce(
         self, connection: Connection, command: Callable[[int], BaseCommand], *, or_forever: bool = False
     ) -> BaseCommand:
-        """Sends PRODUCER or SUBSCRIBE, and returns the answer; events of the connection arrive from now on.
+        """Registers for the events of a connection, sends PRODUCER or SUBSCRIBE, and returns the answer.
 
         :param command: returns the command with a request id
         :param or_forever: as in :meth:`Connection.ask`
@@ -311,7 +320,7 @@ class Attachment(Generic[E]):
                 self._take_back(connection).add_done_callback(nobody_waits)
             raise
         if ends(wire).get(self.id) is not self._end:
-            raise NotConnected(f"{self.topic}: closed again by the broker")
+            raise NotConnected(f"{self.topic}: the broker closed it while it was being opened")
         return answered
 
     def _take_back(self, connection: Connection) -> Future[BaseCommand]:
@@ -319,7 +328,7 @@ class Attachment(Generic[E]):
         return self.ask(connection, self._close_command)
 
     def forget(self, connection: Connection) -> None:
-        """Receives no more events of a connection."""
+        """Unregisters from the events of a connection."""
         self._ends(connection.wire).pop(self.id, None)
 
     def ask(self, connection: Connection, command: Callable[[int], BaseCommand]) -> Future[BaseCommand]:
@@ -333,31 +342,36 @@ class Attachment(Generic[E]):
     def check_open(self) -> None:
         """Checks that the producer or consumer can be used.
 
-        :raises PulsarException: the producer or consumer is closed, or has failed for good
+        :raises PulsarException: the producer or consumer is closed or has failed permanently
         """
         if self.failure is not None:
             raise self.failure
         if self.closed:
-            raise AlreadyClosed(f"{self.topic}: closed")
+            raise AlreadyClosed(f"{self.topic}: the producer or consumer is closed")
 
     def connected_to(self) -> Connection:
         """Returns the connection to the topic's broker.
 
-        :raises PulsarException: it is not attached, or is closed, or has failed for good
+        :raises PulsarException: the producer or consumer is not attached, is closed or has failed permanently
         """
         self.check_open()
         if self.connection is None:
-            raise NotConnected(f"{self.topic}: not connected")
+            raise NotConnected(
+                f"{self.topic}: there is no connection to the broker at present; try again later"
+            )
         return self.connection
 
     def elsewhere(self) -> bool:
-        """Whether the topic has migrated to another cluster than that of the client's coordinators."""
+        """Whether the topic has migrated to a cluster other than the cluster of the client's transaction
+        coordinators.
+        """
         return self._lookup is not self._services.lookup
 
     async def until_attached(self) -> None:
-        """Waits until it is attached, within the operation time-out.
+        """Waits until the attachment exists, within the operation time-out.
 
-        :raises PulsarException: it was not attached in time, or is closed, or has failed for good
+        :raises PulsarException: the producer or consumer was not attached in time, is closed or has failed
+            permanently
         """
         if self.connection is not None:
             return
@@ -367,11 +381,12 @@ class Attachment(Generic[E]):
         self.check_open()
 
     def migrated(self, there: Assigned) -> None:
-        """Uses another cluster from now on, to which the topic has migrated (PIP-188)."""
+        """Attaches to another cluster from now on, to which the topic has migrated (PIP-188)."""
         found = self._lookup.of_cluster(there)
         if found is None:
             log.warning(
-                "%s: the topic has migrated to another cluster, but the broker sent no usable address of it",
+                "%s: the topic has migrated to another cluster, but the broker sent no usable "
+                "address of that cluster",
                 self.topic,
             )
             return
@@ -384,7 +399,9 @@ class Attachment(Generic[E]):
             self._asked.set_exception(NotConnected(f"{self.topic}: it has moved to another cluster"))
 
     def cluster_changed(self) -> None:
-        """Uses the client's cluster from now on, which is another one; its connections are lost."""
+        """Attaches to the client's new cluster from now on; the connections to the former cluster are
+        lost.
+        """
         self._lookup = self._services.lookup
         self._assigned = self._last = None
 
@@ -433,7 +450,7 @@ class Attachment(Generic[E]):
         self.fail(UnknownError(f"{self.topic}: {work} failed: {type(error).__name__}: {error}"))
 
     def fail(self, error: PulsarException) -> None:
-        """Fails for good, unless it has failed or is closed."""
+        """Records a permanent failure, unless one is recorded or the attachment is stopped."""
         if self.failure is None and not self.closed:
             self.failure = error
             self._ended(error)
@@ -452,7 +469,7 @@ class Attachment(Generic[E]):
         self._waiters.wake()
 
     async def say_goodbye(self, connection: Connection | None) -> None:
-        """Sends the CLOSE command and waits for the answer; None, or a closed connection: does nothing."""
+        """Sends the CLOSE command and waits for the answer; does nothing for None or a closed connection."""
         if connection is None or connection.closed:
             return
         try:
@@ -477,12 +494,12 @@ class Attached:
         return self._attachment.topic
 
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
+        """Whether a connection to the broker exists now; a lost connection is replaced automatically."""
         return self._attachment.connection is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether this was closed, or was never opened because the broker refused."""
+        """Whether the producer or consumer was closed, or was never opened because the broker refused."""
         return self._attachment.closed
 
     async def open(self) -> None:
@@ -498,25 +515,27 @@ class Attached:
     def check_open(self) -> None:
         """Checks that the producer or consumer can be used.
 
-        :raises PulsarException: the producer or consumer is closed, or has failed for good
+        :raises PulsarException: the producer or consumer is closed or has failed permanently
         """
         self._attachment.check_open()
 
     def forked(self, error: PulsarException) -> None:
-        """Called in a child process, where it cannot be used: its connections are those of the parent."""
+        """Called in a child process, which cannot use the producer or consumer, because its connections are
+        the parent's.
+        """
         self._attachment.failure = error
         self._attachment.closed = True
 
     def end_interval(self) -> None:
-        """Ends an interval of the statistics, and logs its numbers if there was anything."""
+        """Ends an interval of the statistics, and logs the numbers of an active producer or consumer."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Closes the producer or consumer in an orderly way."""
+        """Closes the producer or consumer after pending work is done."""
         raise NotImplementedError
 
     def cluster_changed(self) -> None:
-        """Uses the client's cluster from now on, which is another one."""
+        """Attaches to the client's new cluster from now on."""
         self._attachment.cluster_changed()
 
     # Events of the connection
@@ -532,5 +551,5 @@ class Attached:
         self._attachment.closed_by_broker(assigned)
 
     def migrated(self, there: Assigned) -> None:
-        """Uses another cluster from now on, to which the topic has migrated (PIP-188)."""
+        """Attaches to another cluster from now on, to which the topic has migrated (PIP-188)."""
         self._attachment.migrated(there)

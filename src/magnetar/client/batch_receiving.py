@@ -1,4 +1,4 @@
-"""Receiving several messages at once, limited by their number, their size and a time."""
+"""Receives several messages at once, limited by number, size and time."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchReceivePolicy:
-    """When a batch of received messages is complete; names and defaults are those of the official client.
+    """The limits at which a batch of received messages is complete, with the official client's names and
+    defaults.
 
-    A value of 0 or less is no limit; at least one limit is necessary.
+    A value of 0 or less means no limit; at least one limit is required.
     """
 
     max_num_message: int = -1
-    """The most messages."""
+    """Maximum number of messages."""
     max_num_bytes: int = 10 * 1024 * 1024
-    """The size of contents at which the batch is complete, in bytes."""
+    """Size of the contents at which the batch is complete, in bytes."""
     timeout_ms: int = 100
-    """The longest wait, in milliseconds."""
+    """Maximum time to wait, in milliseconds."""
 
     def check(self) -> None:
         """Checks the policy.
@@ -40,7 +41,7 @@ class BatchReceivePolicy:
             )
 
     def is_enough(self, messages: int, size: int) -> bool:
-        """Whether a batch with a number of messages and a size in bytes is complete."""
+        """Whether a batch of ``messages`` messages with ``size`` bytes is complete."""
         return 0 < self.max_num_message <= messages or 0 < self.max_num_bytes <= size
 
 
@@ -50,13 +51,12 @@ async def receive_batch(
     policy: BatchReceivePolicy,
     fetched: deque[Message] | None = None,
 ) -> list[Message]:
-    """Returns the next messages; none if none arrives in time. The last may exceed the limit of bytes.
-
-    If it is cancelled or fails, the consumer takes the messages back.
+    """Returns the next messages; an empty list if no message arrives in time. The last message can exceed the
+    limit of bytes. On cancellation or failure, the consumer takes the messages back.
 
     :param fetched: messages that were taken from the consumer earlier; they come first
     :raises InvalidConfiguration: the policy has no limit
-    :raises PulsarException: the consumer is closed, or has failed for good
+    :raises PulsarException: the consumer is closed or has failed permanently
     """
     policy.check()
     end = loop.time() + policy.timeout_ms / 1000 if policy.timeout_ms > 0 else None

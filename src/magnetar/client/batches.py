@@ -1,4 +1,4 @@
-"""Batches: messages that wait to be sent together as one entry, or as one entry for each key."""
+"""Batches: messages that are sent together as one entry, or as one entry for each key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Messages that wait to be sent as one entry."""
+    """Messages that wait to be sent together as one entry."""
 
     __slots__ = ("_options", "buffer", "done", "first_sequence_id", "last_sequence_id")
 
@@ -35,13 +35,13 @@ class Batch:
 
     @property
     def transaction(self) -> OpenTransaction | None:
-        """The transaction of all its messages; None: none."""
+        """The transaction of all messages; None: no transaction."""
         return self._options.transaction if self._options is not None else None
 
     def take(self, codec: int, *, numbered_by_last: bool) -> tuple[bytes, bytes]:
         """Returns the metadata after sequence id and publish time, and the payload; empties the batch.
 
-        :param numbered_by_last: the only sequence id of the entry is the last one
+        :param numbered_by_last: give the entry only the sequence id of its last message
         :raises CompressionError: the codec's library is not installed
         """
         done, self.done = self.done, []
@@ -57,7 +57,7 @@ class Batch:
 
 
 class Batches:
-    """The batches that a producer fills: one for all messages, or one for each key."""
+    """The open batches of a producer: one for all messages, or one for each key."""
 
     __slots__ = ("_by_key", "_spare", "born", "count", "size", "transaction")
 
@@ -74,7 +74,7 @@ class Batches:
         """The transaction of all messages; None: none."""
 
     def has_other_key_than(self, key: str | None) -> bool:
-        """Whether any message has another key; no key differs from each key."""
+        """Whether any waiting message has another key; None differs from every key."""
         return bool(self._by_key) and key not in self._by_key
 
     def add(
@@ -101,7 +101,7 @@ class Batches:
         self.count += 1
 
     def take(self) -> list[Batch]:
-        """Returns the batches in the order of their last sequence ids, and forgets them."""
+        """Returns the batches ordered by their last sequence ids, and removes them."""
         batches = [batch for batch in self._by_key.values() if batch.done]
         self._by_key.clear()
         self.count = self.size = 0
@@ -109,5 +109,5 @@ class Batches:
         return batches
 
     def reuse(self, batch: Batch) -> None:
-        """Keeps an empty batch for later messages, because its buffer has the size that they need."""
+        """Keeps an empty batch for later messages, because its buffer already has the usual size."""
         self._spare = batch

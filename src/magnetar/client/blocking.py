@@ -1,6 +1,7 @@
 """The blocking interface, with the names of the official Python client, on a loop in a background thread.
 
-All methods may be called from any thread except the loop's own; callbacks run there and must not block.
+All methods can be called from any thread except the loop's thread. Callbacks run in the loop's thread and
+must not block.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _CLOSED = "the client is closed"
 
 
 class _ClientThread(LoopThread):
-    """The loop of a client; its methods raise AlreadyClosed after the end of the client."""
+    """The event loop of a client in its thread; methods raise AlreadyClosed after the client is closed."""
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         try:
@@ -175,9 +176,9 @@ class Client(BlockingOpening):
         return TableView(self._run(self._core.create_table_view(topic, **options)), self._thread)
 
     def transaction(self, timeout: float = core.TRANSACTION_SECONDS) -> Transaction:
-        """Returns a transaction, which begins with the block of ``with``, or with its ``begin()``.
+        """Returns a transaction, which begins at the block of ``with``, or with its ``begin()``.
 
-        Leaving the block commits it, and leaving the block by an exception aborts it. The brokers need
+        The end of the block commits the transaction; an exception in the block aborts it. The brokers require
         ``transactionCoordinatorEnabled=true``.
 
         :param timeout: time after which an open transaction is aborted, in seconds; at least 0.001
@@ -195,14 +196,16 @@ class Client(BlockingOpening):
         """Returns a schema of a topic.
 
         :param topic: the name of the topic
-        :param version: the version as messages have it (``schema_version``); empty: the newest
+        :param version: the version of the schema, such as ``schema_version`` of a message; empty: the newest
+            version
         :raises TopicNotFound: the topic has no schema
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._run(self._core.schema(topic, version))
 
     def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
-        """Returns the names of a topic's partitions; without partitions, its own name.
+        """Returns the full names of a topic's partitions; for a topic without partitions, the name of the
+        topic.
 
         :param topic: the name of the topic
         :param create: create a missing topic, if the broker permits
@@ -213,18 +216,18 @@ class Client(BlockingOpening):
 
     @property
     def service(self) -> ClusterAddress:
-        """The cluster that the client uses now."""
+        """The cluster that the client currently uses."""
         return self._core.service
 
     def use_service(self, service: ClusterAddress) -> None:
         """Uses another cluster, or other credentials, from now on.
 
-        All connections are closed. Producers and consumers attach again, and producers send their messages
-        without receipts there.
+        All connections are closed. Producers and consumers reconnect to the new cluster, and producers send
+        their messages without receipts again.
 
         :param service: the address of the cluster, with its credentials
         :raises InvalidUrl: the service URL is malformed
-        :raises InvalidConfiguration: the credentials do not suit the service URL
+        :raises InvalidConfiguration: the credentials cannot be used with the service URL
         """
         self._run(self._use_service(service))
 
@@ -240,7 +243,7 @@ class Client(BlockingOpening):
     def close(self) -> None:
         """Closes all producers, consumers and readers of the client, then its connections. Idempotent.
 
-        :raises PulsarException: one could not be closed; the others were
+        :raises PulsarException: one of them could not be closed; all others are closed
         """
         if self._closed:
             return
@@ -284,9 +287,10 @@ class Producer(ClosedByWith):
         schema: ProducerSchema | ValueSchema | None = None,
         keeps_context: bool = False,
     ) -> None:
-        """:param slots: one per pending message, if senders wait while the queue is full; else None
+        """:param slots: a semaphore with a slot per pending message, if senders wait while the queue is full;
+            otherwise None
 
-        :param schema: that of the producer
+        :param schema: the schema of the producer
         """
         self._producer = producer
         self._thread = thread
@@ -303,7 +307,7 @@ class Producer(ClosedByWith):
         return self._producer.topic()
 
     def producer_name(self) -> str:
-        """The given name, or the name from the broker."""
+        """The name given by the program, or the name that the broker chose."""
         return self._producer.producer_name()
 
     def last_sequence_id(self) -> int:
@@ -311,7 +315,7 @@ class Producer(ClosedByWith):
         return self._producer.last_sequence_id()
 
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
+        """Whether a connection to the broker exists now; a lost connection is replaced automatically."""
         return self._producer.is_connected()
 
     @property
@@ -325,16 +329,16 @@ class Producer(ClosedByWith):
     def send(self, content: object, **options: Any) -> MessageId:
         """Publishes one message and waits for the receipt.
 
-        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a
-            value, or None with ``null_value``
+        :param content: the content, bytes; with a schema of ``magnetar.client.schemas``, a value, or None
+            with ``null_value``
         :param options: those of :class:`MessageOptions`, and ``sequence_id``: the number of the message,
             which deduplication compares
-        :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
-        :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
+        :returns: the id of the message; the entry id is -1 if the message is a duplicate by its sequence id
+        :raises ProducerQueueIsFull: too many messages are pending, and ``block_if_queue_full`` is off
         :raises MessageTooBig: the message is larger than the broker accepts
         :raises InvalidMessage: an option is out of range, or contradicts others
         :raises Timeout: no receipt within the send time-out; the message may still have been published
-        :raises PulsarException: the producer is closed, or has failed for good
+        :raises PulsarException: the producer is closed or has failed permanently
         """
         if self._slots is not None or self._keeps_context:
             return self._thread.run(self._producer.send(content, **options))
@@ -368,10 +372,11 @@ class Producer(ClosedByWith):
     ) -> None:
         """Publishes one message without waiting for the receipt.
 
-        With ``block_if_queue_full`` it waits while too many are pending, else the callback gets the error.
+        If too many messages are pending, the call waits with ``block_if_queue_full``; otherwise the callback
+        gets the error.
 
         :param content: as for :meth:`send`
-        :param callback: called with the result and the id of the message, None after an error; in the
+        :param callback: called with the result and the id of the message (None after an error), in the
             client's thread, which it must not block
         :param options: as for :meth:`send`
         :raises InvalidMessage: the value does not match the schema
@@ -432,7 +437,7 @@ class Producer(ClosedByWith):
             done(None, error)
 
     def flush(self) -> None:
-        """Sends the open batches, and waits until no message is pending; callbacks get failures.
+        """Sends the open batches, and waits until no message is pending. Errors are passed to the callbacks.
 
         :raises AlreadyClosed: the client is closed
         """
@@ -442,7 +447,7 @@ class Producer(ClosedByWith):
         await self._producer.flush()
 
     def close(self) -> None:
-        """Publishes pending messages, within the operation time-out, then closes. Idempotent.
+        """Publishes pending messages, within the operation time-out, then closes the producer. Idempotent.
 
         :raises PulsarException: the broker refused
         """
@@ -450,7 +455,7 @@ class Producer(ClosedByWith):
 
 
 class TableView(ClosedByWith):
-    """The contents of a topic by key, or their values; see :meth:`Client.create_table_view`."""
+    """The contents of a topic by key, or their decoded values; see :meth:`Client.create_table_view`."""
 
     def __init__(self, view: AsyncTableView, thread: LoopThread) -> None:
         self._view = view
@@ -463,7 +468,7 @@ class TableView(ClosedByWith):
         return key in self._view
 
     def get(self, key: str) -> Value:
-        """Returns the content of a key, or the value if the view has a schema with values; None: the topic
+        """Returns the content of a key, or its value if the view has a schema with values; None if the topic
         has no message with this key.
 
         :param key: the ``partition_key`` of messages
@@ -475,17 +480,17 @@ class TableView(ClosedByWith):
     def contents(self) -> dict[str, Value]:
         """Returns a copy of all contents, or values, by key.
 
-        :raises PulsarException: as :meth:`get`, for any key
+        :raises PulsarException: see :meth:`get`; raised if it applies to any key
         """
         return self._view.contents()
 
     def listen(self, listener: Listener) -> dict[str, Value]:
-        """Calls ``listener`` for each later change, and returns a copy of the contents before them.
+        """Calls ``listener`` for each later change; returns a copy of the contents before these changes.
 
-        :param listener: called with a key and its new content, empty if the key was deleted; or with its
-            value, None if the key was deleted. It runs in the client's loop, which it must not block
+        :param listener: called with a key and its new content (empty after a deletion), or with a key and its
+            new value (None after a deletion). It runs in the client's loop, which it must not block
         :raises AlreadyClosed: the client is closed
-        :raises PulsarException: as :meth:`contents`; then nothing is called
+        :raises PulsarException: see :meth:`contents`; the listener is not registered
         """
         return self._thread.run(self._listen(listener))
 

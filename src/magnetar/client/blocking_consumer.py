@@ -1,5 +1,6 @@
 """Consumers and readers of the blocking interface, which fetch messages from the loop's thread, and their
-listeners."""
+listeners.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from magnetar.client.transactions import AnyTransaction
 
 _AHEAD = 500
-"""Messages after which no further ones are fetched; those of one batch are fetched together."""
+"""Number of fetched messages at which fetching stops; all messages of an entry are fetched together."""
 
 
 class FetchedMessages:
-    """What other threads receive from a consumer and acknowledge: messages are taken from the loop's thread
-    together, and ids are passed to it together."""
+    """The messages that other threads receive from a consumer, and the ids that they acknowledge; both cross
+    from and to the loop's thread in groups.
+    """
 
     def __init__(
         self, consumer: AsyncConsumer | PartitionedConsumer | TopicsConsumer, thread: LoopThread
@@ -45,17 +47,17 @@ class FetchedMessages:
         call."""
 
     def next(self) -> Message | None:
-        """Returns the next message that :meth:`fetch` has taken, or None if all were returned."""
+        """Returns the next fetched message, or None if all were returned."""
         try:
             return self.messages.popleft()
         except IndexError:
             return None
 
     async def fetch(self, timeout_millis: float | None) -> None:
-        """Takes at least one message, if none was taken; runs in the loop.
+        """Fetches at least one message, unless fetched ones remain; runs in the loop.
 
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         taken = self.messages
         if taken:
@@ -106,8 +108,8 @@ class FetchedMessages:
 class Consumer(Messages):
     """A consumer; see :meth:`Client.subscribe`.
 
-    Some hundred messages are fetched from the loop's thread at once; :meth:`seek` and
-    :meth:`redeliver_unacknowledged_messages` drop those that are not received yet.
+    Several hundred messages are fetched from the loop's thread at once; :meth:`seek` and
+    :meth:`redeliver_unacknowledged_messages` drop fetched messages that the program has not received.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class Consumer(Messages):
         thread: LoopThread,
         fetched: FetchedMessages | None = None,
     ) -> None:
-        """:param fetched: the messages of the consumer; None: they are used by this object alone"""
+        """:param fetched: the fetched messages, if other objects share them; None: not shared"""
         self._consumer = consumer
         self._thread = thread
         self._fetched = fetched or FetchedMessages(consumer, thread)
@@ -129,7 +131,7 @@ class Consumer(Messages):
         return self.receive()
 
     def topic(self) -> str:
-        """The full name of the topic; of several topics, a name for messages and errors."""
+        """The full name of the topic; for several topics, a descriptive name for errors and logs."""
         return self._consumer.topic()
 
     def subscription_name(self) -> str:
@@ -137,11 +139,11 @@ class Consumer(Messages):
         return self._consumer.subscription_name()
 
     def consumer_name(self) -> str:
-        """The given name, or a random one."""
+        """The name given by the program, or a random name."""
         return self._consumer.consumer_name()
 
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
+        """Whether a connection to the broker exists now; a lost connection is replaced automatically."""
         return self._consumer.is_connected()
 
     @property
@@ -154,8 +156,9 @@ class Consumer(Messages):
         return self._consumer.stats
 
     def pause(self) -> None:
-        """Requests no more messages, and passes none to the listener, until :meth:`resume`. The program can
-        receive those that have arrived."""
+        """Requests no more messages, and passes no messages to the listener, until :meth:`resume`. The
+        program can still receive messages that have arrived.
+        """
         self._thread.run(self._pause())
 
     async def _pause(self) -> None:
@@ -170,15 +173,17 @@ class Consumer(Messages):
 
     @property
     def current_receiver_queue_size(self) -> int:
-        """Messages that the consumer requests ahead now; it changes with ``auto_scaled_receiver_queue``."""
+        """The present size of the receiver queue, in messages; it varies with
+        ``auto_scaled_receiver_queue``.
+        """
         return self._consumer.current_receiver_queue_size
 
     def receive(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         while True:
             try:
@@ -188,23 +193,23 @@ class Consumer(Messages):
                 self._thread.run(self._fetched.fetch(timeout_millis))
 
     def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
-        """Returns the next messages together; none if none arrives in time. The last may exceed the limit of
-        bytes.
+        """Returns the next messages together; an empty list if no message arrives in time. The last message
+        can exceed the limit of bytes.
 
         :param policy: the limits; None: 10 MiB or 100 ms
         :raises InvalidConfiguration: the policy has no limit
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         wanted = policy or BatchReceivePolicy()
         return self._thread.run(receive_batch(self._thread.loop, self._consumer, wanted, self._taken))
 
     def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
-        :meth:`receive`.
+        """Returns the next entry as stored: not decrypted, decompressed or split into messages. Do not mix
+        with :meth:`receive`.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no entry arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         return self._thread.run(self._consumer.receive_entry(timeout_millis))
 
@@ -212,10 +217,11 @@ class Consumer(Messages):
         """Acknowledges one message; with ``ack_receipt_enabled``, and in a transaction, waits for the
         broker's answer.
 
-        :param message: a message or an entry, or its id. Consumers of several topics need the message
-        :param transaction: the acknowledgement takes effect when the transaction is committed; when it is
-            aborted, the message is delivered again
-        :raises TransactionConflict: the message is acknowledged, or pending in a transaction
+        :param message: a message, an entry, or its id; consumers of several topics require the message
+        :param transaction: transaction of the acknowledgement: a commit makes it effective, and an abort
+            makes the broker deliver the message again
+        :raises TransactionConflict: the message is already acknowledged, or another transaction has
+            acknowledged it
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         consumer = self._consumer
@@ -228,9 +234,9 @@ class Consumer(Messages):
     def acknowledge_cumulative(
         self, message: Acknowledged, *, transaction: AnyTransaction | None = None
     ) -> None:
-        """Acknowledges all messages of a topic up to and including one; waits as :meth:`acknowledge`.
+        """Acknowledges all messages of a topic up to and including one; waits like :meth:`acknowledge`.
 
-        :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :param message: a message, an entry, or its id; consumers of several topics require the message
         :param transaction: as for :meth:`acknowledge`
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
         :raises PulsarException: the broker refused, or the consumer is closed
@@ -242,12 +248,12 @@ class Consumer(Messages):
     ) -> None:
         """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
 
-        After ``max_redeliver_count`` times it goes to the dead letter topic instead. Only Shared and
+        After ``max_redeliver_count`` times the message goes to the dead letter topic instead. Only Shared and
         Key_Shared subscriptions delay messages.
 
         :param message: a message of this consumer
-        :param delay_ms: the time until the message is delivered again, in milliseconds; 0: at once
-        :param properties: added to those of the message
+        :param delay_ms: delay before the message is delivered again, in milliseconds; 0: no delay
+        :param properties: properties to add to the properties of the message
         :raises InvalidConfiguration: the consumer has no retry topic
         :raises PulsarException: the message was not published, and is redelivered
         """
@@ -255,9 +261,9 @@ class Consumer(Messages):
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
         """Requests redelivery after ``negative_ack_redelivery_delay_ms``, or after
-        ``negative_ack_redelivery_backoff``; of a batch, of all its messages.
+        ``negative_ack_redelivery_backoff``. The broker redelivers all messages of a batch.
 
-        :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :param message: a message, an entry, or its id; consumers of several topics require the message
         :raises AlreadyClosed: the client is closed
         """
         self._thread.post(self._consumer.negative_acknowledge, message)
@@ -273,11 +279,11 @@ class Consumer(Messages):
         self._fetched.redeliver()
 
     def seek(self, messageid: SeekTarget) -> None:
-        """Moves the subscription; its consumers reconnect, and receive from there.
+        """Moves the subscription; its consumers reconnect, and receive from the new position.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
             time in milliseconds since 1970; or a function that returns one of these for the name of each
-            topic or partition, called in the client's thread. The message of an id is itself delivered only
+            topic or partition, called in the client's thread. The message with the given id is delivered only
             with ``start_message_id_inclusive``
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
         :raises PulsarException: the broker refused, or the consumer is not connected
@@ -285,7 +291,9 @@ class Consumer(Messages):
         self._thread.run(self._fetched.seek(messageid))
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether the topic is terminated and all its messages are acknowledged, so that none follows."""
+        """Whether the topic is terminated and all its messages are acknowledged, so that no message
+        follows.
+        """
         return not self._taken and self._consumer.has_reached_end_of_topic()
 
     def get_last_message_id(self) -> MessageId:
@@ -314,8 +322,8 @@ class Consumer(Messages):
 class Reader(Messages):
     """A reader; see :meth:`Client.create_reader`.
 
-    Some hundred messages are fetched from the loop's thread at once; :meth:`seek` drops those that are not
-    read yet.
+    Several hundred messages are fetched from the loop's thread at once; :meth:`seek` drops fetched messages
+    that the program has not read.
     """
 
     def __init__(self, reader: AsyncReader, thread: LoopThread) -> None:
@@ -331,11 +339,11 @@ class Reader(Messages):
         return self.read_next()
 
     def topic(self) -> str:
-        """The full name of the topic; of several topics, a name for messages and errors."""
+        """The full name of the topic; for several topics, a descriptive name for errors and logs."""
         return self._reader.topic()
 
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
+        """Whether a connection to the broker exists now; a lost connection is replaced automatically."""
         return self._reader.is_connected()
 
     @property
@@ -350,9 +358,9 @@ class Reader(Messages):
     def read_next(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         while True:
             try:
@@ -362,27 +370,27 @@ class Reader(Messages):
                 self._thread.run(self._fetched.fetch(timeout_millis))
 
     def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
-        :meth:`read_next`.
+        """Returns the next entry as stored: not decrypted, decompressed or split into messages. Do not mix
+        with :meth:`read_next`.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no entry arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         return self._thread.run(self._reader.read_next_entry(timeout_millis))
 
     def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """Returns the next entry, and following ones that have arrived already.
+        """Returns the next entry, and the following entries that have already arrived.
 
-        :param limit: the most entries to return; at least 1
-        :param timeout_millis: how long to wait for the first one, in milliseconds; None: until it arrives
+        :param limit: maximum number of entries to return; at least 1
+        :param timeout_millis: maximum time to wait for the first entry, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         return self._thread.run(self._reader.read_entries(limit, timeout_millis))
 
     def widen_queue(self, receiver_queue_size: int) -> None:
-        """Enlarges the receiver queue; a smaller size has no effect."""
+        """Enlarges the receiver queue to a number of messages; a smaller size has no effect."""
         self._thread.post(self._reader.widen_queue, receiver_queue_size)
 
     def has_message_available(self) -> bool:
@@ -393,8 +401,9 @@ class Reader(Messages):
         return bool(self._taken) or self._thread.run(self._reader.has_message_available())
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether the topic is terminated and all its messages were read, so that none follows. The broker
-        tells the reader a moment after it has read the last one."""
+        """Whether the topic is terminated and all its messages were read, so that no message follows. The
+        broker reports this shortly after the reader has read the last message.
+        """
         return not self._taken and self._reader.has_reached_end_of_topic()
 
     def get_last_message_id(self) -> MessageId:
@@ -406,7 +415,7 @@ class Reader(Messages):
         return self._thread.run(self._reader.get_last_message_id())
 
     def seek(self, messageid: SeekTarget) -> None:
-        """Continues elsewhere.
+        """Moves the reader to another position.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
             time in milliseconds since 1970; or a function that returns one of these for the name of each
@@ -424,8 +433,9 @@ class Reader(Messages):
 
 
 class ListenerOnThreads(ThreadedListener):
-    """Calls a listener with the blocking interface of its consumer or reader, on as many threads as it
-    needs."""
+    """Calls a listener with the blocking interface of its consumer or reader, on as many threads as the
+    listener's concurrency requires.
+    """
 
     def __init__(self, listener: MessageListener, thread: LoopThread) -> None:
         self._listener = listener

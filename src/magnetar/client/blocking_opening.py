@@ -86,38 +86,43 @@ class BlockingOpening(ABC):
     ) -> None:
         """Starts the client's loop.
 
-        :param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
-            ``pulsar+ssl://``; or the web services of brokers, ``http://`` or ``https://``, which name the
-            first broker; or several clusters, of which one is used
-        :param operation_timeout_seconds: how long a request, such as one to open a producer, may take
-        :param connection_timeout_ms: how long connecting to a broker may take
-        :param connections_per_broker: connections to each broker, which producers and consumers share
-        :param keep_alive_interval_seconds: silence after which a broker is asked whether it is alive
-        :param listener_name: the advertised listener whose addresses brokers return; None: the main one
-        :param initial_backoff_interval_ms: delay before the second attempt; doubles with each attempt
-        :param max_backoff_interval_ms: the longest delay
-        :param partitions_update_interval_seconds: between two checks for new partitions of topics in use; 0:
-            no checks
+        :param service_url: ``pulsar://host[:port][,host[:port]...]``, or ``pulsar+ssl://`` for TLS, with
+            hosts that are used in turn; or ``http://`` or ``https://`` URLs of brokers' web services, which
+            look up brokers; or several clusters, one of which is used at a time
+        :param operation_timeout_seconds: time-out of a request, such as opening a producer, in seconds
+        :param connection_timeout_ms: time-out of connecting to a broker, in milliseconds
+        :param connections_per_broker: number of connections to each broker, which producers and consumers
+            share
+        :param keep_alive_interval_seconds: time without data from a broker after which the client sends a
+            PING, in seconds
+        :param listener_name: the advertised listener whose addresses brokers return; None: the default
+            listener
+        :param initial_backoff_interval_ms: delay before the second attempt, in milliseconds; the delay
+            doubles with each attempt
+        :param max_backoff_interval_ms: the maximum delay between two attempts, in milliseconds
+        :param partitions_update_interval_seconds: interval of checks for new partitions of topics in use, in
+            seconds; 0: no checks
         :param authentication: the credentials of this client
-        :param tls_trust_certs_file_path: PEM, trusted issuers of brokers' certificates; None: those of the
-            system
-        :param tls_certificate_file_path: PEM, certificate of this client, for brokers that request one
-        :param tls_private_key_file_path: PEM, private key of that certificate
-        :param tls_allow_insecure_connection: accept any certificate of a broker
-        :param tls_validate_hostname: require that a broker's certificate matches its host name; on by
-            default, unlike in other clients
-        :param tls_files: key stores (PKCS12) in place of the three files
-        :param memory_limit_bytes: the most bytes of messages without a receipt, over all producers; sending
-            waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
-        :param stats_interval_seconds: between two log lines with the statistics of each producer and consumer
-            that was active; 0: no lines
-        :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; service URLs must
-            use TLS, too. None: without a proxy
-        :param proxy_protocol: how the proxy learns which broker a connection is for
-        :param open_telemetry: metrics and traces for OpenTelemetry, of ``magnetar.client.open_telemetry``;
-            None: none
-        :param connection_max_idle_seconds: time after which a connection is closed that no producer, consumer
-            or request uses; at least 15, 0: never
+        :param tls_trust_certs_file_path: PEM file with the trusted issuers of brokers' certificates; None:
+            the system's issuers
+        :param tls_certificate_file_path: PEM file with the client's certificate, for brokers that request one
+        :param tls_private_key_file_path: PEM file with the private key of the client's certificate
+        :param tls_allow_insecure_connection: whether to accept any certificate of a broker
+        :param tls_validate_hostname: whether a broker's certificate must match its host name; on by default,
+            unlike in other clients
+        :param tls_files: PKCS12 key stores, instead of the three PEM files
+        :param memory_limit_bytes: maximum size of messages without a receipt, over all producers, in bytes;
+            at the limit, sending waits or raises MemoryBufferIsFull, depending on ``block_if_queue_full``. 0:
+            no limit
+        :param stats_interval_seconds: interval of log lines with the statistics of each active producer and
+            consumer, in seconds; 0: no log lines
+        :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; requires TLS in the
+            service URL. None: no proxy
+        :param proxy_protocol: protocol by which the proxy learns the broker of a connection
+        :param open_telemetry: metrics and traces for OpenTelemetry, from ``magnetar.client.open_telemetry``;
+            None: no metrics and traces
+        :param connection_max_idle_seconds: time after which a connection without producers, consumers and
+            requests is closed, in seconds, at least 15; 0: never
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
         """
@@ -184,42 +189,45 @@ class BlockingOpening(ABC):
     ) -> Producer:
         """Creates a producer. Batching is off by default, as in the official client.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
-        :param producer_name: a name that no other producer of the topic has. None: the broker chooses one
-        :param initial_sequence_id: the sequence id before that of the first message. None: the last one of
-            this name that the topic has stored, or -1
-        :param send_timeout_millis: time until a message without a receipt fails, in milliseconds; 0: no
-            time-out
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
+        :param producer_name: a name that is unique among the producers of the topic. None: the broker chooses
+            a name
+        :param initial_sequence_id: the sequence id before the first message's sequence id. None: the last
+            sequence id that the topic has stored for this producer name, or -1
+        :param send_timeout_millis: maximum time to wait for a receipt before a message fails, in
+            milliseconds; 0: no limit
         :param compression_type: the compression of contents; batches are compressed as a whole
-        :param max_pending_messages: the most messages without a receipt, on each partition
-        :param block_if_queue_full: whether sending waits while the most messages are pending, or the client's
-            memory limit is reached; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
+        :param max_pending_messages: maximum number of messages without a receipt, per partition
+        :param block_if_queue_full: whether sending waits at the limit of pending messages or at the client's
+            memory limit; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
         :param batching_enabled: whether messages are sent in batches
-        :param batching_max_messages: the most messages of a batch
+        :param batching_max_messages: maximum number of messages in a batch
         :param batching_max_allowed_size_in_bytes: the size at which a batch is sent, in bytes
-        :param batching_max_publish_delay_ms: the longest time that a batch waits for more messages, in
+        :param batching_max_publish_delay_ms: maximum time that a batch waits for more messages, in
             milliseconds
-        :param properties: properties of the producer, which its statistics show
+        :param properties: properties of the producer, which the topic's statistics show
         :param access_mode: whether other producers may publish to the topic at the same time
-        :param schema: the declared schema: contents are sent unchanged; or one of
-            ``magnetar.client.schemas``, whose values are sent. None: no schema
-        :param chunking_enabled: sends messages that are larger than an entry in chunks; not with batching
-        :param encryption_key: the name of the key for encryption; None: without encryption
-        :param crypto_key_reader: the source of that key
-        :param batching_type: None: a batch never has two keys. A producer that numbers its messages
-            (``initial_sequence_id``, or ``sequence_id`` of a message) sends its batch when the key changes,
-            which keeps the order; any other producer fills a batch for each key, so that messages of
-            different keys may change places
-        :param initial_subscription_name: a subscription that the broker creates with the topic; for dead
-            letter topics. None: none
+        :param schema: the schema that the producer declares: contents are sent unchanged; or a schema of
+            ``magnetar.client.schemas``, which encodes values. None: no schema
+        :param chunking_enabled: whether messages that are larger than an entry are sent in chunks; excludes
+            batching
+        :param encryption_key: the name of the encryption key; None: no encryption
+        :param crypto_key_reader: the source of the encryption key
+        :param batching_type: the rule by which messages are put into batches. None: a batch contains messages
+            of one key only; a producer with explicit sequence ids (``initial_sequence_id``, or
+            ``sequence_id`` of a message) sends its batch when the key changes, which keeps the order; any
+            other producer fills a batch for each key, so that messages of different keys can be reordered
+        :param initial_subscription_name: a subscription that the broker creates with the topic, used for dead
+            letter topics. None: no subscription
         :param interceptors: called for each message before it is sent, and with its outcome
-        :param message_routing_mode: how the partition of a message without a key is chosen
-        :param message_router: chooses the partition of each message; for CustomPartition
-        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions,
-            of which each partition may have its share
-        :param hashing_scheme: the hash that assigns keys to partitions; all clients of a topic need the same
-        :param lazy_start_partitioned_producers: open the producer of a partition with its first message, but
-            for one, which is opened at once
+        :param message_routing_mode: rule by which the partition of a message without a key is chosen
+        :param message_router: function that chooses the partition of each message; requires CustomPartition
+        :param max_pending_messages_across_partitions: maximum number of messages without a receipt on all
+            partitions together, divided evenly among them
+        :param hashing_scheme: the hash function that assigns keys to partitions; all producers of a topic
+            must use the same
+        :param lazy_start_partitioned_producers: whether the producer of a partition is opened at its first
+            message, except for one partition's producer, which is opened at once
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_producer(
@@ -298,71 +306,77 @@ class BlockingOpening(ABC):
     ) -> Consumer:
         """Creates a consumer of a topic.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
         :param subscription_name: the name of the subscription
-        :param consumer_type: how the consumers of the subscription share its messages
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param consumer_type: how the consumers of the subscription divide its messages
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param consumer_name: the name that the topic's statistics show; None: a random name
         :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
             redelivered, in milliseconds
-        :param properties: properties of the consumer, which its statistics show
-        :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
-            first messages were published, in whole seconds
-        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
-            one
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+        :param properties: properties of the consumer, which the topic's statistics show
+        :param initial_position: start position of a new subscription
+        :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
+            age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the message at the start position or at the target of a
+            seek is delivered, too
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
+            broker
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
-            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
-        :param durable: whether the subscription outlives its consumers
+        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
+            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
+            empty: all messages
+        :param durable: whether the subscription persists without consumers
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: consumers with a lower number are served first; 0 or more
-        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
-            sent immediately
-        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
+            milliseconds; 0: no collecting
+        :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
-            ``retry_enabled``
+            requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
+            and with ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish there. None: only the broker
-            checks
-        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
-            received
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
-        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
-            out of order when consumers change
-        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
+            broker checks
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+            event loop
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
+            out of order when its consumers change
+        :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
-            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
-            client's memory limit is nearly reached
+        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
+            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
+            when the client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
         :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the consumer. If it raises, that is logged and the message is negatively
-            acknowledged. Closing waits for the call
-        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
-            same key are in order
-        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
-            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
-            more each time that a message was redelivered; None: no more
-        :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
+            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
+            progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
+            messages of the same key are in order
+        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
+            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
+            grow with each redelivery; None: no additional delay
+        :param max_total_receiver_queue_size_across_partitions: maximum number of messages requested ahead on
+            all partitions together
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe(
@@ -458,68 +472,73 @@ class BlockingOpening(ABC):
 
         :param topics: the names of the topics
         :param subscription_name: the name of the subscription
-        :param consumer_type: how the consumers of the subscription share its messages
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param consumer_type: how the consumers of the subscription divide its messages
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param consumer_name: the name that the topic's statistics show; None: a random name
         :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
             redelivered, in milliseconds
-        :param properties: properties of the consumer, which its statistics show
-        :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
-            first messages were published, in whole seconds
-        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
-            one
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+        :param properties: properties of the consumer, which the topic's statistics show
+        :param initial_position: start position of a new subscription
+        :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
+            age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the message at the start position or at the target of a
+            seek is delivered, too
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
+            broker
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
-            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
-        :param durable: whether the subscription outlives its consumers
+        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
+            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
+            empty: all messages
+        :param durable: whether the subscription persists without consumers
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: consumers with a lower number are served first; 0 or more
-        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
-            sent immediately
-        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
+            milliseconds; 0: no collecting
+        :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
-            ``retry_enabled``
+            requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
+            and with ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish there. None: only the broker
-            checks
-        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
-            received
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
-        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
-            out of order when consumers change
-        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
+            broker checks
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+            event loop
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
+            out of order when its consumers change
+        :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
-            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
-            client's memory limit is nearly reached
+        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
+            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
+            when the client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
         :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the consumer. If it raises, that is logged and the message is negatively
-            acknowledged. Closing waits for the call
-        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
-            same key are in order
-        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
-            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
-            more each time that a message was redelivered; None: no more
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
+            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
+            progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
+            messages of the same key are in order
+        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
+            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
+            grow with each redelivery; None: no additional delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -614,73 +633,78 @@ class BlockingOpening(ABC):
     ) -> Consumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
-        :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; an expression that can
-            be matched in linear time
+        :param pattern: ``[persistent://]tenant/namespace/expression``, a regular expression (RE2 syntax) for
+            whole topic names
         :param subscription_name: the name of the subscription
-        :param discovery_seconds: time between two checks for created or deleted topics; 0: no checks
-        :param regex_subscription_mode: whether non-persistent topics are consumed, too
-        :param consumer_type: how the consumers of the subscription share its messages
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param discovery_seconds: interval of checks for created or deleted topics, in seconds; 0: no checks
+        :param regex_subscription_mode: which of persistent and non-persistent topics are consumed
+        :param consumer_type: how the consumers of the subscription divide its messages
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param consumer_name: the name that the topic's statistics show; None: a random name
         :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
             redelivered, in milliseconds
-        :param properties: properties of the consumer, which its statistics show
-        :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
-            first messages were published, in whole seconds
-        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
-            one
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+        :param properties: properties of the consumer, which the topic's statistics show
+        :param initial_position: start position of a new subscription
+        :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
+            age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the message at the start position or at the target of a
+            seek is delivered, too
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
+            broker
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
-            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
-        :param durable: whether the subscription outlives its consumers
+        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
+            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
+            empty: all messages
+        :param durable: whether the subscription persists without consumers
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: consumers with a lower number are served first; 0 or more
-        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
-            sent immediately
-        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
+            milliseconds; 0: no collecting
+        :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
-            ``retry_enabled``
+            requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
+            and with ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish there. None: only the broker
-            checks
-        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
-            received
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
-        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
-            out of order when consumers change
-        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
+            broker checks
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+            event loop
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
+            out of order when its consumers change
+        :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
-            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
-            client's memory limit is nearly reached
+        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
+            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
+            when the client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
         :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the consumer. If it raises, that is logged and the message is negatively
-            acknowledged. Closing waits for the call
-        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
-            same key are in order
-        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
-            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
-            more each time that a message was redelivered; None: no more
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
+            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
+            progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
+            messages of the same key are in order
+        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
+            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
+            grow with each redelivery; None: no additional delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -755,31 +779,34 @@ class BlockingOpening(ABC):
     ) -> Reader:
         """Creates a reader on a topic, on all its partitions, or on one partition.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
-        :param start_message_id: the message to begin with, or behind; or how long ago the first messages to
-            read were published, in whole seconds
-        :param start_message_id_inclusive: whether that message is itself read
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param reader_name: the name that statistics show; None: the broker chooses one
-        :param subscription_role_prefix: the beginning of the name of a random subscription
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
+        :param start_message_id: the start position: the id of a message, which is read only with
+            ``start_message_id_inclusive``; or the maximum age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the reader also reads the start message
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param reader_name: the name that the topic's statistics show; None: a random name
+        :param subscription_role_prefix: prefix of the subscription name if it is random
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random name
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the reader. What it raises is logged. Closing waits for the call
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
+            Exceptions are logged. Closing waits for the call in progress
         :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
-            ranges, first and last; of a batch, the first key decides. Empty: all messages
+        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
+            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_reader(
@@ -831,30 +858,33 @@ class BlockingOpening(ABC):
         """Creates a reader of several topics.
 
         :param topics: the names of the topics
-        :param start_message_id: the message to begin with, or behind; or how long ago the first messages to
-            read were published, in whole seconds
-        :param start_message_id_inclusive: whether that message is itself read
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param reader_name: the name that statistics show; None: the broker chooses one
-        :param subscription_role_prefix: the beginning of the name of a random subscription
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
+        :param start_message_id: the start position: the id of a message, which is read only with
+            ``start_message_id_inclusive``; or the maximum age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the reader also reads the start message
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param reader_name: the name that the topic's statistics show; None: a random name
+        :param subscription_role_prefix: prefix of the subscription name if it is random
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random name
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the reader. What it raises is logged. Closing waits for the call
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
+            Exceptions are logged. Closing waits for the call in progress
         :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
-            ranges, first and last; of a batch, the first key decides. Empty: all messages
+        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
+            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_reader_of_topics(
@@ -900,23 +930,25 @@ class BlockingOpening(ABC):
         subscription_name: str | None = None,
         schema: ProducerSchema | ValueSchema | None = None,
     ) -> TableView:
-        """Creates a view of the latest content of each key, and reads the present messages.
+        """Creates a view of the newest content of each key, and reads the present messages of the topic.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param reader_name: the name that statistics show; None: the broker chooses one
-        :param subscription_role_prefix: the beginning of the name of a random subscription
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param reader_name: the name that the topic's statistics show; None: a random name
+        :param subscription_role_prefix: prefix of the subscription name if it is random
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random name
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._create_table_view(

@@ -13,7 +13,7 @@ from magnetar.io.real.loop_thread import LoopThread
 class Transaction(AnyTransaction):
     """A transaction; see :meth:`Client.transaction`.
 
-    Leaving its block commits it; leaving the block by an exception aborts it.
+    The end of its block commits the transaction; an exception in the block aborts it.
     """
 
     def __init__(self, transaction: AsyncTransaction, thread: LoopThread) -> None:
@@ -22,9 +22,9 @@ class Transaction(AnyTransaction):
         self._thread = thread
 
     def begin(self) -> Self:
-        """Begins the transaction, for use without a block, and returns it.
+        """Begins the transaction and returns it; for use without a ``with`` block.
 
-        :raises InvalidTxnStatusError: it has begun before
+        :raises InvalidTxnStatusError: the transaction has already begun
         :raises TransactionCoordinatorNotFoundError: the cluster has no transactions
         :raises PulsarException: no coordinator answered within the operation time-out
         """
@@ -33,21 +33,22 @@ class Transaction(AnyTransaction):
         return self
 
     def commit(self) -> None:
-        """Commits: waits for the transaction's messages and acknowledgements, and makes them take effect.
+        """Commits: waits for the transaction's messages and acknowledgements, and makes them effective on all
+        topics and subscriptions before it returns.
 
-        When it returns, each topic and subscription of the transaction has been told.
-
-        :raises TransactionHasOperationFailed: one of them failed; the transaction was aborted
-        :raises InvalidTxnStatusError: the transaction has timed out or has ended; it is not committed now
+        :raises TransactionHasOperationFailed: a message or an acknowledgement failed; the transaction was
+            aborted
+        :raises InvalidTxnStatusError: the transaction has timed out or ended, and this call did not commit it
         :raises TransactionNotFound: the coordinator has aborted it
-        :raises TransactionOutcomeUnknown: the answer did not arrive within the operation time-out; a second
-            call asks again
+        :raises TransactionOutcomeUnknown: the answer did not arrive within the operation time-out; call again
+            to learn the outcome
         :raises PulsarException: the commit could not be sent
         """
         self._thread.run(self._transaction.commit())
 
     def abort(self) -> None:
-        """Aborts: the transaction's messages are never delivered, and the acknowledged ones again.
+        """Aborts: the transaction's messages are never delivered, and acknowledged messages are delivered
+        again.
 
         :raises InvalidTxnStatusError: the transaction has ended
         :raises PulsarException: the coordinator did not answer; it aborts the transaction after its time-out

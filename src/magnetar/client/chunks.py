@@ -1,7 +1,8 @@
-"""Messages that are larger than an entry: sent in chunks, each an entry, and assembled by consumers.
+"""Messages that are larger than an entry: producers send them in chunks, one entry each, and consumers
+assemble them.
 
-Source: PIP 37. All chunks of a message have its sequence id and one ``uuid``; its position is that of the
-last chunk.
+Source: PIP 37. All chunks of a message have the same sequence id and ``uuid``; the position of the message is
+the position of its last chunk.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from magnetar.protocol.metadata import Entry
 from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 MAX_BYTES = 256 << 20
-"""The largest chunked message, in bytes after compression and before encryption: larger ones are neither sent
-nor assembled."""
+"""The maximum size of a chunked message, in bytes after compression and before encryption. Larger messages
+are neither sent nor assembled.
+"""
 MARGIN_BYTES = 1024
-"""Bytes of an entry for metadata that only chunks have."""
+"""Bytes of an entry that are reserved for the metadata of chunks."""
 _FIELDS = ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id")
 
 Position = tuple[int, int]
@@ -42,7 +44,7 @@ class Chunk:
 
 
 def is_chunk(metadata: MessageMetadata) -> bool:
-    """Whether the metadata is that of a chunk with a valid number."""
+    """Whether the metadata belongs to a chunk with a valid number."""
     return metadata.HasField("chunk_id") and 0 <= metadata.chunk_id < metadata.num_chunks_from_msg
 
 
@@ -53,16 +55,16 @@ class ChunkedMessage:
     first: Position = (-1, -1)
     """Ledger and entry of the first chunk."""
     size: int = 0
-    """Size of the whole message, according to its first chunk."""
+    """Size of the whole message in bytes, as its first chunk states."""
     held: int = 0
     payloads: list[bytes] = field(default_factory=list)
     expected: int = 0
-    """Number of the next chunk; after the last one: the message was complete."""
+    """Number of the expected next chunk; equal to the number of chunks once the message is complete."""
     missing: int = -1
-    """Number of the first missing chunk."""
+    """Number of the first missing chunk; -1: none is missing."""
 
     def add(self, chunk: Chunk) -> bool:
-        """Adds a chunk; true if it completes the message. Chunks that were sent twice count once."""
+        """Adds a chunk; returns whether the message is now complete. Duplicate chunks are ignored."""
         number = chunk.metadata.chunk_id
         if number == 0:
             self.first = (chunk.ledger_id, chunk.entry_id)
@@ -78,14 +80,14 @@ class ChunkedMessage:
         return chunk.is_last
 
     def content(self) -> bytes:
-        """Returns the whole content, and drops the chunks."""
+        """Returns the whole content, and releases the chunks."""
         whole = b"".join(self.payloads)
         self.payloads, self.held = [], 0
         return whole
 
 
 def unchunked(metadata: MessageMetadata) -> MessageMetadata:
-    """Returns the metadata of a chunk's message."""
+    """Returns the metadata of the message to which a chunk belongs."""
     found = MessageMetadata()
     found.CopyFrom(metadata)
     for name in _FIELDS:
@@ -97,7 +99,9 @@ def unchunked(metadata: MessageMetadata) -> MessageMetadata:
 
 
 class SharedOutcome:
-    """The outcome of a chunked message: stored when all chunks are, failed with the first failed chunk."""
+    """The outcome of a chunked message: stored when all chunks are stored, failed when the first chunk
+    fails.
+    """
 
     __slots__ = ("_done", "_left")
 
@@ -117,8 +121,8 @@ def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tup
     """Yields metadata and payload of each chunk.
 
     :param metadata: the metadata of the message, serialized
-    :param room: largest size of a chunk in bytes
-    :raises MessageTooBig: chunks have no room, or the message is larger than consumers assemble
+    :param room: maximum size of a chunk, in bytes
+    :raises MessageTooBig: ``room`` is not above 0, or the message exceeds the size that consumers assemble
     """
     if room <= 0 or len(payload) > MAX_BYTES:
         raise MessageTooBig(
@@ -142,7 +146,7 @@ class ChunkMissing(InvalidMessage):
 
 
 class Chunks:
-    """Assembles the messages of one consumer, and knows the entries of each."""
+    """Assembles the chunked messages of one consumer, and records the entries of each message."""
 
     def __init__(
         self,
@@ -154,12 +158,12 @@ class Chunks:
         late: Callable[[], object],
         expired: Callable[[list[Position]], object],
     ) -> None:
-        """:param most: limit of incomplete messages
+        """:param most: maximum number of incomplete messages
 
         :param given_up: called with the chunks of the oldest message when the limit is exceeded
-        :param seconds: time from the first chunk to the last; 0: without limit
-        :param late: called before messages expire: adds chunks that have arrived but were not received
-        :param expired: called with the chunks of a message that is incomplete after that time
+        :param seconds: maximum time from the first to the last chunk; 0: no limit
+        :param late: called before messages expire, to add chunks that have arrived but are still queued
+        :param expired: called with the chunks of a message that is still incomplete after ``seconds``
         """
         self._most = most
         self._given_up = given_up
@@ -174,7 +178,7 @@ class Chunks:
         """Returns the message that this chunk completes, as one entry; None while chunks are missing.
 
         :raises ChunkMissing: earlier chunks are missing
-        :raises InvalidMessage: earlier chunks contradict this one
+        :raises InvalidMessage: the chunk contradicts earlier chunks
         """
         metadata = entry.metadata
         chunk = Chunk(entry.ledger_id, entry.entry_id, metadata, entry.payload)
@@ -187,16 +191,23 @@ class Chunks:
         is_whole = message.add(chunk)
         if message.missing >= 0:
             self._drop(metadata.uuid)
-            raise ChunkMissing(f"{entry.message_id()}: chunk {message.missing + 1} did not arrive before it")
+            raise ChunkMissing(
+                f"{entry.message_id()}: chunk {message.missing + 1} did not arrive before this chunk"
+            )
         positions.append((entry.ledger_id, entry.entry_id))
         if message.held > message.size:
             self._drop(metadata.uuid)
-            raise InvalidMessage(f"{entry.message_id()}: its chunks have more than {message.size} bytes")
+            raise InvalidMessage(
+                f"{entry.message_id()}: the chunks exceed the message size of {message.size} bytes"
+            )
         if not is_whole:
             return None
         self._drop(metadata.uuid)
         if message.held != message.size:
-            raise InvalidMessage(f"{entry.message_id()}: {message.held} bytes, not {message.size}")
+            raise InvalidMessage(
+                f"{entry.message_id()}: the chunks have {message.held} bytes in total, "
+                f"not {message.size} as declared"
+            )
         self._before[positions[-1]] = positions[:-1]
         whole = Entry(
             entry.entry.broker_metadata, unchunked(metadata), message.content(), sealed=entry.entry.sealed
@@ -220,7 +231,7 @@ class Chunks:
         return known
 
     def _drop(self, uuid: str) -> list[Position]:
-        """Drops a message, and returns its chunks."""
+        """Drops an incomplete message; returns the positions of its chunks."""
         if self._times is not None:
             self._times.remove(uuid)
         _, positions = self._open.pop(uuid, (None, []))
@@ -236,27 +247,28 @@ class Chunks:
 
     @property
     def are_delivered(self) -> bool:
-        """Whether messages in chunks were delivered and not acknowledged, so that :meth:`acknowledged`
-        matters."""
+        """Whether delivered chunked messages are unacknowledged; otherwise :meth:`acknowledged` has no
+        effect.
+        """
         return bool(self._before)
 
     def acknowledged(self, position: Position) -> list[Position]:
-        """Returns the other entries of an acknowledged message."""
+        """Returns the positions of the other chunks of an acknowledged message."""
         return self._before.pop(position, [])
 
     def acknowledged_until(self, bound: Position) -> None:
-        """Notes that all messages up to ``bound`` are acknowledged."""
+        """Records that all messages up to ``bound`` are acknowledged."""
         if self._before:
             self._before = {last: rest for last, rest in self._before.items() if last > bound}
 
     def all_of(self, positions: list[Position]) -> list[Position]:
-        """Returns entries for redelivery, with the other chunks of their messages."""
+        """Returns the positions to redeliver, with the other chunks of their messages added."""
         if not self._before:
             return positions
         return [each for last in positions for each in (*self._before.get(last, ()), last)]
 
     def forget(self) -> None:
-        """Drops everything, because it will be delivered again."""
+        """Drops all chunks, because the broker delivers them again."""
         if self._times is not None:
             self._times.forget()
         self._open.clear()

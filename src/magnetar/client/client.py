@@ -69,12 +69,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 STATS_SECONDS = 60.0
-"""Between two log lines with statistics, as in Java clients."""
+"""Interval of log lines with statistics, in seconds, as in Java clients."""
 IDLE_SECONDS = 60.0
-"""Until an unused connection is closed, like ``connectionMaxIdleSeconds`` of Java clients."""
+"""Time before an unused connection is closed, in seconds, like ``connectionMaxIdleSeconds`` of Java
+clients.
+"""
 MIN_IDLE_SECONDS = 15
 TRANSACTION_SECONDS = 60.0
-"""Until an open transaction is aborted, like ``withTransactionTimeout`` of Java clients."""
+"""Time before an open transaction is aborted, in seconds, like ``withTransactionTimeout`` of Java clients."""
 
 _ROUTING = (
     "message_routing_mode",
@@ -90,7 +92,7 @@ _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 class Client(Opening):
     """Producers, consumers and readers of one cluster.
 
-    All methods must be called in the loop of ``io``.
+    All methods must be called in the event loop of ``io``.
     """
 
     def __init__(
@@ -120,40 +122,45 @@ class Client(Opening):
         open_telemetry: OpenTelemetry | None = None,
         connection_max_idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """:param service_url: ``pulsar://host[:port][,host[:port]...]``, used in turn; with TLS
-            ``pulsar+ssl://``; or the web services of brokers, ``http://`` or ``https://``, which name the
-            first broker; or several clusters, of which one is used
+        """:param service_url: ``pulsar://host[:port][,host[:port]...]``, or ``pulsar+ssl://`` for TLS, with
+            hosts that are used in turn; or ``http://`` or ``https://`` URLs of brokers' web services,
+            which look up brokers; or several clusters, one of which is used at a time
 
         :param io: the event loop, network, clock and randomness; only ``magnetar.client.aio`` has a default
-        :param operation_timeout_seconds: how long a request, such as one to open a producer, may take
-        :param connection_timeout_ms: how long connecting to a broker may take
-        :param connections_per_broker: connections to each broker, which producers and consumers share
-        :param keep_alive_interval_seconds: silence after which a broker is asked whether it is alive
-        :param listener_name: the advertised listener whose addresses brokers return; None: the main one
-        :param initial_backoff_interval_ms: delay before the second attempt; doubles with each attempt
-        :param max_backoff_interval_ms: the longest delay
-        :param partitions_update_interval_seconds: between two checks for new partitions of topics in use;
-            0: no checks
+        :param operation_timeout_seconds: time-out of a request, such as opening a producer, in seconds
+        :param connection_timeout_ms: time-out of connecting to a broker, in milliseconds
+        :param connections_per_broker: number of connections to each broker, which producers and consumers
+            share
+        :param keep_alive_interval_seconds: time without data from a broker after which the client sends a
+            PING, in seconds
+        :param listener_name: the advertised listener whose addresses brokers return; None: the default
+            listener
+        :param initial_backoff_interval_ms: delay before the second attempt, in milliseconds; the delay
+            doubles with each attempt
+        :param max_backoff_interval_ms: the maximum delay between two attempts, in milliseconds
+        :param partitions_update_interval_seconds: interval of checks for new partitions of topics in use, in
+            seconds; 0: no checks
         :param authentication: the credentials of this client
-        :param tls_trust_certs_file_path: PEM, trusted issuers of brokers' certificates; None: those of the
-            system
-        :param tls_certificate_file_path: PEM, certificate of this client, for brokers that request one
-        :param tls_private_key_file_path: PEM, private key of that certificate
-        :param tls_allow_insecure_connection: accept any certificate of a broker
-        :param tls_validate_hostname: require that a broker's certificate matches its host name; on by
-            default, unlike in other clients
-        :param tls_files: key stores (PKCS12) in place of the three files
-        :param memory_limit_bytes: the most bytes of messages without a receipt, over all producers; sending
-            waits or raises MemoryBufferIsFull, as at ``max_pending_messages``. 0: no limit
-        :param stats_interval_seconds: between two log lines with the statistics of each producer and consumer
-            that was active; 0: no lines
-        :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; service URLs must
-            use TLS, too. None: without a proxy
-        :param proxy_protocol: how the proxy learns which broker a connection is for
-        :param open_telemetry: metrics and traces for OpenTelemetry, of ``magnetar.client.open_telemetry``;
-            None: none
-        :param connection_max_idle_seconds: time after which a connection is closed that no producer, consumer
-            or request uses; at least 15, 0: never
+        :param tls_trust_certs_file_path: PEM file with the trusted issuers of brokers' certificates; None:
+            the system's issuers
+        :param tls_certificate_file_path: PEM file with the client's certificate, for brokers that request one
+        :param tls_private_key_file_path: PEM file with the private key of the client's certificate
+        :param tls_allow_insecure_connection: whether to accept any certificate of a broker
+        :param tls_validate_hostname: whether a broker's certificate must match its host name; on by default,
+            unlike in other clients
+        :param tls_files: PKCS12 key stores, instead of the three PEM files
+        :param memory_limit_bytes: maximum size of messages without a receipt, over all producers, in bytes;
+            at the limit, sending waits or raises MemoryBufferIsFull, depending on ``block_if_queue_full``. 0:
+            no limit
+        :param stats_interval_seconds: interval of log lines with the statistics of each active producer and
+            consumer, in seconds; 0: no log lines
+        :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; requires TLS in the
+            service URL. None: no proxy
+        :param proxy_protocol: protocol by which the proxy learns the broker of a connection
+        :param open_telemetry: metrics and traces for OpenTelemetry, from ``magnetar.client.open_telemetry``;
+            None: no metrics and traces
+        :param connection_max_idle_seconds: time after which a connection without producers, consumers and
+            requests is closed, in seconds, at least 15; 0: never
 
         :raises InvalidUrl: the service URL is malformed
         :raises InvalidConfiguration: an option is out of range, or contradicts others
@@ -192,8 +199,8 @@ class Client(Opening):
             service_url.check()
             if authentication is not None or tls_trust_certs_file_path is not None:
                 raise InvalidConfiguration(
-                    f"with {type(service_url).__name__}, authentication and tls_trust_certs_file_path are "
-                    "those of each ClusterAddress"
+                    f"with {type(service_url).__name__}, set authentication and "
+                    "tls_trust_certs_file_path in each ClusterAddress, not in the client"
                 )
             if isinstance(service_url, ClusterFailover):
                 clusters = service_url
@@ -265,13 +272,13 @@ class Client(Opening):
             self._failover.begin()
 
     def _forked(self) -> None:
-        """Called in a child process, where connections and loop are those of the parent."""
+        """Called in a child process, where connections and loop belong to the parent process."""
         self._is_forked = True
         for each in self.services.attachments.values():
             each.forked(AlreadyClosed(FORKED))
 
     def _check_open(self) -> None:
-        """:raises AlreadyClosed: the client is closed, or is that of the parent process"""
+        """:raises AlreadyClosed: the client is closed, or belongs to the parent process"""
         if self._is_forked:
             raise AlreadyClosed(FORKED)
         if self._closed:
@@ -283,18 +290,18 @@ class Client(Opening):
 
     @property
     def service(self) -> ClusterAddress:
-        """The cluster that the client uses now."""
+        """The cluster that the client currently uses."""
         return self._service
 
     def use_service(self, service: ClusterAddress) -> None:
         """Uses another cluster, or other credentials, from now on.
 
-        All connections are closed. Producers and consumers attach again, and producers send their messages
-        without receipts there.
+        All connections are closed. Producers and consumers reconnect to the new cluster, and producers send
+        their messages without receipts again.
 
         :param service: the address of the cluster, with its credentials
         :raises InvalidUrl: the service URL is malformed
-        :raises InvalidConfiguration: the credentials do not suit the service URL
+        :raises InvalidConfiguration: the credentials cannot be used with the service URL
         """
         self._check_open()
         access = self._access_to(service)
@@ -314,7 +321,7 @@ class Client(Opening):
         )
 
     async def _answers(self, service: ClusterAddress) -> bool:
-        """Returns whether a cluster answers CONNECT, if only by refusing the credentials."""
+        """Returns whether a cluster answers CONNECT, even with a refusal of the credentials."""
         pool: ConnectionPool | None = None
         try:
             access = self._access_to(service)
@@ -373,8 +380,9 @@ class Client(Opening):
         return made
 
     def _consumer_options(self, options: dict[str, Any]) -> tuple[ConsumerOptions, During | None]:
-        """Returns the options of a consumer with all its interceptors, and the context of calls of its
-        listener."""
+        """Returns the options of a consumer with all its interceptors, and the context for each call of its
+        listener.
+        """
         wanted = ConsumerOptions(**options)
         during: During | None = None
         if self._open_telemetry is not None:
@@ -397,7 +405,7 @@ class Client(Opening):
         return await self._subscribed(find, subscription_name, seconds, come_and_go=False, **options)
 
     def _finding(self, names: Sequence[str]) -> Find:
-        """Returns what finds the partitions of topics that have names."""
+        """Returns a function that finds the partitions of the named topics."""
         counts: dict[str, int] = {}
 
         async def find(makes_topics: bool) -> set[str]:
@@ -415,17 +423,18 @@ class Client(Opening):
         **options: Any,
     ) -> TopicsConsumer:
         if options.get("retry_enabled"):
-            raise InvalidConfiguration("retry_enabled needs the names of topics, not a pattern")
+            raise InvalidConfiguration("retry_enabled requires topic names, not a pattern")
         checks = PatternOptions(options.pop("discovery_seconds"), options.pop("regex_subscription_mode"))
         matches = compile_pattern(pattern)
         if matches is None:
             raise InvalidConfiguration(
-                f"{pattern} is not a regular expression that can be matched in linear time"
+                f"{pattern} is not a regular expression that re2 can match in linear time; use no "
+                "look-around and no back-references"
             )
         tenant, _, rest = pattern.split("://", 1)[-1].partition("/")
         namespace, slash, _ = rest.partition("/")
         if not slash:
-            raise InvalidTopicName(f"{pattern} must name a tenant and a namespace")
+            raise InvalidTopicName(f"{pattern} must have the form [persistent://]tenant/namespace/expression")
 
         async def find(_makes_topics: bool) -> set[str]:
             names, filtered = await self.services.lookup.topics(
@@ -479,7 +488,8 @@ class Client(Opening):
         return view
 
     async def get_topic_partitions(self, topic: str, *, create: bool = True) -> list[str]:
-        """Returns the names of a topic's partitions; without partitions, its own name.
+        """Returns the full names of a topic's partitions; for a topic without partitions, the name of the
+        topic.
 
         :param topic: the name of the topic
         :param create: create a missing topic, if the broker permits
@@ -489,7 +499,7 @@ class Client(Opening):
         return _parts(self._name_of(topic), await self.partitions(topic, create=create))
 
     async def partitions(self, topic: str, *, create: bool = True) -> int:
-        """Returns the number of a topic's partitions; 0: it is not partitioned.
+        """Returns the number of a topic's partitions; 0: the topic is not partitioned.
 
         :param create: as for :meth:`get_topic_partitions`
         """
@@ -497,9 +507,9 @@ class Client(Opening):
         return await self.services.retrying(lambda: self.services.lookup.partitions(name, makes_topic=create))
 
     def transaction(self, timeout: float = TRANSACTION_SECONDS) -> Transaction:
-        """Returns a transaction, which begins with the block of ``async with``, or with its ``begin()``.
+        """Returns a transaction, which begins at the block of ``async with``, or with its ``begin()``.
 
-        Leaving the block commits it, and leaving the block by an exception aborts it. The brokers need
+        The end of the block commits the transaction; an exception in the block aborts it. The brokers require
         ``transactionCoordinatorEnabled=true``.
 
         :param timeout: time after which an open transaction is aborted, in seconds; at least 0.001
@@ -515,7 +525,8 @@ class Client(Opening):
         """Returns a schema of a topic.
 
         :param topic: the name of the topic
-        :param version: the version as messages have it (``schema_version``); empty: the newest
+        :param version: the version of the schema, such as ``schema_version`` of a message; empty: the newest
+            version
         :raises TopicNotFound: the topic has no schema
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
@@ -541,9 +552,9 @@ class Client(Opening):
 
     async def close(self) -> None:
         """Closes all producers, consumers and readers of the client, then its connections. If the caller is
-        cancelled, closing goes on; a second call waits for its end.
+        cancelled, closing continues; a second call waits for the end.
 
-        :raises PulsarException: one could not be closed; the others were
+        :raises PulsarException: one of them could not be closed; all others are closed
         """
         if self._is_forked or (self._closed and not self._closing):
             return
@@ -572,7 +583,7 @@ def _proxy(url: str | None, protocol: ProxyProtocol) -> Address | None:
 
 
 def _parts(name: str, partitions: int) -> list[str]:
-    """Returns the topics to consume: the partitions, or the topic itself without partitions."""
+    """Returns the names of the topics to consume: the partitions, or the topic itself if it has none."""
     return [f"{name}-partition-{index}" for index in range(partitions)] or [name]
 
 

@@ -1,4 +1,4 @@
-"""One connection to a broker: the wire on a socket, with keep-alive and time-outs of requests."""
+"""A connection to a broker: the protocol on a socket, with keep-alive and time-outs of requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ KEEP_ALIVE_SECONDS = 30.0
 
 
 class Connection:
-    """A protocol for :class:`magnetar.io.interfaces.Network`; frames of one turn go out together."""
+    """A protocol for :class:`magnetar.io.interfaces.Network`; frames of one turn of the loop are sent
+    together.
+    """
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class Connection:
         :param auth_data: the credentials in CONNECT
         :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
         :param keep_alive: seconds without data from the broker before a PING is sent
-        :param observer: measures the client; None: nothing does
+        :param observer: measures the client; None: no measurements
         """
         self.wire = Wire(self, runs)
         self.ready: Future[None] = io.loop.create_future()
@@ -98,7 +100,7 @@ class Connection:
         self._end(self._error or lost_connection(exc, ready=self.ready.done()))
 
     def pause_writing(self) -> None:
-        """Does nothing: unsent bytes are bounded by the limits of pending messages of each producer."""
+        """Does nothing: the producers' limits of pending messages bound the unsent bytes."""
 
     def resume_writing(self) -> None:
         """Does nothing: see :meth:`pause_writing`."""
@@ -106,7 +108,9 @@ class Connection:
     # The wire's side
 
     def send(self, frame: bytes | bytearray) -> None:
-        """Sends frames together with all others of this turn; does nothing once the connection is closed."""
+        """Sends frames together with all others of this turn of the loop; does nothing on a closed
+        connection.
+        """
         if self.closed:
             return
         self._frames.append(frame)
@@ -115,7 +119,7 @@ class Connection:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Sends the frames that were collected for one write."""
+        """Writes the collected frames."""
         self._planned = False
         frames, self._frames = self._frames, []
         transport = self._transport
@@ -162,7 +166,8 @@ class Connection:
 
         The future's exceptions: the broker's error, Timeout, or the reason why the connection ended.
 
-        :param or_forever: the broker may answer that the result comes later; then there is no time-out
+        :param or_forever: permits the broker to answer that the result follows later; then there is no
+            time-out
         """
         name = BaseCommand.Type.Name(command.type)
         future = self.expect(request_id, seconds, name, or_forever=or_forever)
@@ -172,7 +177,7 @@ class Connection:
     def expect(
         self, request_id: int, seconds: float, name: str, *, or_forever: bool = False
     ) -> Future[BaseCommand]:
-        """As :meth:`ask`, but the caller sends the request.
+        """Like :meth:`ask`, but the caller sends the request.
 
         :param name: the name of the command
         """
@@ -210,14 +215,14 @@ class Connection:
         self._end(error)
 
     def ends(self) -> tuple[str, str] | None:
-        """Returns ``host:port`` of both ends, the local one first; None: without a socket."""
+        """Returns the local and the remote address as ``host:port``; None: there is no socket."""
         if self._transport is None:
             return None
         own, other = (self._transport.get_extra_info(name) for name in ("sockname", "peername"))
         return f"{own[0]}:{own[1]}", f"{other[0]}:{other[1]}"
 
     def cut(self) -> None:
-        """Ends the transport of a closed connection without waiting for the broker any longer."""
+        """Aborts the transport of a closed connection, without further waiting for the broker."""
         if self._transport is not None:
             self._transport.abort()
         settle(self.lost)
@@ -251,7 +256,7 @@ class Connection:
         self.wire.lost(error)
 
     def _check(self) -> None:
-        """Sends a PING if no data arrived, and closes the connection if the last PING had no answer."""
+        """Sends a PING if no data has arrived, or closes the connection if the last PING had no answer."""
         if not self._heard:
             if self._asked:
                 self.abort(ConnectError(f"the broker was silent for {2 * self._keep_alive:g} s"))
@@ -265,7 +270,9 @@ class Connection:
 
 
 def _is_waiting(command: BaseCommand | None) -> bool:
-    """Whether this is the first of two answers to PRODUCER: the producer waits for exclusive access."""
+    """Whether this is the first of two answers to PRODUCER, which tells that the producer waits for exclusive
+    access.
+    """
     return (
         command is not None
         and command.type == BaseCommand.PRODUCER_SUCCESS

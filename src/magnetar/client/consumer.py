@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class Consumer(Attached, Listened, AsyncMessages):
     """A consumer; see ``Client.subscribe``.
 
-    Use either :meth:`receive` for messages or :meth:`receive_entry` for whole entries: entries are as stored,
-    messages are decrypted, and assembled if they were sent in chunks.
+    Use either :meth:`receive` or :meth:`receive_entry`: messages are decrypted and assembled from chunks;
+    entries are returned as stored.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         *,
         makes_topic: bool = True,
     ) -> None:
-        """:param makes_topic: create a missing topic, if the broker permits
+        """:param makes_topic: whether the broker may create a missing topic
 
         :raises InvalidConfiguration: an option is out of range
         """
@@ -149,7 +149,7 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of the entries in the receiver queue."""
+        """Size of the entries in the receiver queue, in bytes."""
         return self._queue.waiting_bytes
 
     def end_interval(self) -> None:
@@ -166,20 +166,21 @@ class Consumer(Attached, Listened, AsyncMessages):
         return self._subscription
 
     def consumer_name(self) -> str:
-        """The given name, or a random one."""
+        """The name given by the program, or a random name."""
         return self._name
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether the topic is terminated and all its messages are acknowledged, so that none follows."""
+        """Whether the topic is terminated and all its messages are acknowledged, so that no message
+        follows.
+        """
         return self._end_of_topic
 
     # Receiving
 
     @property
     def on_arrival(self) -> Callable[[], object] | None:
-        """Called when entries have arrived, or when the consumer has ended.
-
-        The callback must take all messages. With a receiver queue of 0, :meth:`take` then requests one.
+        """Callback that is called when entries have arrived, or when the consumer has ended. The callback
+        must take all messages. With a receiver queue of 0, :meth:`take` then requests one.
         """
         return self._queue.on_arrival
 
@@ -190,9 +191,9 @@ class Consumer(Attached, Listened, AsyncMessages):
     async def receive(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
@@ -206,22 +207,22 @@ class Consumer(Attached, Listened, AsyncMessages):
             await self._queue.arrival(end)
 
     async def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
-        """Returns the next messages together; none if none arrives in time. The last may exceed the limit of
-        bytes.
+        """Returns the next messages together; an empty list if no message arrives in time. The last message
+        can exceed the limit of bytes.
 
         :param policy: the limits; None: 10 MiB or 100 ms
         :raises InvalidConfiguration: the policy has no limit
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         return await receive_batch(self._loop, self, policy or BatchReceivePolicy())
 
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
-        :meth:`receive`.
+        """Returns the next entry as stored: not decrypted, decompressed or split into messages. Do not mix
+        with :meth:`receive`.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no entry arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         end = None if timeout_millis is None else self._loop.time() + timeout_millis / 1000
         while True:
@@ -231,23 +232,25 @@ class Consumer(Attached, Listened, AsyncMessages):
             await self._queue.arrival(end)
 
     def take_entry(self) -> RawEntry | None:
-        """Returns the next entry if one has arrived, else None; see :meth:`receive_entry`."""
+        """Returns the next entry, or None if no entry has arrived; see :meth:`receive_entry`."""
         return self._queue.take_entry()
 
     def take(self) -> Message | None:
-        """Returns the next message if one has arrived, else None; see :meth:`receive`."""
+        """Returns the next message, or None if no message has arrived; see :meth:`receive`."""
         return self._queue.take()
 
     def take_run(self, into: deque[Message]) -> int | None:
-        """As :meth:`take`, with the messages that follow at hand; returns their number."""
+        """Appends the next messages that are available without waiting to ``into``; returns their number, or
+        None if no message has arrived.
+        """
         return self._queue.take_run(into)
 
     def take_back(self, message: Message) -> None:
-        """Gives a message that was taken to whoever receives next."""
+        """Returns a taken message to the front of the queue."""
         self._queue.take_back(message)
 
     def widen_queue(self, receiver_queue_size: int) -> None:
-        """Enlarges the receiver queue; a smaller size has no effect."""
+        """Enlarges the receiver queue to a number of messages; a smaller size has no effect."""
         self._queue.permits.widen(receiver_queue_size)
 
     def pause(self) -> None:
@@ -260,7 +263,9 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     @property
     def current_receiver_queue_size(self) -> int:
-        """Messages that the consumer requests ahead now; it changes with ``auto_scaled_receiver_queue``."""
+        """The present size of the receiver queue, in messages; it varies with
+        ``auto_scaled_receiver_queue``.
+        """
         return self._queue.permits.queue_size
 
     # Events of the connection
@@ -283,10 +288,11 @@ class Consumer(Attached, Listened, AsyncMessages):
         """Acknowledges one message; with ``ack_receipt_enabled``, and in a transaction, waits for the
         broker's answer.
 
-        :param message: a message or an entry, or its id. Consumers of several topics need the message
-        :param transaction: the acknowledgement takes effect when the transaction is committed; when it is
-            aborted, the message is delivered again
-        :raises TransactionConflict: the message is acknowledged, or pending in a transaction
+        :param message: a message, an entry, or its id; consumers of several topics require the message
+        :param transaction: transaction of the acknowledgement: a commit makes it effective, and an abort
+            makes the broker deliver the message again
+        :raises TransactionConflict: the message is already acknowledged, or another transaction has
+            acknowledged it
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         self._attachment.check_open()
@@ -321,14 +327,14 @@ class Consumer(Attached, Listened, AsyncMessages):
         return self._acks.individual(message_id)
 
     def acknowledge_soon(self, message: Acknowledged) -> None:
-        """As :meth:`acknowledge`, without waiting for an answer."""
+        """Like :meth:`acknowledge`, without waiting for an answer."""
         self._attachment.check_open()
         self._individual(meant_by(message))
 
     def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
-        """As :meth:`acknowledge_soon`, for the messages of a queue, to which other threads add.
+        """Like :meth:`acknowledge_soon`, for all messages of a queue, to which other threads append.
 
-        :raises PulsarException: the consumer is closed, or has failed for good; then the queue is empty
+        :raises PulsarException: the consumer is closed or has failed permanently; the queue is then empty
         """
         try:
             self._attachment.check_open()
@@ -349,16 +355,19 @@ class Consumer(Attached, Listened, AsyncMessages):
     async def acknowledge_cumulative(
         self, message: Acknowledged, *, transaction: AnyTransaction | None = None
     ) -> None:
-        """Acknowledges all messages of a topic up to and including one; waits as :meth:`acknowledge`.
+        """Acknowledges all messages of a topic up to and including one; waits like :meth:`acknowledge`.
 
-        :param message: a message or an entry, or its id. Consumers of several topics need the message
+        :param message: a message, an entry, or its id; consumers of several topics require the message
         :param transaction: as for :meth:`acknowledge`
         :raises InvalidConfiguration: the subscription is Shared or KeyShared
         :raises PulsarException: the broker refused, or the consumer is closed
         """
         self._attachment.check_open()
         if self._options.is_shared:
-            raise InvalidConfiguration("cumulative acknowledgement is not possible on a shared subscription")
+            raise InvalidConfiguration(
+                "cumulative acknowledgement is not possible on a Shared or "
+                "Key_Shared subscription; use acknowledge"
+            )
         message_id = meant_by(message)
         self._queue.chunks.acknowledged_until(message_id.position)
         if transaction is not None:
@@ -380,12 +389,12 @@ class Consumer(Attached, Listened, AsyncMessages):
     ) -> None:
         """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
 
-        After ``max_redeliver_count`` times it goes to the dead letter topic instead. Only Shared and
+        After ``max_redeliver_count`` times the message goes to the dead letter topic instead. Only Shared and
         Key_Shared subscriptions delay messages.
 
         :param message: a message of this consumer
-        :param delay_ms: the time until the message is delivered again, in milliseconds; 0: at once
-        :param properties: added to those of the message
+        :param delay_ms: delay before the message is delivered again, in milliseconds; 0: no delay
+        :param properties: properties to add to the properties of the message
         :raises InvalidConfiguration: the consumer has no retry topic
         :raises PulsarException: the message was not published, and is redelivered
         """
@@ -401,21 +410,21 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
         """Requests redelivery after ``negative_ack_redelivery_delay_ms``, or after
-        ``negative_ack_redelivery_backoff``; of a batch, of all its messages.
+        ``negative_ack_redelivery_backoff``. The broker redelivers all messages of a batch.
 
-        :param message: a message or an entry, or its id. Consumers of several topics need the message
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :param message: a message, an entry, or its id; consumers of several topics require the message
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         self._attachment.check_open()
         self._refused += 1
         self._redelivery.refused(meant_by(message).position, redeliveries_of(message))
 
     def _ask_again_refused(self, positions: list[Position]) -> None:
-        """Called when the delay of negatively acknowledged entries has passed."""
+        """Requests redelivery of negatively acknowledged entries after their delay."""
         self._redelivery.request(positions)
 
     def _ask_again_late(self, positions: list[Position]) -> None:
-        """Called when entries were not acknowledged in time."""
+        """Requests redelivery of entries that were not acknowledged in time."""
         self._late += len(positions)
         self._redelivery.request(positions)
 
@@ -426,13 +435,13 @@ class Consumer(Attached, Listened, AsyncMessages):
     # Positions
 
     async def seek(self, target: SeekTarget) -> None:
-        """Moves the subscription; its consumers reconnect, and receive from there.
+        """Moves the subscription; its consumers reconnect, and receive from the new position.
 
-        If the caller is cancelled, the seek goes on, and the next one waits for it.
+        If the caller is cancelled, the seek continues, and the next one waits for it.
 
         :param target: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish time
             in milliseconds since 1970; or a function that returns one of these for the name of each topic or
-            partition. The message of an id is itself delivered only with ``start_message_id_inclusive``
+            partition. The message with the given id is delivered only with ``start_message_id_inclusive``
         :raises InvalidConfiguration: the id is not from a topic or partition of the consumer
         :raises PulsarException: the broker refused, or the consumer could not be attached in time
         """
@@ -484,7 +493,7 @@ class Consumer(Attached, Listened, AsyncMessages):
             self._positions.acknowledge_read()
 
     async def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes.
+        """Deletes the subscription, and closes the consumer.
 
         :raises PulsarException: the broker refused; the consumer stays open
         """
@@ -496,7 +505,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._end()
 
     async def close(self) -> None:
-        """Sends collected acknowledgements, and closes. Idempotent.
+        """Sends collected acknowledgements, and closes the consumer. Idempotent.
 
         :raises PulsarException: the broker refused
         """

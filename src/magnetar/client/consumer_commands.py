@@ -1,4 +1,4 @@
-"""The commands of one consumer."""
+"""Builds the commands of one consumer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConsumerCommands:
         *,
         makes_topic: bool = True,
     ) -> None:
-        """:param makes_topic: create a missing topic, if the broker permits"""
+        """:param makes_topic: whether the broker may create a missing topic"""
         self._id = consumer_id
         self._topic = topic
         self._subscription = subscription
@@ -41,8 +41,8 @@ class ConsumerCommands:
     def subscribe(self, request_id: int, start: MessageId | int | None, epoch: int = 0) -> BaseCommand:
         """Returns the command SUBSCRIBE.
 
-        :param start: start position of a non-durable subscription, or seconds since the publish time of its
-            first message; None leaves it to the broker
+        :param start: start position of a non-durable subscription, or the age of its first message in
+            seconds; None: the broker decides
 
         :param epoch: number of redelivery requests for all messages so far; 0 is not sent
         """
@@ -96,7 +96,7 @@ class ConsumerCommands:
 
         :param positions: empty: all unacknowledged messages
 
-        :param epoch: sent back with every later message; 0 is not sent
+        :param epoch: number that the broker adds to every later message; 0 is not sent
         """
         command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
         redeliver = command.redeliverUnacknowledgedMessages
@@ -108,7 +108,7 @@ class ConsumerCommands:
         return command
 
     def discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> BaseCommand:
-        """Acknowledges a message that cannot be read."""
+        """Returns an acknowledgement of a message that cannot be read, with the reason."""
         command = BaseCommand(type=BaseCommand.ACK)
         command.ack.consumer_id = self._id
         command.ack.ack_type = CommandAck.Individual
@@ -120,7 +120,7 @@ class ConsumerCommands:
     def seek(self, request_id: int, target: MessageId | int) -> BaseCommand:
         """Returns the command SEEK.
 
-        :param target: a message, or ms since 1970
+        :param target: the id of a message, or a publish time in ms since 1970
         """
         command = BaseCommand(type=BaseCommand.SEEK)
         command.seek.consumer_id = self._id
@@ -151,7 +151,9 @@ class ConsumerCommands:
 
 
 def last_message_of(answer: CommandGetLastMessageIdResponse) -> tuple[MessageId, tuple[int, int] | None]:
-    """Returns the topic's last message, and the mark-delete position, if the broker sends it."""
+    """Returns the id of the topic's last message, and the mark-delete position, or None if the broker does
+    not send it.
+    """
     mark = None
     if answer.HasField("consumer_mark_delete_position"):
         position = answer.consumer_mark_delete_position

@@ -1,4 +1,4 @@
-"""The cluster of a client, as a web service names it: ``ControlledClusterFailover`` of Java's client."""
+"""A client's cluster as a web service names it, like ``ControlledClusterFailover`` of the Java client."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class ControlledClusterFailover:
     """Uses the cluster that a web service names.
 
     The service answers GET with a JSON object: ``serviceUrl``, and optionally ``tlsTrustCertsFilePath``,
-    ``authPluginClassName`` and ``authParamsString``; what is missing stays as it is. Redirects are not
+    ``authPluginClassName`` and ``authParamsString``; missing values remain unchanged. Redirects are not
     followed, because the headers may contain a secret.
     """
 
     default: ClusterAddress
-    """Used until the web service names another one."""
+    """The cluster to use until the web service names another."""
     url_provider: str
     """The ``http`` or ``https`` address of the web service."""
     url_provider_header: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the requests, such as credentials."""
     check_interval_ms: float = 30_000
-    """Time between two requests, in milliseconds."""
+    """Interval of the requests, in milliseconds."""
 
     def check(self) -> None:
         """Checks the policy.
 
-        :raises InvalidConfiguration: the address is not one of HTTP, or the interval is not above 0
+        :raises InvalidConfiguration: the URL is not an HTTP URL, or the interval is not above 0
         """
         try:
             parts = urlsplit(self.url_provider)
@@ -59,11 +59,11 @@ class ControlledClusterFailover:
 
 
 class WrongAnswer(Exception):
-    """The web service did not answer, or its answer names no cluster; ``str()`` says why, without secrets."""
+    """The web service did not answer, or its answer names no cluster; the text says why, without secrets."""
 
 
 def fetched(policy: ControlledClusterFailover) -> dict[str, object]:
-    """Returns the answer of the web service. Blocks.
+    """Returns the answer of the web service; blocks the calling thread.
 
     :raises WrongAnswer: there is no usable answer
     """
@@ -96,7 +96,7 @@ def fetched(policy: ControlledClusterFailover) -> dict[str, object]:
 def address_of(answer: Mapping[str, object], current: ClusterAddress) -> ClusterAddress:
     """Returns the cluster that an answer names.
 
-    :param current: the cluster in use, which has what the answer leaves out
+    :param current: the cluster in use, from which missing values are taken
     :raises WrongAnswer: a value is not text, or the credentials are unknown or malformed
     """
     names = ("serviceUrl", "tlsTrustCertsFilePath", "authPluginClassName", "authParamsString")
@@ -120,7 +120,7 @@ Answer = dict[str, object]
 
 
 class ControlledService:
-    """Asks the web service of one client, and changes to the cluster that it names."""
+    """Polls the web service of one client, and makes the client use the cluster that the service names."""
 
     def __init__(
         self,
@@ -142,11 +142,11 @@ class ControlledService:
         self._looking = Looking(io.loop, "failover", policy.check_interval_ms / 1000, self._look)
 
     def begin(self) -> None:
-        """Starts the time before the first request."""
+        """Starts the interval before the first request."""
         self._looking.begin()
 
     def end(self) -> None:
-        """Stops asking."""
+        """Stops polling."""
         self._looking.end()
 
     async def _look(self) -> None:
@@ -157,7 +157,7 @@ class ControlledService:
             before = self._current()
             named = address_of(answer, before)
             log.warning(
-                "changing from the cluster at %s to that at %s", before.service_url, named.service_url
+                "changing from the cluster at %s to the cluster at %s", before.service_url, named.service_url
             )
             self._use(named)
         except (WrongAnswer, PulsarException) as error:

@@ -1,4 +1,4 @@
-"""The coordinators of transactions, as one client reaches them: found by lookup at the first transaction."""
+"""The transaction coordinators of a client's cluster, which are looked up at the first transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from magnetar.client.attachment import Services
 
 ASSIGN_TOPIC = "persistent://pulsar/system/transaction_coordinator_assign"
-"""Its partition n belongs to the broker with coordinator n."""
+"""The broker that owns partition n of this topic has coordinator n."""
 _NO_COORDINATORS = (
     "the cluster has no coordinators of transactions; its brokers need transactionCoordinatorEnabled=true"
 )
@@ -38,16 +38,16 @@ _REFUSALS = (
     NotAllowedError,
     TransactionNotFound,
 )
-"""Errors with which the coordinator has not done what it was asked for."""
+"""Errors after which the coordinator has certainly not carried out the request."""
 
 
 class TransactionId(NamedTuple):
     """The id of a transaction, written ``(most,least)``."""
 
     most: int
-    """The number of its coordinator."""
+    """Id of the coordinator."""
     least: int
-    """Its number at that coordinator, from 0."""
+    """Sequence number at the coordinator, from 0."""
 
     def __str__(self) -> str:
         return f"({self.most},{self.least})"
@@ -72,7 +72,9 @@ class TransactionCoordinators:
         """Called when the client has left the cluster."""
 
     def leave(self, error: PulsarException) -> None:
-        """Answers no more requests: the client uses another cluster, where ids mean other transactions."""
+        """Refuses all further requests, because the client uses another cluster, in which ids mean other
+        transactions.
+        """
         self._left = error
         leaving, self.leaving = self.leaving, {}
         for left in leaving:
@@ -98,8 +100,9 @@ class TransactionCoordinators:
         return TransactionId(answer.txnid_most_bits, answer.txnid_least_bits)
 
     async def add_topic(self, transaction: TransactionId, topic: str) -> None:
-        """Tells the coordinator that the transaction will publish to a topic without partitions, or to a
-        partition."""
+        """Registers a topic without partitions, or a partition, at the coordinator before the transaction
+        publishes to it.
+        """
         command = BaseCommand(type=BaseCommand.ADD_PARTITION_TO_TXN)
         added = command.addPartitionToTxn
         added.txnid_most_bits, added.txnid_least_bits = transaction
@@ -107,7 +110,7 @@ class TransactionCoordinators:
         await self._request(transaction.most, command)
 
     async def add_subscription(self, transaction: TransactionId, topic: str, subscription: str) -> None:
-        """Tells the coordinator that the transaction will acknowledge messages of a subscription."""
+        """Registers a subscription at the coordinator before the transaction acknowledges messages of it."""
         command = BaseCommand(type=BaseCommand.ADD_SUBSCRIPTION_TO_TXN)
         added = command.addSubscriptionToTxn
         added.txnid_most_bits, added.txnid_least_bits = transaction
@@ -115,10 +118,13 @@ class TransactionCoordinators:
         await self._request(transaction.most, command)
 
     async def end(self, transaction: TransactionId, *, commit: bool) -> None:
-        """Commits or aborts a transaction; returns when all its topics and subscriptions know.
+        """Commits or aborts a transaction; returns when the end is effective on all its topics and
+        subscriptions.
 
-        :raises TransactionNotFound: the transaction has ended: it was aborted, as nobody else commits it
-        :raises InvalidTxnStatusError: the coordinator is doing the opposite
+        :raises TransactionNotFound: the transaction has ended; it was aborted, because only this client
+            commits it
+        :raises InvalidTxnStatusError: the coordinator is already aborting instead of committing, or the
+            reverse
         :raises TransactionOutcomeUnknown: a commit was sent, and its answer did not arrive
         """
         command = BaseCommand(type=BaseCommand.END_TXN)
@@ -128,7 +134,7 @@ class TransactionCoordinators:
         await self._request(transaction.most, command, decided=str(transaction) if commit else "")
 
     async def _find(self) -> int:
-        """Returns the number of coordinators."""
+        """Returns the number of coordinators in the cluster."""
         try:
             count = await self._services.lookup.partitions(ASSIGN_TOPIC, makes_topic=False)
         except TopicNotFound as error:
@@ -138,9 +144,9 @@ class TransactionCoordinators:
         return count
 
     async def _request(self, coordinator: int, command: BaseCommand, *, decided: str = "") -> BaseCommand:
-        """Sends a request, and repeats it within the operation time-out while that may help.
+        """Sends a request, and repeats it within the operation time-out after errors that can pass.
 
-        :param decided: the transaction that the request commits; empty: the request may be lost
+        :param decided: the id of the transaction that the request commits; empty: the request is not a commit
         """
         end = self._loop.time() + self._services.operation_timeout
         backoff = self._services.backoff()
@@ -174,7 +180,7 @@ class TransactionCoordinators:
             await sleep(self._loop, delay)
 
     async def _connected(self, coordinator: int) -> Connection:
-        """Returns a connection to the broker of a coordinator, which has loaded it."""
+        """Returns a connection to the broker that has loaded the coordinator."""
         known = self._connections.get(coordinator)
         if known is not None and not known.closed:
             return known
@@ -192,7 +198,10 @@ class TransactionCoordinators:
         return connection
 
     async def _ask(self, connection: Connection, command: BaseCommand, seconds: float) -> BaseCommand:
-        """:raises PulsarException: the error in the answer, Timeout, or the end of the connection"""
+        """Sends a request once; returns the answer.
+
+        :raises PulsarException: the error in the answer, Timeout, or the end of the connection
+        """
         number = connection.wire.new_request_id()
         for kind, said in command.ListFields():
             if kind.name != "type":

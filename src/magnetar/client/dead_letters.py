@@ -1,6 +1,7 @@
-"""Dead letters: messages that were delivered too often go to another topic instead of the consumer (Pulsar's
-"Dead letter topic"). Retry letters: messages that a consumer wants to receive later go to a retry topic, from
-which it consumes too (Pulsar's "Retry letter topic")."""
+"""Dead letters: messages with too many redeliveries go to another topic instead of the consumer (Pulsar's
+"Dead letter topic"). Retry letters: messages that a consumer wants to receive later go to a retry topic,
+which the consumer also consumes (Pulsar's "Retry letter topic").
+"""
 
 from __future__ import annotations
 
@@ -23,20 +24,22 @@ _TIMES = "RECONSUMETIMES"
 
 
 def default_dead_letter_topic(topic: str, subscription: str) -> str:
-    """Returns the default dead letter topic."""
+    """Returns the name of the default dead letter topic."""
     return f"{topic}-{subscription}-DLQ"
 
 
 @dataclass(frozen=True)
 class DeadLetterPolicy:
-    """When and where a consumer publishes dead letters; names are those of the official Python client."""
+    """The rules for dead letters of a consumer, with the official Python client's names."""
 
     max_redeliver_count: int
     """Redeliveries of a message, or retries with ``retry_enabled``, before it is a dead letter; 1 or more."""
     dead_letter_topic: str | None = None
     """The topic of dead letters. None: ``<topic>-<subscription>-DLQ``."""
     initial_subscription_name: str | None = None
-    """A subscription that is created with the dead letter topic, which keeps its messages. None: none."""
+    """A subscription that is created with the dead letter topic, so that its messages are kept. None: no
+    subscription.
+    """
     retry_letter_topic: str | None = None
     """The topic of retry letters, for ``retry_enabled``. None: ``<topic>-<subscription>-RETRY``."""
 
@@ -50,11 +53,11 @@ class DeadLetterPolicy:
 
 
 MAX_RECONSUMPTIONS = 16
-"""How often a message goes to the retry topic if no policy sets the number, as in Java's client."""
+"""Default for the number of times that a message goes to the retry topic, as in the Java client."""
 
 
 def retry_policy(policy: DeadLetterPolicy | None, topic: str, subscription: str) -> DeadLetterPolicy:
-    """Returns the policy of a consumer with ``retry_enabled``; its topics have names.
+    """Returns the policy of a consumer with ``retry_enabled``, with the names of both topics filled in.
 
     :param topic: the full name of the consumer's first topic
     """
@@ -67,19 +70,19 @@ def retry_policy(policy: DeadLetterPolicy | None, topic: str, subscription: str)
 
 
 class Sending(Protocol):
-    """The part of a producer that dead letters use."""
+    """The methods of a producer that dead letters use."""
 
     async def send(self, content: bytes, **options: Any) -> MessageId: ...
     async def close(self) -> None: ...
 
 
 class LetterTopic:
-    """A topic to which a consumer publishes messages; its producer is opened when it is first needed."""
+    """A topic to which a consumer publishes messages; its producer is opened at the first use."""
 
     def __init__(
         self, topic: str, open_producer: Callable[..., Awaitable[Sending]], loop: Loop, **options: object
     ) -> None:
-        """:param options: of the producer"""
+        """:param options: options of the producer"""
         self.topic = topic
         self._open_producer = open_producer
         self._options = options
@@ -88,14 +91,14 @@ class LetterTopic:
         self._closed = False
 
     async def sending(self) -> Sending:
-        """Returns the producer, shared by all callers.
+        """Returns the producer, which all callers share.
 
         :raises PulsarException: the producer cannot be opened, or the consumer is closed
         """
         async with self._opening:
             if self._producer is None:
                 if self._closed:
-                    raise AlreadyClosed(f"{self.topic}: closed")
+                    raise AlreadyClosed(f"{self.topic}: the consumer of the dead letters is closed")
                 opened = await self._open_producer(self.topic, **self._options)
                 if self._closed:
                     await opened.close()
@@ -134,10 +137,10 @@ class RetryLetters:
         self._dead = LetterTopic(policy.dead_letter_topic or "", open_producer, loop, **options)
 
     async def publish(self, message: Message, delay_ms: float, properties: Mapping[str, str]) -> None:
-        """Publishes a message to the retry topic, or to the dead letter topic if it was there too often.
+        """Publishes a message to the retry topic, or to the dead letter topic after too many retries.
 
-        :param delay_ms: the time before its delivery; 0: at once
-        :param properties: added to those of the message
+        :param delay_ms: delay before the delivery, in milliseconds; 0: no delay
+        :param properties: properties to add to the properties of the message
         :raises PulsarException: the message was not published
         """
         # A message that came from the retry topic keeps the origin that it has.
@@ -190,12 +193,12 @@ class DeadLetters:
         """Messages in their last delivery, by entry."""
 
     def taken(self, message: Message) -> None:
-        """Notes that the consumer received a message."""
+        """Records that the consumer received a message."""
         if message.redelivery_count() >= self._policy.max_redeliver_count:
             self._last_time.setdefault(message.message_id().position, []).append(message)
 
     def remove(self, message_id: MessageId) -> None:
-        """Notes that the consumer acknowledged a message, or an entry."""
+        """Records that the consumer acknowledged a message or an entry."""
         messages = self._last_time.get(message_id.position)
         if messages is None:
             return
@@ -208,7 +211,7 @@ class DeadLetters:
         self._last_time.clear()
 
     def split(self, positions: list[Position]) -> tuple[list[Position], list[Message]]:
-        """Splits entries for redelivery into those to request, and messages for the dead letter topic."""
+        """Splits entries for redelivery into entries to request, and messages for the dead letter topic."""
         dead: list[Message] = []
         again = []
         for position in positions:
@@ -222,7 +225,7 @@ class DeadLetters:
     async def bury(self, messages: list[Message]) -> list[Position]:
         """Publishes messages to the dead letter topic and acknowledges them.
 
-        :returns: entries of messages for which that failed; request their redelivery
+        :returns: the entries of messages that could not be published, whose redelivery must be requested
         """
         failed: dict[Position, None] = {}
         for message in messages:
@@ -234,7 +237,7 @@ class DeadLetters:
                 self.buried += 1
             except PulsarException as error:
                 log.warning(
-                    "%s: cannot publish message %s here; requesting its redelivery: %s",
+                    "%s: message %s cannot be published to this dead letter topic; requesting redelivery: %s",
                     self._to.topic,
                     message.message_id(),
                     error,
@@ -248,7 +251,7 @@ class DeadLetters:
 
 
 def _origin_of(message: Message, subscription: str) -> dict[str, str]:
-    """Returns the properties that say where a message comes from, as in Java's client."""
+    """Returns properties with the original topic and message id, as in the Java client."""
     return {
         "REAL_TOPIC": message.topic_name(),
         "REAL_SUBSCRIPTION": subscription,
@@ -257,7 +260,7 @@ def _origin_of(message: Message, subscription: str) -> dict[str, str]:
 
 
 def _options_of(message: Message, properties: Mapping[str, str]) -> dict[str, object]:
-    """Returns the options that publish a message again with the same keys and event time."""
+    """Returns the send options that keep the keys and the event time of a message."""
     options: dict[str, object] = {"properties": properties, **_keys_of(message)}
     if message.event_timestamp():
         options["event_timestamp"] = message.event_timestamp()
@@ -265,7 +268,7 @@ def _options_of(message: Message, properties: Mapping[str, str]) -> dict[str, ob
 
 
 def _keys_of(message: Message) -> dict[str, object]:
-    """Returns the keys as set by the producer, so that both topics have the same keys and the same order."""
+    """Returns the keys as the producer set them, so that both topics have the same keys and order."""
     keys: dict[str, object] = {}
     if message.has_null_partition_key():
         keys["null_partition_key"] = True
@@ -283,6 +286,6 @@ def _keys_of(message: Message) -> dict[str, object]:
 
 
 def _java_text(message_id: MessageId) -> str:
-    """Returns ``ledger:entry:partition[:batch index]``."""
+    """Returns ``ledger:entry:partition``, followed by ``:index`` for a message of a batch."""
     text = f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.partition()}"
     return text if message_id.batch_index() < 0 else f"{text}:{message_id.batch_index()}"

@@ -1,4 +1,4 @@
-"""Converts messages to entries and entries to messages: encryption, and chunks."""
+"""Converts messages to entries, and entries to messages, including encryption and chunks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Closing:
     """Converts the messages of one producer to entries."""
 
     def __init__(self, producer_id: int, services: Services, options: ProducerOptions) -> None:
-        """:raises CryptoError: the key for encryption cannot be read, or is not a key"""
+        """:raises CryptoError: the encryption key cannot be read, or is not a valid key"""
         self._id = producer_id
         self._clock = services.io.clock
         self._sealer = _sealer(services, options)
@@ -41,7 +41,7 @@ class Closing:
         return self._sealer is not None
 
     def announced(self, name: str, schema_version: bytes) -> None:
-        """Sets the fields of the broker's answer, for the metadata of all following messages.
+        """Stores fields of the broker's answer, for the metadata of all following messages.
 
         :param schema_version: empty: the producer has no schema
         """
@@ -52,12 +52,11 @@ class Closing:
         self._head = head.SerializePartialToString()
 
     def chunks(self, sequence_id: int, tail: bytes, payload: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Returns metadata and payload of the chunks of a message; empty: it fits into one entry.
+        """Returns metadata and payload of the chunks of a message; empty if the message fits into one entry.
+        Only for producers with chunking.
 
-        For a producer with chunking.
-
-        :param tail: metadata of the message, serialized
-        :param limit: largest payload that the broker accepts, in bytes
+        :param tail: serialized metadata of the message
+        :param limit: maximum payload that the broker accepts, in bytes
         :raises MessageTooBig: the message is larger than consumers assemble
         """
         grows = self._sealer.overhead_bytes if self._sealer is not None else 0
@@ -78,7 +77,8 @@ class Closing:
     ) -> bytes | bytearray:
         """Returns a SEND with an entry.
 
-        :param ids: sequence ids of its first and its last message (-1: only one), and the number of messages
+        :param ids: sequence ids of the first and the last message (-1: there is only one message), and the
+            number of messages
         :param transaction: the transaction of the messages, whose id is also in ``tail``; None: none
         :raises CryptoError: the key is no longer available
         :raises MessageTooBig: the entry is larger than ``limit``
@@ -87,7 +87,10 @@ class Closing:
             said, payload = self._sealer.seal(payload)
             tail += said
         if len(payload) > limit:
-            raise MessageTooBig(f"the content has {len(payload)} bytes; at most {limit} are accepted")
+            raise MessageTooBig(
+                f"the payload has {len(payload)} bytes, but the broker accepts at most "
+                f"{limit}; enable chunking, or send smaller messages"
+            )
         sequence_id, highest, count = ids
         now_ms = self._clock.wall_ms()
         if not is_chunk and transaction is None:
@@ -109,7 +112,10 @@ class Closing:
 
 
 def _sealer(services: Services, options: ProducerOptions) -> Sealer | None:
-    """:raises CryptoError: the key does not exist"""
+    """Returns the encryption of a producer; None: no encryption.
+
+    :raises CryptoError: the key does not exist
+    """
     if options.encryption_key is None or options.crypto_key_reader is None:
         return None
     # Imported late: most producers do not encrypt.
@@ -136,10 +142,10 @@ class MessageOpening:
     ) -> None:
         """:param used: called with the number of messages that are not delivered, to return their permits
 
-        :param acknowledge: acknowledges discarded entries
+        :param acknowledge: called to acknowledge discarded entries
         :param withheld: called with entries that are neither delivered nor discarded
-        :param open_waiting: passes entries that have arrived and were not received yet to :meth:`messages`
-        :param aside: takes an entry whose messages follow later, or returns False
+        :param open_waiting: passes arrived entries that are still queued to :meth:`messages`
+        :param aside: takes an entry whose messages follow later and returns True; otherwise returns False
         """
         self._clock = io.clock
         self._topic = topic
@@ -198,7 +204,9 @@ class MessageOpening:
 
     def _decrypted(self, entry: RawEntry) -> RawEntry:
         if self._opener is None:
-            raise CryptoError("the message is encrypted, but the consumer has no crypto_key_reader")
+            raise CryptoError(
+                "the message is encrypted, but the consumer has no crypto_key_reader; set this option"
+            )
         return entry.with_entry(self._opener.opened(entry.entry))
 
     def _not_decrypted(self, entry: RawEntry, error: CryptoError) -> Iterable[Message]:
@@ -210,7 +218,7 @@ class MessageOpening:
             self._acknowledge((entry.ledger_id, entry.entry_id))
         else:
             log.warning(
-                "%s: message %s not delivered, as it cannot be decrypted: %s",
+                "%s: message %s is not delivered, because it cannot be decrypted: %s",
                 self._topic,
                 entry.message_id(),
                 error,
@@ -218,7 +226,9 @@ class MessageOpening:
         return ()
 
     def _without_those_before(self, chunk: RawEntry) -> None:
-        """Withholds a chunk without the earlier ones, which may be redelivered; acknowledges an old one."""
+        """Withholds a chunk whose earlier chunks are missing, because they may be redelivered; acknowledges
+        an expired chunk.
+        """
         position = (chunk.ledger_id, chunk.entry_id)
         age_ms = self._clock.wall_ms() - chunk.metadata.publish_time
         if self._chunks_ms and age_ms > self._chunks_ms:
@@ -227,7 +237,11 @@ class MessageOpening:
             self._withheld(position)
 
     def _give_up(self, positions: list[Position]) -> None:
-        log.warning("%s: discarding the oldest incomplete chunked message: too many are pending", self._topic)
+        log.warning(
+            "%s: discarding the oldest incomplete chunked message: there are more than "
+            "max_pending_chunked_message",
+            self._topic,
+        )
         for position in positions:
             if self._discards_chunks:
                 self._acknowledge(position)
@@ -235,7 +249,9 @@ class MessageOpening:
                 self._withheld(position)
 
     def _expire(self, positions: list[Position]) -> None:
-        """Acknowledges the chunks, as Pulsar's clients do: the producer did not send the rest."""
+        """Acknowledges the chunks of an expired message, as Pulsar's clients do, because the producer did not
+        send the rest.
+        """
         log.warning("%s: discarding a chunked message: its chunks did not arrive in time", self._topic)
         for position in positions:
             self._acknowledge(position)

@@ -1,4 +1,4 @@
-"""Enumerations; with the names and numbers of the official Python client where it has them."""
+"""Enumerations, with the names and numbers of the official Python client where the client has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, IntEnum
 
 
 class OfficialEnum(IntEnum):
-    """Numbers whose text is that of official clients, such as ``ConsumerType.Shared``."""
+    """Integer enumerations whose text is the official client's, such as ``ConsumerType.Shared``."""
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -16,38 +16,38 @@ class OfficialEnum(IntEnum):
 
 
 class ConsumerType(OfficialEnum):
-    """How the consumers of a subscription share its messages."""
+    """How the consumers of a subscription divide its messages."""
 
     Exclusive = 0
     """The subscription has one consumer, which gets all messages in order."""
     Shared = 1
     """Each message goes to one of the consumers, in no order."""
     Failover = 2
-    """One consumer gets all messages in order; another takes over when it is gone."""
+    """One consumer gets all messages in order; another consumer takes over after a disconnection."""
     KeyShared = 3
     """All messages of a key go to the same consumer, in order."""
 
 
 class InitialPosition(OfficialEnum):
-    """Where a new subscription starts."""
+    """The start position of a new subscription."""
 
     Latest = 0
-    """Behind the last message of the topic."""
+    """After the last message of the topic."""
     Earliest = 1
-    """With the first message of the topic."""
+    """Before the first message of the topic."""
 
 
 class ProducerAccessMode(OfficialEnum):
-    """Whether a producer shares its topic with others."""
+    """Whether a producer permits other producers on its topic."""
 
     Shared = 0
-    """Other producers may publish, too."""
+    """Other producers can publish, too."""
     Exclusive = 1
-    """The only producer; it is refused while the topic has another one."""
+    """The only producer; the broker refuses it while the topic has another producer."""
     WaitForExclusive = 2
-    """The only producer; it waits until the others are gone."""
+    """The only producer; it waits until the other producers are disconnected."""
     ExclusiveWithFencing = 3
-    """The only producer; it ends the others."""
+    """The only producer; the broker disconnects the others."""
 
 
 class CompressionType(OfficialEnum):
@@ -56,92 +56,93 @@ class CompressionType(OfficialEnum):
     NONE = 0
     """No compression."""
     LZ4 = 1
-    """Fast; needs the extra ``compression``."""
+    """Fast; requires the extra ``compression``."""
     ZLib = 2
-    """In the standard library."""
+    """Part of the standard library."""
     ZSTD = 3
-    """Zstandard; needs the extra ``compression``."""
+    """Zstandard; requires the extra ``compression``."""
     SNAPPY = 4
-    """Fast; needs the extra ``compression``."""
+    """Fast; requires the extra ``compression``."""
 
 
 class BatchingType(OfficialEnum):
-    """Which messages go into the same batch."""
+    """The rule by which messages are put into the same batch."""
 
     Default = 0
-    """All, in the order of sending. A broker sends a batch to the consumer of its first message's key, which
-    is wrong for other keys on Key_Shared subscriptions."""
+    """All messages, in the order of sending. The broker delivers a batch by the key of its first message, so
+    other keys in the batch can reach the wrong consumer of a Key_Shared subscription.
+    """
     KeyBased = 1
-    """Those with the same key; the batches of several keys are sent after one another."""
+    """Messages with the same key; the batches of different keys are sent one after another."""
 
 
 class RegexSubscriptionMode(OfficialEnum):
-    """Which topics a pattern matches."""
+    """The types of topics that a pattern matches."""
 
     PersistentOnly = 0
-    """Persistent topics."""
+    """Only persistent topics."""
     NonPersistentOnly = 1
-    """Non-persistent topics."""
+    """Only non-persistent topics."""
     AllTopics = 2
-    """Both."""
+    """Persistent and non-persistent topics."""
 
 
 class HashingScheme(OfficialEnum):
-    """How keys are assigned to partitions."""
+    """The hash function that assigns keys to partitions."""
 
     Murmur3_32Hash = 0
     """Murmur3 of the key in UTF-8."""
     BoostHash = 1
-    """The default of official C++ and Python clients; ordering keys have no effect."""
+    """The default of the official C++ and Python clients; ordering keys have no effect."""
     JavaStringHash = 2
-    """The default of official Java clients, and of this one."""
+    """The default of the official Java client, and of this client."""
 
 
 class PartitionsRoutingMode(OfficialEnum):
-    """How a partition is chosen for a message without a key."""
+    """How the partition of a message without a key is chosen."""
 
     UseSinglePartition = 0
     """One partition, chosen at random when the producer is created."""
     RoundRobinDistribution = 1
-    """Each partition in turn; with batching, one for the time of a batch."""
+    """Each partition in turn; with batching, the same partition during a batch."""
     CustomPartition = 2
     """The partition that ``message_router`` returns."""
 
 
 class ProxyProtocol(OfficialEnum):
-    """How a proxy learns which broker a connection is for."""
+    """The protocol by which a proxy learns the broker of a connection."""
 
     SNI = 0
-    """From the name of the server in the TLS handshake."""
+    """The server name in the TLS handshake."""
 
 
 class CryptoFailureAction(OfficialEnum):
-    """What to do with a message that the consumer cannot decrypt."""
+    """What a consumer does with a message that it cannot decrypt."""
 
     FAIL = 0
-    """The message is not delivered, and stays unacknowledged."""
+    """The message is not delivered and stays unacknowledged."""
     DISCARD = 1
     """The message is acknowledged and not delivered."""
     CONSUME = 2
-    """The message is delivered encrypted; a batch as one message."""
+    """The message is delivered encrypted; a batch is delivered as one message."""
 
 
 class TransactionState(Enum):
-    """The states of a transaction, named as in Java's client, but for NEW."""
+    """The states of a transaction, with the Java client's names except for NEW."""
 
     NEW = "NEW"
-    """It has not begun."""
+    """The transaction has not begun."""
     OPEN = "OPEN"
     """Messages and acknowledgements can be added."""
     COMMITTING = "COMMITTING"
-    """The coordinator has not answered yet that it is committed, or the outcome is unknown."""
+    """The coordinator has not confirmed the commit yet, or the outcome is unknown."""
     ABORTING = "ABORTING"
-    """The coordinator has not answered yet that it is aborted."""
+    """The coordinator has not confirmed the abort yet."""
     COMMITTED = "COMMITTED"
-    """All its messages and acknowledgements take effect."""
+    """All messages and acknowledgements of the transaction are effective."""
     ABORTED = "ABORTED"
-    """None of its messages and acknowledgements takes effect."""
+    """The messages and acknowledgements of the transaction have no effect."""
     ERROR = "ERROR"
-    """The coordinator refused to end it, or the client has left the cluster; it is not committed."""
+    """The coordinator refused the end, or the client left the cluster; the transaction is not committed."""
     TIME_OUT = "TIME_OUT"
-    """It was open for longer than its time-out, and the coordinator aborts it."""
+    """The transaction was open for longer than its time-out, and the coordinator aborts it."""

@@ -59,7 +59,7 @@ __all__ = [
 
 
 class Result(OfficialEnum):
-    """The result of an operation: Ok, or that of an error with the same name."""
+    """The result of an operation: Ok, or an error with the same name as its exception class."""
 
     Ok = 0
     UnknownError = 1
@@ -110,17 +110,17 @@ class Result(OfficialEnum):
 
 
 class PulsarException(Exception):
-    """The base class; ``str()`` returns what happened."""
+    """The base class of the client's errors; ``str()`` returns the description."""
 
     result = Result.UnknownError
 
     def error(self) -> Result:
-        """The result, as the official client has it."""
+        """The result, as in the official client."""
         return self.result
 
 
 class UnknownError(PulsarException):
-    """Any other error; the text is the broker's, or names a defect of the client."""
+    """Any other error; the text is the broker's, or describes a defect of the client."""
 
     result = Result.UnknownError
 
@@ -138,19 +138,19 @@ class Timeout(PulsarException):
 
 
 class LookupError(PulsarException):
-    """The broker of the topic was not found."""
+    """The topic's broker was not found."""
 
     result = Result.LookupError
 
 
 class ConnectError(PulsarException):
-    """No connection could be opened, or it was lost."""
+    """A connection could not be opened, or was lost."""
 
     result = Result.ConnectError
 
 
 class ReadError(PulsarException):
-    """The broker sent something that is not the protocol."""
+    """The broker sent data that violates the protocol."""
 
     result = Result.ReadError
 
@@ -162,7 +162,7 @@ class AuthenticationError(PulsarException):
 
 
 class AuthorizationError(PulsarException):
-    """The role may not do this."""
+    """The role does not have the required permission."""
 
     result = Result.AuthorizationError
 
@@ -174,19 +174,19 @@ class ErrorGettingAuthenticationData(PulsarException):
 
 
 class BrokerMetadataError(PulsarException):
-    """The broker cannot reach its metadata."""
+    """The broker cannot access its metadata."""
 
     result = Result.BrokerMetadataError
 
 
 class BrokerPersistenceError(PulsarException):
-    """The broker cannot reach its storage."""
+    """The broker cannot access its storage."""
 
     result = Result.BrokerPersistenceError
 
 
 class ChecksumError(PulsarException):
-    """A message changed on its way."""
+    """The checksum of a message is wrong: the message was damaged in transit."""
 
     result = Result.ChecksumError
 
@@ -198,7 +198,7 @@ class ConsumerBusy(PulsarException):
 
 
 class NotConnected(PulsarException):
-    """The producer or consumer has no connection now."""
+    """The producer or consumer has no connection at present."""
 
     result = Result.NotConnected
 
@@ -216,25 +216,27 @@ class InvalidMessage(PulsarException):
 
 
 class ConsumerNotInitialized(PulsarException):
-    """In the official client: the consumer is not open. Not raised here."""
+    """The consumer is not open; only the official client raises this."""
 
     result = Result.ConsumerNotInitialized
 
 
 class ProducerNotInitialized(PulsarException):
-    """In the official client: the producer is not open. Not raised here."""
+    """The producer is not open; only the official client raises this."""
 
     result = Result.ProducerNotInitialized
 
 
 class ProducerBusy(PulsarException):
-    """A producer of the name, or an exclusive one, is connected, or a limit is reached."""
+    """A producer with the same name or an exclusive producer is connected, or a limit of producers is
+    reached.
+    """
 
     result = Result.ProducerBusy
 
 
 class TooManyLookupRequestException(PulsarException):
-    """The broker is busy with lookups."""
+    """The broker has too many lookups in progress."""
 
     result = Result.TooManyLookupRequestException
 
@@ -252,31 +254,31 @@ class InvalidUrl(PulsarException):
 
 
 class ServiceUnitNotReady(PulsarException):
-    """The broker is loading or moving the topic."""
+    """The broker is loading the topic, or the topic is moving to another broker."""
 
     result = Result.ServiceUnitNotReady
 
 
 class OperationNotSupported(PulsarException):
-    """The operation is not possible with this object or this network."""
+    """The object or the network does not support the operation."""
 
     result = Result.OperationNotSupported
 
 
 class ProducerBlockedQuotaExceededError(PulsarException):
-    """The backlog quota is used up; the producer may be opened again later."""
+    """The backlog quota is exceeded; try to open the producer again later."""
 
     result = Result.ProducerBlockedQuotaExceededError
 
 
 class ProducerBlockedQuotaExceededException(PulsarException):
-    """The backlog quota is used up; the producer is refused."""
+    """The backlog quota is exceeded; the broker refuses the producer."""
 
     result = Result.ProducerBlockedQuotaExceededException
 
 
 class ProducerQueueIsFull(PulsarException):
-    """The most messages are pending."""
+    """The maximum number of messages is pending."""
 
     result = Result.ProducerQueueIsFull
 
@@ -306,13 +308,13 @@ class ConsumerNotFound(PulsarException):
 
 
 class UnsupportedVersionError(PulsarException):
-    """The broker does not know the request."""
+    """The broker does not support the request."""
 
     result = Result.UnsupportedVersionError
 
 
 class TopicTerminated(PulsarException):
-    """The topic was terminated, and takes no more messages."""
+    """The topic is terminated and accepts no more messages."""
 
     result = Result.TopicTerminated
 
@@ -324,13 +326,15 @@ class CryptoError(PulsarException):
 
 
 class IncompatibleSchema(PulsarException):
-    """The schema of the topic does not permit this one."""
+    """The schema is not compatible with the schema of the topic."""
 
     result = Result.IncompatibleSchema
 
 
 class ConsumerAssignError(PulsarException):
-    """The hash ranges of a KeyShared consumer overlap others, or its policy differs."""
+    """The hash ranges of a KeyShared consumer overlap with other ranges, or its policy differs from the other
+    consumers'.
+    """
 
     result = Result.ConsumerAssignError
 
@@ -342,25 +346,27 @@ class CumulativeAcknowledgementNotAllowedError(PulsarException):
 
 
 class TransactionCoordinatorNotFoundError(PulsarException):
-    """The cluster has no coordinator of transactions, or the broker is not that of the transaction."""
+    """The cluster has no transaction coordinator, or the broker does not own the transaction's
+    coordinator.
+    """
 
     result = Result.TransactionCoordinatorNotFoundError
 
 
 class InvalidTxnStatusError(PulsarException):
-    """The transaction is not in the required state."""
+    """The transaction is not in the state that the operation requires."""
 
     result = Result.InvalidTxnStatusError
 
 
 class NotAllowedError(PulsarException):
-    """The policies of the broker do not allow it."""
+    """A policy of the broker forbids the operation."""
 
     result = Result.NotAllowedError
 
 
 class TransactionConflict(PulsarException):
-    """The message is acknowledged already, or a transaction that is open has acknowledged it."""
+    """The message is already acknowledged, or another open transaction has acknowledged it."""
 
     result = Result.TransactionConflict
 
@@ -372,13 +378,13 @@ class TransactionNotFound(PulsarException):
 
 
 class ProducerFenced(PulsarException):
-    """An exclusive producer has the topic."""
+    """A newer exclusive producer has replaced the producer."""
 
     result = Result.ProducerFenced
 
 
 class MemoryBufferIsFull(PulsarException):
-    """The memory for pending messages is used up."""
+    """The memory limit for pending messages is reached."""
 
     result = Result.MemoryBufferIsFull
 
@@ -394,11 +400,13 @@ class TlsFailed(ConnectError):
 
 
 class TransactionHasOperationFailed(InvalidTxnStatusError):
-    """A message or an acknowledgement of the transaction failed; it was aborted instead of committed."""
+    """A message or an acknowledgement of the transaction failed; the transaction was aborted instead of
+    committed.
+    """
 
 
 class TransactionOutcomeUnknown(UnknownError):
-    """A commit was sent, but its answer did not arrive: the transaction may be committed or not."""
+    """A commit was sent, but no answer arrived: the transaction may or may not be committed."""
 
 
 _KINDS: dict[Result, type[PulsarException]] = {kind.result: kind for kind in PulsarException.__subclasses__()}
@@ -477,10 +485,10 @@ def server_exception(code: int, text: str) -> PulsarException:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether a first attempt should be repeated after this error."""
+    """Whether opening should be retried after this error."""
     return isinstance(error, _RETRYABLE) and not isinstance(error, TlsFailed)
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether a producer or consumer that worked before fails for good with this error."""
+    """Whether a working producer or consumer fails permanently with this error."""
     return not isinstance(error, PulsarException) or isinstance(error, _FATAL)

@@ -1,4 +1,6 @@
-"""Clusters of a client: one address at a time, which it may change, also by itself when a cluster fails."""
+"""The clusters of a client: the client uses one cluster at a time, and can change to another, also
+automatically.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """The address of a cluster, and the credentials for it."""
+    """The address of a cluster, and its credentials."""
 
     service_url: str
-    """``pulsar://host[:port][,host[:port]...]``, or with TLS ``pulsar+ssl://``; except in a
-    :class:`ClusterFailover`, which probes brokers, also ``http://`` or ``https://``."""
+    """``pulsar://host[:port][,host[:port]...]``, or ``pulsar+ssl://`` for TLS; also ``http://`` or
+    ``https://``, except in a :class:`ClusterFailover`, which probes brokers.
+    """
     authentication: Authentication | None = None
-    """The credentials for this cluster. None: without credentials."""
+    """The credentials for this cluster. None: no credentials."""
     tls_trust_certs_file_path: str | None = None
-    """PEM, trusted issuers of brokers' certificates. None: those of the system."""
+    """PEM file with the trusted issuers of brokers' certificates. None: the system's issuers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +38,32 @@ class ClusterFailover:
     """
 
     primary: ClusterAddress
-    """The cluster that is used whenever it answers."""
+    """The preferred cluster, which is used whenever it answers."""
     secondary: Sequence[ClusterAddress]
-    """At least one, in the order of preference."""
+    """The other clusters in order of preference; at least one."""
     check_interval_ms: float = 5000
-    """Time between two probes, in milliseconds."""
+    """Interval of the probes, in milliseconds."""
     failover_threshold: int = 1
-    """Probes in a row that the cluster in use must fail before another is used."""
+    """Number of consecutive failed probes of the cluster in use before another cluster is used."""
     switch_back_threshold: int = 1
-    """Probes in a row that the primary must answer before it is used again."""
+    """Number of consecutive successful probes of the primary before it is used again."""
 
     def check(self) -> None:
         """Checks the policy.
 
-        :raises InvalidConfiguration: there is no other cluster, or a number is not above 0
+        :raises InvalidConfiguration: there is no secondary cluster, or a number is not above 0
         """
         if not self.secondary:
-            raise InvalidConfiguration("secondary must have at least one cluster")
+            raise InvalidConfiguration("secondary is empty; give at least one cluster")
         for name in ("check_interval_ms", "failover_threshold", "switch_back_threshold"):
             if getattr(self, name) <= 0:
                 raise InvalidConfiguration(f"{name} must be above 0, not {getattr(self, name)}")
 
 
 class FailoverProbes:
-    """Probes the clusters of one client and changes to another when the one in use does not answer."""
+    """Probes the clusters of one client, and makes the client change if the cluster in use does not
+    answer.
+    """
 
     def __init__(
         self,
@@ -83,7 +88,7 @@ class FailoverProbes:
         self._looking = Looking(loop, "failover", policy.check_interval_ms / 1000, self._look)
 
     def begin(self) -> None:
-        """Starts the time before the first probe."""
+        """Starts the interval before the first probe."""
         self._looking.begin()
 
     def end(self) -> None:
@@ -104,7 +109,7 @@ class FailoverProbes:
                 self._turn_to(0)
 
     async def _change(self) -> bool:
-        """Uses the first other cluster that answers; returns False if none does."""
+        """Changes to the first other cluster that answers; returns False if no cluster answers."""
         for index, each in enumerate(self._clusters):
             if index != self._current and await self._answers(each):
                 self._turn_to(index)
@@ -114,7 +119,9 @@ class FailoverProbes:
 
     def _turn_to(self, index: int) -> None:
         before, now = self._clusters[self._current], self._clusters[index]
-        log.warning("changing from the cluster at %s to that at %s", before.service_url, now.service_url)
+        log.warning(
+            "changing from the cluster at %s to the cluster at %s", before.service_url, now.service_url
+        )
         self._current = index
         self._failures = self._successes = 0
         self._use(now)

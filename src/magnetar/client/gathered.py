@@ -1,4 +1,4 @@
-"""Several consumers used as one, and one subscription on several topics: those of a list, or of a pattern."""
+"""Several consumers used as one, and a subscription on several topics, from a list or a pattern."""
 
 from __future__ import annotations
 
@@ -36,16 +36,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 Find = Callable[[bool], Awaitable[set[str]]]
-"""Returns the present topics, with each partition; the argument permits creating those of a list."""
+"""Returns the names of the present topics, with each partition; the argument permits creating listed
+topics.
+"""
 """Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 
 
 class GatheredConsumer(Listened, AsyncMessages):
-    """Several consumers that are used like one :class:`Consumer`; derived classes find the consumer of a
-    message."""
+    """Several consumers that are used like one :class:`Consumer`; derived classes find the consumer for a
+    message.
+    """
 
     def __init__(self, services: Services, topic: str) -> None:
-        """:param topic: name for messages and errors"""
+        """:param topic: descriptive name for errors and logs"""
         self._services = services
         self._loop = services.io.loop
         self._tasks = TaskScope(self._loop, topic)
@@ -71,7 +74,7 @@ class GatheredConsumer(Listened, AsyncMessages):
     async def open(self) -> None:
         """Opens all consumers.
 
-        :raises PulsarException: a consumer cannot be opened; then none is open
+        :raises PulsarException: a consumer cannot be opened; all consumers are closed
         """
         await self._services.opened(self._open_parts(), self.close)
 
@@ -96,19 +99,19 @@ class GatheredConsumer(Listened, AsyncMessages):
         return bool(self._parts) and all(part.has_reached_end_of_topic() for part in self._parts)
 
     async def receive(self, timeout_millis: float | None = None) -> Message:
-        """Returns the next message of any topic; in order within each topic.
+        """Returns the next message of any topic; messages of a topic are in order.
 
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         return await self._first(Consumer.take, timeout_millis)
 
     async def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
-        """As :meth:`Consumer.batch_receive`, of any topics."""
+        """Like :meth:`Consumer.batch_receive`, for all topics."""
         return await receive_batch(self._loop, self, policy or BatchReceivePolicy())
 
     async def receive_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """As :meth:`Consumer.receive_entry`."""
+        """Like :meth:`Consumer.receive_entry`, for all topics."""
         return await self._first(Consumer.take_entry, timeout_millis)
 
     async def _first(self, take: Callable[[Consumer], T | None], timeout_millis: float | None) -> T:
@@ -121,19 +124,19 @@ class GatheredConsumer(Listened, AsyncMessages):
             await self._arrivals.wait(end, f"{self._topic}: no message arrived in time")
 
     def take_entry(self) -> RawEntry | None:
-        """As :meth:`Consumer.take_entry`."""
+        """Like :meth:`Consumer.take_entry`, for all topics."""
         return self._taken(Consumer.take_entry)
 
     def take(self) -> Message | None:
-        """As :meth:`Consumer.take`."""
+        """Like :meth:`Consumer.take`, for all topics."""
         return self._taken(Consumer.take)
 
     def take_run(self, into: deque[Message]) -> int | None:
-        """As :meth:`Consumer.take_run`, of one topic or partition."""
+        """Like :meth:`Consumer.take_run`, for one topic or partition at a time."""
         return self._taken(lambda part: part.take_run(into))
 
     def take_back(self, message: Message) -> None:
-        """As :meth:`Consumer.take_back`; a topic that was deleted meanwhile takes back nothing."""
+        """Like :meth:`Consumer.take_back`; drops a message of a topic that was deleted meanwhile."""
         for part in self._parts:
             if part.topic() == message.topic_name():
                 part.take_back(message)
@@ -147,43 +150,42 @@ class GatheredConsumer(Listened, AsyncMessages):
         return None
 
     def check_open(self) -> None:
-        """As :meth:`Consumer.check_open`."""
+        """Like :meth:`Consumer.check_open`."""
         raise NotImplementedError
 
     def _of(self, message: Acknowledged) -> Consumer:
-        """Returns the consumer of a message.
-
-        :raises PulsarException: it cannot be determined
+        """Returns the consumer of a message. :raises PulsarException: the message does not identify a
+        consumer
         """
         raise NotImplementedError
 
     async def acknowledge(self, message: Acknowledged, *, transaction: AnyTransaction | None = None) -> None:
-        """As :meth:`Consumer.acknowledge`."""
+        """Like :meth:`Consumer.acknowledge`."""
         await self._of(message).acknowledge(message, transaction=transaction)
 
     def acknowledge_soon(self, message: Acknowledged) -> None:
-        """As :meth:`Consumer.acknowledge_soon`."""
+        """Like :meth:`Consumer.acknowledge_soon`."""
         self._of(message).acknowledge_soon(message)
 
     def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
-        """As :meth:`Consumer.acknowledge_all`."""
+        """Like :meth:`Consumer.acknowledge_all`."""
         while messages:
             self.acknowledge_soon(messages.popleft())
 
     async def acknowledge_cumulative(
         self, message: Acknowledged, *, transaction: AnyTransaction | None = None
     ) -> None:
-        """As :meth:`Consumer.acknowledge_cumulative`, for the topic of the message."""
+        """Like :meth:`Consumer.acknowledge_cumulative`, for the topic of the message."""
         await self._of(message).acknowledge_cumulative(message, transaction=transaction)
 
     async def reconsume_later(
         self, message: Message, delay_ms: float, properties: Mapping[str, str] | None = None
     ) -> None:
-        """As :meth:`Consumer.reconsume_later`."""
+        """Like :meth:`Consumer.reconsume_later`."""
         await self._of(message).reconsume_later(message, delay_ms, properties)
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """As :meth:`Consumer.negative_acknowledge`."""
+        """Like :meth:`Consumer.negative_acknowledge`."""
         self._of(message).negative_acknowledge(message)
 
     def flush_acknowledgements(self) -> None:
@@ -195,9 +197,8 @@ class GatheredConsumer(Listened, AsyncMessages):
             part.redeliver_unacknowledged_messages()
 
     async def seek(self, target: SeekTarget) -> None:
-        """Moves all consumers to an end, to a publish time, or to what a function returns for their topics.
-
-        Any other id moves the consumer of its topic.
+        """Moves all consumers to an end of the topics, to a publish time, or to the result of a function of
+        the topic name. A message id moves only the consumer of its topic.
         """
         if callable(target):
             for part in tuple(self._parts):
@@ -211,12 +212,15 @@ class GatheredConsumer(Listened, AsyncMessages):
     async def get_last_message_id(self) -> MessageId:
         """Not supported by consumers of several topics or partitions.
 
-        :raises OperationNotSupported: always, as each topic or partition has its own
+        :raises OperationNotSupported: always, because each topic or partition has a last message
         """
-        raise OperationNotSupported("the last message of several topics or partitions is not defined")
+        raise OperationNotSupported(
+            "several topics or partitions have no common last message; use a "
+            "consumer of one topic or partition"
+        )
 
     async def seek_to_last(self) -> None:
-        """As :meth:`Consumer.seek_to_last`, for each topic or partition."""
+        """Like :meth:`Consumer.seek_to_last`, for each topic or partition."""
         for part in tuple(self._parts):
             await part.seek_to_last()
 
@@ -228,7 +232,7 @@ class GatheredConsumer(Listened, AsyncMessages):
         return False
 
     def widen_queue(self, receiver_queue_size: int) -> None:
-        """As :meth:`Consumer.widen_queue`."""
+        """Like :meth:`Consumer.widen_queue`, for each topic or partition."""
         for part in self._parts:
             part.widen_queue(receiver_queue_size)
 
@@ -246,22 +250,22 @@ class GatheredConsumer(Listened, AsyncMessages):
 
     @property
     def stats(self) -> ConsumerStats:
-        """As :attr:`Consumer.stats`, of all topics or partitions together and of each."""
+        """Like :attr:`Consumer.stats`, for all topics or partitions together and for each."""
         return consumer_stats({part.topic(): part.intervals for part in self._parts})
 
     @property
     def current_receiver_queue_size(self) -> int:
-        """As :attr:`Consumer.current_receiver_queue_size`, for all topics or partitions together."""
+        """Like :attr:`Consumer.current_receiver_queue_size`, for all topics or partitions together."""
         return sum(part.current_receiver_queue_size for part in self._parts)
 
     async def unsubscribe(self) -> None:
-        """As :meth:`Consumer.unsubscribe`."""
+        """Like :meth:`Consumer.unsubscribe`, for all topics or partitions."""
         await self.end_listening()
         for part in tuple(self._parts):
             await part.unsubscribe()
 
     async def close(self) -> None:
-        """As :meth:`Consumer.close`."""
+        """Like :meth:`Consumer.close`, for all topics or partitions."""
         await self.end_listening()
         await close_all(self._parts)
 
@@ -269,7 +273,7 @@ class GatheredConsumer(Listened, AsyncMessages):
 class TopicsConsumer(GatheredConsumer):
     """A consumer of several topics; used like a :class:`Consumer`.
 
-    Message ids do not contain the topic, so acknowledge messages, not ids.
+    Message ids do not contain the topic, so programs must acknowledge messages, not ids.
     """
 
     def __init__(
@@ -282,9 +286,9 @@ class TopicsConsumer(GatheredConsumer):
         *,
         come_and_go: bool,
     ) -> None:
-        """:param discovery_seconds: between two checks for changes; 0: no checks
+        """:param discovery_seconds: interval of checks for changes, in seconds; 0: no checks
 
-        :param come_and_go: whether topics may be added and removed; else only partitions are added
+        :param come_and_go: whether topics can be added and removed; otherwise only partitions are added
         """
         super().__init__(services, f"topics of {subscription}")
         self._find = find
@@ -310,7 +314,7 @@ class TopicsConsumer(GatheredConsumer):
                     raise
 
     def watch(self, namespace: str, pattern: str) -> None:
-        """Lets a broker tell when topics that match a pattern come or go."""
+        """Asks a broker to report when topics that match a pattern are created or deleted."""
         self._watch = TopicWatch(self._services, namespace, pattern, self._looking.look_now)
         self._watch.begin()
 
@@ -322,21 +326,24 @@ class TopicsConsumer(GatheredConsumer):
 
     @property
     def has_receipts(self) -> bool:
-        """As :attr:`Consumer.has_receipts`."""
+        """Like :attr:`Consumer.has_receipts`."""
         return self._options.ack_receipt_enabled
 
     def check_open(self) -> None:
         if self._closed:
-            raise AlreadyClosed(f"{self._topic}: closed")
+            raise AlreadyClosed(f"{self._topic}: the consumer is closed")
 
     def _of(self, message: Acknowledged) -> Consumer:
         if isinstance(message, MessageId | RawEntry):
             raise InvalidConfiguration(
-                "a consumer of several topics can acknowledge messages, but not message ids"
+                "a consumer of several topics cannot acknowledge message ids; acknowledge the messages"
             )
         found = self._by_topic.get(message.topic_name())
         if found is None:
-            raise InvalidConfiguration(f"{message.topic_name()} is no longer one of the topics")
+            raise InvalidConfiguration(
+                f"{message.topic_name()} is no longer a topic of this consumer; "
+                "the broker delivers the message again"
+            )
         return found
 
     async def _add(self, topic: str) -> None:
@@ -357,13 +364,13 @@ class TopicsConsumer(GatheredConsumer):
             await self._left(topic).close()
 
     def _left(self, topic: str) -> Consumer:
-        """Removes the consumer of a topic, and returns it."""
+        """Removes the consumer of a topic, and returns the consumer."""
         part = self._by_topic.pop(topic)
         self._parts.remove(part)
         return part
 
     def _taken(self, take: Callable[[Consumer], T | None]) -> T | None:
-        """Takes from the next consumer; leaves out deleted topics until they are found again."""
+        """Calls ``take`` for the consumers in turn, until one has a message; skips deleted topics."""
         while True:
             try:
                 return super()._taken(take)
@@ -380,12 +387,12 @@ class TopicsConsumer(GatheredConsumer):
         await self._each(self._add, {topic for topic in now - known if self._may_come(topic)})
 
     def _may_come(self, topic: str) -> bool:
-        """Whether to add a topic; with a list, only further partitions of a consumed topic."""
+        """Whether a topic can be added; with a list of topics, only further partitions of its topics can."""
         first = topic.rpartition(PARTITION_SUFFIX)[0] + PARTITION_SUFFIX + "0"
         return self._come_and_go or first in self._by_topic
 
     async def _each(self, change: Callable[[str], Awaitable[None]], topics: set[str]) -> None:
-        """Applies a change to each topic; the failure of one does not affect others."""
+        """Applies a change to each topic; the failure for one topic does not affect other topics."""
         for topic in sorted(topics):
             try:
                 await change(topic)

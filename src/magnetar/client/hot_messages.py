@@ -1,8 +1,8 @@
-"""What the client makes for each message that arrives: the message, without what few programs use. It has the
-numbers of its id; the id itself is made when a program asks for it.
+"""The objects that the client creates for each arriving message, reduced to the parts that most programs use.
+A message contains the numbers of its id; the id object is created when a program asks for the id.
 
-A hot module: plain Python that is also compiled, with the C types in ``hot_messages.pxd``. Compiled, a
-message takes a fifth of the time.
+A hot module: plain Python that is also compiled, with the C types in ``hot_messages.pxd``. Compiled code
+takes a fifth of the time per message.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class PlainId:
     _batch_size: int
 
     def ledger_id(self) -> int:
-        """The ledger."""
+        """The ledger id."""
         return self._ledger_id
 
     def entry_id(self) -> int:
-        """The entry in its ledger; -1: no entry."""
+        """The entry id; -1: no entry."""
         return self._entry_id
 
     def batch_index(self) -> int:
-        """The index in the batch; -1: not in a batch."""
+        """The index in the batch; -1: the message is not in a batch."""
         return self._batch_index
 
     def batch_size(self) -> int:
@@ -60,7 +60,7 @@ Id = TypeVar("Id", bound=PlainId)
 
 
 class PlainEntry:
-    """An entry as it arrived, and where it is stored."""
+    """An entry as it arrived, with its position in the topic."""
 
     __slots__ = (
         "_parsed",
@@ -78,11 +78,11 @@ class PlainEntry:
     partition: int
     redeliveries: int
     batch_size: int
-    """0: not a batch."""
+    """Number of messages in the batch; 0: the entry is not a batch."""
     data: bytes
-    """As stored: magic, checksum, metadata size, metadata, payload."""
+    """The stored bytes: magic number, checksum, metadata size, metadata, payload."""
     ack_set: tuple[int, ...]
-    """64-bit words with a bit for each message of the batch that must be delivered; empty: all."""
+    """Bit set in 64-bit words: a bit is set for each message of the batch to deliver; empty: all messages."""
     _parsed: Entry | None
 
 
@@ -92,7 +92,7 @@ AnyEntry = TypeVar("AnyEntry", bound=PlainEntry)
 def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: int) -> list[AnyEntry]:
     """Returns the entries of a run.
 
-    :param kind: the class of entries, without fields of its own
+    :param kind: the class of the entries, which adds no fields
     """
     found = []
     ledger_ids, entry_ids, redeliveries = run.ledger_ids, run.entry_ids, run.redeliveries
@@ -113,7 +113,7 @@ def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: 
 
 
 class PlainMessage:
-    """The content of a message, and what belongs to it."""
+    """The content of a message, with its metadata and position."""
 
     __slots__ = (
         "_batch_index",
@@ -137,7 +137,7 @@ class PlainMessage:
     _batch_index: int
     _batch_size: int
     _id: PlainId | None
-    """Made of the numbers above when it is needed; None before."""
+    """The id, created at the first access; None before."""
     _entry: Entry | RawEntry
     _single_raw: bytes
     _own_metadata: MessageMetadata | SingleMessageMetadata | None
@@ -145,7 +145,7 @@ class PlainMessage:
     _redeliveries: int
 
     def data(self) -> bytes:
-        """The content, decrypted and uncompressed."""
+        """The content, decrypted and decompressed."""
         return self._content
 
     def topic_name(self) -> str:
@@ -153,7 +153,7 @@ class PlainMessage:
         return self._topic
 
     def redelivery_count(self) -> int:
-        """Number of earlier deliveries, if the broker counts them."""
+        """Number of earlier deliveries, if the broker counts them; otherwise 0."""
         return self._redeliveries
 
 
@@ -167,12 +167,12 @@ def plain_messages_of(
     limit: int,
     content_at: Callable[[bytes], int],
 ) -> tuple[list[AnyMessage], int]:
-    """Takes entries from the front of a queue, as long as they are one message each, whose metadata does not
-    matter; returns the messages, and the bytes of the entries.
+    """Takes entries from the front of a queue, as long as each entry is a single message whose metadata can
+    be ignored; returns the messages, and the total size of the entries in bytes.
 
-    :param kind: as for :func:`messages_of`
-    :param limit: the most messages
-    :param content_at: returns where the content of an entry begins; -1: its metadata matter
+    :param kind: see :func:`messages_of`
+    :param limit: maximum number of messages
+    :param content_at: returns the offset of the content in an entry; -1: the metadata cannot be ignored
     """
     found: list[AnyMessage] = []
     size = 0
@@ -204,12 +204,12 @@ def plain_messages_of(
 def runs_of(
     taken: deque[Acknowledged], meant_by: Callable[[Acknowledged], PlainId]
 ) -> list[tuple[int, int, int, int, int]]:
-    """Takes all messages from a queue, to which other threads add, and returns them in runs.
+    """Takes all messages from a queue, to which other threads append, and returns them in runs.
 
-    :param meant_by: returns the id of what is not a message
-    :returns: ledger, entry, first and last index in the batch, size of the batch, for messages that follow
-        each other in their batch; for whole entries that follow each other in their ledger the first index is
-        -1, and the last one is the last entry
+    :param meant_by: returns the id of an object that is not a message
+    :returns: ledger, entry, first and last index in the batch, and batch size, for consecutive messages of a
+        batch; for consecutive whole entries of a ledger, the first index is -1, and the last index is the
+        last entry
     """
     found: list[tuple[int, int, int, int, int]] = []
     ledger_id = entry_id = first = last = size = -1
@@ -253,10 +253,10 @@ def messages_of(
 ) -> list[AnyMessage]:
     """Returns the messages of a batch that must be delivered.
 
-    :param kind: the class of messages, without fields of its own
+    :param kind: the class of the messages, which adds no fields
     :param places: as :func:`magnetar.protocol.hot_client_decode.split_places` returns them
     :param ids: partition, ledger and entry
-    :param ack_set: 64-bit words with a bit for each message that must be delivered; empty: all
+    :param ack_set: bit set in 64-bit words of the messages to deliver; empty: all messages
     """
     partition, ledger_id, entry_id = ids
     found = []

@@ -1,7 +1,7 @@
-"""Interceptors: they see, and may change, the messages of a producer, a consumer or a reader.
+"""Interceptors, which observe and can change the messages of a producer, a consumer or a reader.
 
-The client calls them in its loop, which they must not block. An exception of one is logged, and does not
-disturb the message.
+The client calls them in its event loop, which they must not block. An exception in an interceptor is logged
+and does not affect the message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OutgoingMessage:
     def __init__(self, content: bytes, options: MessageOptions | None = None) -> None:
         """:param content: the content, before compression and encryption
 
-        :param options: the options of the message; None: none
+        :param options: the options of the message; None: no options
         """
         self.content = content
         self.options = options or MessageOptions()
@@ -48,7 +48,7 @@ class OutgoingMessage:
 
 
 class ProducerInterceptor:
-    """Base of interceptors of producers, as Java's ``ProducerInterceptor``; its methods do nothing."""
+    """Base class of producer interceptors, like Java's ``ProducerInterceptor``; its methods do nothing."""
 
     def eligible(self, message: OutgoingMessage) -> bool:
         """Returns whether :meth:`before_send` and :meth:`on_send_acknowledgement` get this message.
@@ -58,12 +58,12 @@ class ProducerInterceptor:
         return True
 
     def before_send(self, producer: Producer, message: OutgoingMessage) -> OutgoingMessage:
-        """Returns the message to send: the given one, possibly changed, or another one.
+        """Returns the message to send: the given message, possibly changed, or another message.
 
-        It is called after the choice of the partition, in the order of the interceptors.
+        Called after the partition is chosen, in the order of the interceptors.
 
-        :param producer: the producer, of a partitioned topic that of the partition
-        :param message: the message, as the interceptors before this one left it
+        :param producer: the producer; for a partitioned topic, the producer of the partition
+        :param message: the message, as the previous interceptor returned it
         """
         return message
 
@@ -74,39 +74,39 @@ class ProducerInterceptor:
         message_id: MessageId | None,
         error: PulsarException | None,
     ) -> None:
-        """Gets the outcome of a message.
+        """Called with the outcome of a message.
 
         :param producer: as for :meth:`before_send`
         :param message: the message as it was sent
-        :param message_id: its id; None after an error, or if a broker that drops duplicates leaves it out
-        :param error: why the message failed; None: it has a receipt
+        :param message_id: the id of the message; None after an error, or for a duplicate without an id
+        :param error: the reason for a failure; None: the broker has sent a receipt
         """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """Gets the new number of partitions of the topic.
+        """Called when the number of partitions of the topic has changed.
 
         :param topic: the name of the partitioned topic
         :param partitions: the number of its partitions
         """
 
     def close(self) -> None:
-        """Ends with the producer, or with the producers of all partitions."""
+        """Called after the producer, or the producers of all partitions, are closed."""
 
 
 class ConsumerInterceptor:
-    """Base of interceptors of consumers, as Java's ``ConsumerInterceptor``; its methods do nothing.
-
-    A consumer of several partitions or topics shows the consumer of the one that a message is from.
+    """Base class of consumer interceptors, like Java's ``ConsumerInterceptor``; its methods do nothing. For
+    several partitions or topics, the methods get the consumer of the message's partition or topic.
     """
 
     def before_consume(self, consumer: Consumer, message: Message) -> Message:
-        """Returns the message that the program receives: the given one, or another one.
+        """Returns the message that the program receives: the given message, or another message.
 
-        It is called when a message leaves the receiver queue, in the order of the interceptors. The blocking
+        Called when a message leaves the receiver queue, in the order of the interceptors. The blocking
         interface takes several messages at once.
 
-        :param consumer: the consumer, of several topics or partitions that of the message
-        :param message: the message, as the interceptors before this one left it
+        :param consumer: the consumer; for several topics or partitions, the consumer of the message's topic
+            or partition
+        :param message: the message, as the previous interceptor returned it
         """
         return message
 
@@ -117,71 +117,71 @@ class ConsumerInterceptor:
 
         :param consumer: as for :meth:`before_consume`
         :param message_id: the id of the message, or of an entry
-        :param error: why it failed; None: it was sent
+        :param error: the reason for a failure; None: the acknowledgement was sent
         """
 
     def on_acknowledge_cumulative(
         self, consumer: Consumer, message_id: MessageId, error: PulsarException | None
     ) -> None:
-        """As :meth:`on_acknowledge`, for cumulative acknowledgements.
+        """Like :meth:`on_acknowledge`, for cumulative acknowledgements.
 
         :param consumer: as for :meth:`before_consume`
         :param message_id: the id of the last acknowledged message
-        :param error: why it failed; None: it was sent
+        :param error: the reason for a failure; None: the acknowledgement was sent
         """
 
     def on_negative_acks_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
         """Called before redelivery of negatively acknowledged messages is requested.
 
         :param consumer: as for :meth:`before_consume`
-        :param message_ids: the ids of their entries
+        :param message_ids: the ids of the entries
         """
 
     def on_ack_timeout_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
-        """Called before redelivery of messages is requested that were not acknowledged in time.
+        """Called before redelivery is requested for messages that were not acknowledged in time.
 
         :param consumer: as for :meth:`before_consume`
-        :param message_ids: the ids of their entries
+        :param message_ids: the ids of the entries
         """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """Gets the new number of partitions of the topic.
+        """Called when the number of partitions of the topic has changed.
 
         :param topic: the name of the partitioned topic
         :param partitions: the number of its partitions
         """
 
     def close(self) -> None:
-        """Ends with the consumer, or with the consumers of all partitions and topics."""
+        """Called after the consumer, or the consumers of all partitions and topics, are closed."""
 
 
 class ReaderInterceptor:
-    """Base of interceptors of readers, as Java's ``ReaderInterceptor``; its methods do nothing."""
+    """Base class of reader interceptors, like Java's ``ReaderInterceptor``; its methods do nothing."""
 
     def before_read(self, reader: Reader, message: Message) -> Message:
-        """Returns the message that the program reads: the given one, or another one.
+        """Returns the message that the program reads: the given message, or another message.
 
-        It is called when a message leaves the receiver queue, in the order of the interceptors. The blocking
+        Called when a message leaves the receiver queue, in the order of the interceptors. The blocking
         interface takes several messages at once.
 
         :param reader: the reader
-        :param message: the message, as the interceptors before this one left it
+        :param message: the message, as the previous interceptor returned it
         """
         return message
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """Gets the new number of partitions of the topic.
+        """Called when the number of partitions of the topic has changed.
 
         :param topic: the name of the partitioned topic
         :param partitions: the number of its partitions
         """
 
     def close(self) -> None:
-        """Ends with the reader."""
+        """Called after the reader is closed."""
 
 
 class BeforeRead(ConsumerInterceptor):
-    """An interceptor of a reader as one of its consumers."""
+    """Adapts a reader's interceptor to the interface of consumer interceptors."""
 
     def __init__(self, reader: Reader, interceptor: ReaderInterceptor) -> None:
         self._reader = reader
@@ -204,7 +204,7 @@ Kind = TypeVar("Kind", ProducerInterceptor, ConsumerInterceptor)
 
 
 class _Chain(Generic[Kind]):
-    """The interceptors of one producer or consumer, which those of its partitions share."""
+    """The interceptors of a producer or consumer, which its partitions share."""
 
     def __init__(self, interceptors: Sequence[Kind]) -> None:
         self._interceptors: tuple[Kind, ...] = tuple(interceptors)
@@ -225,23 +225,23 @@ class _Chain(Generic[Kind]):
         self.each("on_partitions_change", lambda one: one.on_partitions_change(topic, partitions))
 
     def begin(self) -> None:
-        """Notes one more producer or consumer that has these interceptors."""
+        """Counts one more producer or consumer with these interceptors."""
         self._users += 1
 
     def end(self) -> None:
-        """Notes the end of one, and closes the interceptors with the last."""
+        """Counts one producer or consumer less, and closes the interceptors after the last."""
         self._users -= 1
         if not self._users:
             self.each("close", lambda one: one.close())
 
 
 class ProducerInterceptors(_Chain[ProducerInterceptor], ProducerInterceptor):
-    """Several interceptors as one."""
+    """Calls several producer interceptors in order."""
 
     def intercepted(
         self, producer: Producer, message: OutgoingMessage
     ) -> tuple[OutgoingMessage, list[ProducerInterceptor]]:
-        """Returns the message to send, and the interceptors that get its outcome."""
+        """Returns the message to send, and the interceptors to call with its outcome."""
         eligible = []
         for interceptor in self._interceptors:
             try:
@@ -254,7 +254,7 @@ class ProducerInterceptors(_Chain[ProducerInterceptor], ProducerInterceptor):
 
 
 class ConsumerInterceptors(_Chain[ConsumerInterceptor], ConsumerInterceptor):
-    """Several interceptors as one."""
+    """Calls several consumer interceptors in order."""
 
     def before_consume(self, consumer: Consumer, message: Message) -> Message:
         for interceptor in self._interceptors:
@@ -266,7 +266,7 @@ class ConsumerInterceptors(_Chain[ConsumerInterceptor], ConsumerInterceptor):
 
 
 def producer_chain(interceptors: Sequence[ProducerInterceptor]) -> ProducerInterceptors:
-    """Returns the interceptors as one: the given one, if it is that already."""
+    """Returns a chain of the interceptors, or the given object if it already is a chain."""
     [first, *others] = interceptors
     if isinstance(first, ProducerInterceptors) and not others:
         return first
@@ -274,7 +274,7 @@ def producer_chain(interceptors: Sequence[ProducerInterceptor]) -> ProducerInter
 
 
 def consumer_chain(interceptors: Sequence[ConsumerInterceptor]) -> ConsumerInterceptors:
-    """Returns the interceptors as one: the given one, if it is that already."""
+    """Returns a chain of the interceptors, or the given object if it already is a chain."""
     [first, *others] = interceptors
     if isinstance(first, ConsumerInterceptors) and not others:
         return first

@@ -1,5 +1,6 @@
-"""Message listeners: functions of a program that the client calls with each message, of a consumer or of a
-reader."""
+"""Message listeners: functions of a program that the client calls with each message of a consumer or a
+reader.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +31,9 @@ log = logging.getLogger(__name__)
 MessageListener = Callable[..., object]
 """Called with a consumer or a reader and a message; a coroutine that it returns is awaited."""
 During = Callable[[Message], AbstractContextManager[object]]
-"""Returns the context of a call with a message."""
+"""Returns a context manager that surrounds the listener's call with a message."""
 _calling: ContextVar[ListenerCalls | None] = ContextVar("magnetar-listening", default=None)
-"""Whose listener makes the present call, so that a listener may close its own consumer."""
+"""The object whose listener makes the present call, so that a listener can close its own consumer."""
 
 
 class ThreadedListener:
@@ -43,8 +44,9 @@ class ThreadedListener:
 
 
 class ListenerCalls:
-    """Passes the messages of one consumer to its listener: one after another, or those of several keys at the
-    same time."""
+    """Passes the messages of one consumer to its listener, sequentially or, for several keys,
+    concurrently.
+    """
 
     def __init__(
         self,
@@ -56,11 +58,11 @@ class ListenerCalls:
         ended: Callable[[], object],
         during: During | None = None,
     ) -> None:
-        """:param options: have a listener
+        """:param options: the options, which contain the listener
 
-        :param reader: the reader of the consumer; None: it has none
+        :param reader: the reader to which the consumer belongs; None: there is no reader
         :param ended: called when the listener gets no more messages
-        :param during: the context of each call; None: none
+        :param during: returns the context of each call; None: no context
         """
         self._loop = loop
         self._consumer = consumer
@@ -104,14 +106,16 @@ class ListenerCalls:
                     await self._put(message)
         except PulsarException as error:
             if not self._ending:
-                log.warning("%s: no more messages for the listener: %s", self._consumer.topic(), error)
+                log.warning("%s: the listener gets no more messages: %s", self._consumer.topic(), error)
         finally:
             if isinstance(self._listener, ThreadedListener):
                 self._listener.end()
             self._ended()
 
     async def _put(self, message: Message) -> None:
-        """Passes on a message after earlier ones of its key; waits while many messages wait."""
+        """Queues a message for the listener, after earlier messages of the same key; waits while the queue is
+        full.
+        """
         lane = self._lane(message)
         if lane in self._lanes:
             self._lanes[lane].append(message)
@@ -169,8 +173,9 @@ class ListenerCalls:
             log.debug("%s: closed during a call of the listener: %s", message.topic_name(), error)
 
     async def end(self) -> None:
-        """Passes no further message, and waits for calls in progress. A listener that ends itself does not
-        wait for its own call."""
+        """Passes no further message to the listener, and waits for calls in progress. A listener that closes
+        its own consumer does not wait for its own call.
+        """
         self._ending = True
         self._progress.wake()
         while self._calls and _calling.get() is not self:
@@ -183,19 +188,20 @@ class ListenerCalls:
 
 
 class Listened:
-    """What consumers with and without a listener have in common."""
+    """The common part of consumers with and without a listener."""
 
     listening: ListenerCalls | None = None
-    """Passes on the messages; None: the program receives them."""
+    """Passes the messages to the listener; None: the program receives the messages."""
 
     async def end_listening(self) -> None:
-        """Passes no further message to the listener, and waits for its calls."""
+        """Passes no further message to the listener, and waits for calls in progress."""
         if self.listening is not None:
             await self.listening.end()
 
     def pause(self) -> None:
-        """Requests no more messages, and passes none to the listener, until :meth:`resume`. The program can
-        receive those that have arrived."""
+        """Requests no more messages, and passes no messages to the listener, until :meth:`resume`. The
+        program can still receive messages that have arrived.
+        """
         if self.listening is not None:
             self.listening.pause()
 
@@ -213,11 +219,11 @@ def listen(
     during: During | None = None,
     reader: Reader | None = None,
 ) -> None:
-    """Passes the messages of an opened consumer to its listener, if it has one.
+    """Passes the messages of an opened consumer to the listener in its options, if any.
 
-    :param all_of_client: those of the client that have not ended
-    :param during: the context of each call; None: none
-    :param reader: the reader of the consumer, which the listener gets; None: it gets the consumer
+    :param all_of_client: the active listeners of the client, to which the new one is added
+    :param during: returns the context of each call; None: no context
+    :param reader: the reader to pass to the listener; None: the listener gets the consumer
     """
     if options.message_listener is not None:
         made = ListenerCalls(

@@ -1,4 +1,4 @@
-"""Lookups of a topic's broker and its number of partitions."""
+"""Looks up the broker and the number of partitions of a topic."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ class Lookup:
         find: FindBroker | None = None,
         observed: Observed | None = None,
     ) -> None:
-        """:param services: addresses; one is used as long as it answers, then the next
+        """:param services: service addresses; an address is used as long as it answers, then the next one is
+            used
 
-        :param timeout: seconds for each answer
-        :param secured: use the TLS addresses of brokers
+        :param timeout: maximum time for each answer, in seconds
+        :param secured: whether to use the TLS addresses of brokers
         :param listener_name: the advertised listener to request
         :param first: index of the first service to use
-        :param find: asks web services for the first broker; None: ``services`` are brokers
-        :param observed: measures the client; None: nothing does
+        :param find: asks web services for a broker; None: ``services`` are addresses of brokers
+        :param observed: measures the client; None: no measurements
         """
         self._observed = observed
         self._pool = pool
@@ -78,7 +79,7 @@ class Lookup:
         """The broker that a web service named, which is asked from then on."""
 
     def change(self, services: tuple[Address, ...], *, secured: bool, find: FindBroker | None) -> None:
-        """Uses the services of another cluster from now on; the parameters are those of the constructor."""
+        """Uses the services of another cluster from now on; for the parameters see the constructor."""
         self._services = services
         self._secured = secured
         self._turn = 0
@@ -106,12 +107,15 @@ class Lookup:
                 return TopicBroker(broker, through)
             authoritative = answer.authoritative
             connection, asked = await self._pool.get(broker, through), through
-        raise LookupError(f"{topic}: more than {MAX_REDIRECTS} redirects")
+        raise LookupError(
+            f"{topic}: more than {MAX_REDIRECTS} redirects; check that the brokers of the "
+            "cluster agree on the owner of the topic"
+        )
 
     def assigned(self, told: Assigned, last: TopicBroker | None) -> TopicBroker | None:
-        """Returns the broker that another one named; None: it has no address of the required kind.
+        """Returns the broker that a CLOSE command named; None: there is no address of the required kind.
 
-        :param last: the topic's former broker; a client that used a proxy continues to use it
+        :param last: the topic's former broker; its proxy, if any, is used again
         """
         url = told.url_tls if self._secured else told.url
         if not url:
@@ -124,7 +128,7 @@ class Lookup:
         return TopicBroker(broker, last.through if last is not None and proxied else broker)
 
     def of_cluster(self, told: Assigned) -> Lookup | None:
-        """Returns the lookup of another cluster; None: it has no address of the required kind."""
+        """Returns the lookup for another cluster; None: the cluster has no address of the required kind."""
         url = told.url_tls if self._secured else told.url
         if not url:
             return None
@@ -175,10 +179,11 @@ class Lookup:
     async def topics(
         self, namespace: str, pattern: str, mode: RegexSubscriptionMode
     ) -> tuple[Sequence[str], bool]:
-        """Returns the topics of a namespace, with each partition, and whether the broker filtered them.
+        """Returns the names of a namespace's topics, with each partition, and whether the broker has filtered
+        them.
 
-        :param pattern: a regular expression for whole names without ``persistent://``; empty: all
-        :param mode: whether persistent topics, non-persistent topics or both are returned
+        :param pattern: a regular expression for whole names without ``persistent://``; empty: all topics
+        :param mode: which of persistent and non-persistent topics are returned
         :raises PulsarException: the broker's error, Timeout, ConnectError
         """
         return await timed(self._observed, "list-topics", lambda: self._topics(namespace, pattern, mode))
@@ -203,7 +208,7 @@ class Lookup:
     async def schema(self, topic: str, version: bytes) -> Schema:
         """Returns a schema of a topic.
 
-        :param version: the version as messages carry it; empty: the newest
+        :param version: the version of the schema, as in the metadata of messages; empty: the newest version
         :raises TopicNotFound: the topic has no schema
         :raises PulsarException: another error of the broker, Timeout, ConnectError
         """
@@ -244,9 +249,10 @@ class Lookup:
         return (await self._service(""))[0]
 
     async def _service(self, topic: str) -> tuple[Connection, Address]:
-        """Returns a connection to the service that answered last, or to the next that answers.
+        """Returns a connection to the service that answered last, or to the next one that answers, with its
+        address.
 
-        :param topic: a topic whose broker web services may name; empty: any broker will do
+        :param topic: the topic whose broker is wanted; empty: any broker
         """
         if self._find is not None:
             return await self._first_broker(self._find, topic)
@@ -270,7 +276,7 @@ class Lookup:
                 # It may have stopped for good, and web services know another one.
                 self._found = None
         if not topic:
-            raise ConnectError("no broker is known yet: the web services were not asked for one")
+            raise ConnectError("no broker is known yet: no topic was looked up at the web services before")
         broker = self._broker(await find(topic))
         connection = await self._pool.get(broker, broker)
         self._found = broker

@@ -1,4 +1,6 @@
-"""The memory that all messages of one client may use, and the producers and consumers that adapt to it."""
+"""The limit of the memory that the messages of one client use, and the producers and consumers that adapt to
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,17 @@ from magnetar.client.outgoing_message import Done
 from magnetar.io.interfaces import Loop
 
 _LOW = 0.75
-"""Receiver queues grow below this part of the limit, as in Java clients."""
+"""Fraction of the limit below which receiver queues grow, as in Java clients."""
 _HIGH = 0.95
-"""Receiver queues shrink when this part of the limit is reached, as in Java clients."""
+"""Fraction of the limit from which receiver queues shrink, as in Java clients."""
 
 Turn = Callable[[], object]
-"""Sends one message of a producer, and waits again if it has more."""
+"""Sends one waiting message of a producer, and waits again if the producer has more."""
 
 
 class MemoryLimit:
-    """Counts the contents of messages.
-
-    As in Java clients, one message may exceed the limit, so that a message larger than the limit can be sent.
+    """Counts the bytes of messages. As in Java clients, one message can exceed the limit, so that a message
+    larger than the limit can be sent.
     """
 
     def __init__(self, loop: Loop, limit: int) -> None:
@@ -39,23 +40,23 @@ class MemoryLimit:
 
     @property
     def has_room(self) -> bool:
-        """Whether a message may be counted."""
+        """Whether another message can be counted."""
         return self.used < self.limit
 
     @property
     def is_free(self) -> bool:
-        """Whether there is room, and no producer waits for it."""
+        """Whether there is room and no producer waits for room."""
         return self.has_room and not self._waiting
 
     def take(self, size: int) -> bool:
-        """Counts a message; returns False, and counts nothing, if there is no room."""
+        """Counts a message of ``size`` bytes; returns False without counting it if there is no room."""
         if self.used >= self.limit:
             return False
         self.add(size)
         return True
 
     def add(self, size: int) -> None:
-        """Counts messages that are in the memory already, whatever the limit."""
+        """Counts ``size`` bytes of messages that are already in memory, regardless of the limit."""
         before = self.used
         self.used += size
         if before < self.limit * _HIGH <= self.used:
@@ -64,27 +65,27 @@ class MemoryLimit:
 
     @property
     def is_low(self) -> bool:
-        """Whether there is so much room that receiver queues may grow."""
+        """Whether the use is so low that receiver queues can grow."""
         return self.used < self.limit * _LOW
 
     def shrinks(self, shrink: Callable[[], object]) -> None:
-        """Calls ``shrink`` each time that the limit is nearly reached, until :meth:`keeps`."""
+        """Registers ``shrink`` to be called whenever the limit is nearly reached, until :meth:`keeps`."""
         self._shrinking.append(shrink)
 
     def keeps(self, shrink: Callable[[], object]) -> None:
-        """Does not call ``shrink`` any more; has no effect without :meth:`shrinks`."""
+        """Unregisters ``shrink``; no effect if it is not registered."""
         if shrink in self._shrinking:
             self._shrinking.remove(shrink)
 
     def give(self, size: int) -> None:
-        """Ends counting a message. Waiting producers get their turn soon, in the order in which they came."""
+        """Stops counting ``size`` bytes. Waiting producers are called soon, in the order of their waiting."""
         self.used -= size
         if self._waiting and not self._planned and self.has_room:
             self._planned = True
             self._loop.call_soon(self._go_on)
 
     def until_done(self, size: int, done: Done) -> Done:
-        """Returns a callback that ends counting a message and calls ``done``."""
+        """Returns a callback that stops counting ``size`` bytes and then calls ``done``."""
 
         def given_back(message_id: MessageId | None, error: PulsarException | None) -> None:
             self.give(size)
@@ -93,14 +94,14 @@ class MemoryLimit:
         return given_back
 
     def wait(self, turn: Turn) -> None:
-        """Calls ``turn`` when there is room; waiting twice has no effect."""
+        """Calls ``turn`` once when there is room; a second registration has no effect."""
         if turn not in self._waiting:
             self._waiting.append(turn)
             # There may be room already, behind others that wait.
             self.give(0)
 
     def forget(self, turn: Turn) -> None:
-        """Does not call ``turn`` any more."""
+        """Unregisters ``turn``."""
         if turn in self._waiting:
             self._waiting.remove(turn)
             self.give(0)

@@ -1,4 +1,4 @@
-"""The objects that a consumer gets: messages, or whole entries as stored."""
+"""The objects that a consumer delivers: messages, or whole entries as stored."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from magnetar.protocol.metadata import Entry, parse_entry, parse_message
 from magnetar.protocol.pulsar_api_pb2 import CommandMessage, MessageMetadata, SingleMessageMetadata
 
 _SHOWN_BYTES = 64
-"""Bytes of a message's data in its printed form."""
+"""Maximum number of bytes of the content that ``repr()`` shows."""
 Value = Any
-"""What a content means to a program; its type depends on the schema."""
+"""The decoded value of a content; its type depends on the schema."""
 
 
 class RawEntry(PlainEntry):
-    """One entry: a message, or a whole batch of ``num_messages``."""
+    """One entry: a single message, or a whole batch of ``num_messages``."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class RawEntry(PlainEntry):
 
     @property
     def num_messages(self) -> int:
-        """Number of delivered messages, which is also its number of permits."""
+        """Number of messages to deliver, which is also the number of permits that the entry uses."""
         if self.ack_set:
             return sum((word % 2**64).bit_count() for word in self.ack_set)
         return self.batch_size or 1
@@ -60,7 +60,7 @@ class RawEntry(PlainEntry):
     def entry(self) -> Entry:
         """Metadata and payload, parsed at the first access.
 
-        :raises InvalidMessage: the entry contradicts itself
+        :raises InvalidMessage: the fields of the entry contradict each other
         """
         if self._parsed is None:
             try:
@@ -70,7 +70,7 @@ class RawEntry(PlainEntry):
         return self._parsed
 
     def with_entry(self, entry: Entry) -> RawEntry:
-        """Returns an entry at the same position with other contents: decrypted, or assembled."""
+        """Returns an entry at the same position with a decrypted or assembled content."""
         made = RawEntry(
             self.ledger_id,
             self.entry_id,
@@ -85,22 +85,24 @@ class RawEntry(PlainEntry):
 
     @property
     def metadata(self) -> MessageMetadata:
-        """The metadata of the entry, of its first message if it is a batch.
+        """The metadata of the entry; for a batch, the metadata that its messages have in common.
 
-        :raises InvalidMessage: the entry contradicts itself
+        :raises InvalidMessage: the fields of the entry contradict each other
         """
         return self.entry.metadata
 
     @property
     def sealed(self) -> MessageMetadata | None:
-        """The metadata before the client decrypted the payload; None: it was not encrypted, or still is."""
+        """The metadata before the client decrypted the payload; None: the payload was never encrypted, or
+        still is.
+        """
         return self.entry.sealed
 
     @property
     def payload(self) -> bytes:
-        """The payload as compressed, and possibly encrypted, by the producer.
+        """The payload as the producer compressed and possibly encrypted it.
 
-        :raises InvalidMessage: the entry contradicts itself
+        :raises InvalidMessage: the fields of the entry contradict each other
         """
         return self.entry.payload
 
@@ -108,18 +110,19 @@ class RawEntry(PlainEntry):
     def is_encrypted(self) -> bool:
         """Returns whether the payload is encrypted.
 
-        :raises InvalidMessage: the entry contradicts itself
+        :raises InvalidMessage: the fields of the entry contradict each other
         """
         return bool(self.metadata.encryption_keys)
 
     def whole(self, topic: str) -> Message:
-        """Returns the entry as one message, unchanged."""
+        """Returns the entry as one message, without decompressing or splitting it."""
         message_id = MessageId(self.partition, self.ledger_id, self.entry_id)
         return Message(topic, message_id, self.entry, b"", self.payload, self.redeliveries)
 
     def plain_message(self, topic: str) -> Message | None:
-        """Returns the message of an entry whose payload is its content, without parsing the metadata; None:
-        the metadata matter, or the entry is damaged."""
+        """Returns the message of an entry without parsing the metadata, if the payload is the message's
+        content; None: the metadata must be parsed, or the entry is damaged.
+        """
         if self._parsed is not None:
             return None
         start = plain_payload(self.data)
@@ -136,9 +139,9 @@ class RawEntry(PlainEntry):
         return word < len(self.ack_set) and bool(self.ack_set[word] >> (batch_index & 63) & 1)
 
     def messages(self, topic: str) -> list[Message]:
-        """Returns the messages of the entry, without acknowledged ones.
+        """Returns the messages of the entry, except acknowledged ones.
 
-        :raises InvalidMessage: the entry cannot be uncompressed or split
+        :raises InvalidMessage: the entry cannot be decompressed or split
         """
         entry = self.entry
         try:
@@ -158,14 +161,14 @@ class RawEntry(PlainEntry):
 
 
 def id_of(command: CommandMessage, partition: int) -> MessageId:
-    """Returns the id of a command's entry."""
+    """Returns the id of the entry in a MESSAGE command."""
     return MessageId(partition, signed(command.message_id.ledgerId), signed(command.message_id.entryId))
 
 
 def entry_of(command: CommandMessage, entry: bytes, partition: int) -> RawEntry:
-    """Returns an entry that arrived alone.
+    """Returns the entry in a single MESSAGE frame.
 
-    :raises EntryError: the entry contradicts itself
+    :raises EntryError: the fields of the entry contradict each other
     """
     size = parse_entry(entry, verify_checksum=False).batch_size or 0
     ledger_id, entry_id = id_of(command, partition).position
@@ -181,7 +184,7 @@ def entry_of(command: CommandMessage, entry: bytes, partition: int) -> RawEntry:
 
 
 class MessageReference:
-    """A message without its content, for acknowledging it on any consumer."""
+    """Identifies a message without its content, so that any consumer can acknowledge it."""
 
     __slots__ = ("_id", "_topic")
 
@@ -197,10 +200,8 @@ class MessageReference:
 
 
 class Message(PlainMessage):
-    """One message; names are those of the official client.
-
-    Metadata of messages inside a batch are parsed at the first access: methods that need them raise
-    :class:`InvalidMessage` if they cannot be parsed.
+    """A message, with the official client's method names. The metadata of a message in a batch is parsed at
+    the first access: methods that use it raise :class:`InvalidMessage` if it cannot be parsed.
     """
 
     __slots__ = ()
@@ -216,9 +217,10 @@ class Message(PlainMessage):
         content: bytes,
         redeliveries: int,
     ) -> None:
-        """:param entry: its metadata is parsed at the first access if it is a :class:`RawEntry`
+        """:param entry: the entry; the metadata of a :class:`RawEntry` is parsed at the first access
 
-        :param single: serialized ``SingleMessageMetadata``; empty outside a batch"""
+        :param single: serialized ``SingleMessageMetadata``; empty outside a batch
+        """
         self._topic = topic
         self._partition = message_id.partition()
         self._ledger_id, self._entry_id = message_id.position
@@ -237,7 +239,7 @@ class Message(PlainMessage):
         return f"Message({self.message_id()}, {self.topic_name()}, {shown})"
 
     def value(self) -> Value:
-        """The content; or, if the consumer has a schema of ``magnetar.client.schemas``, the value, None for a
+        """The content; with a schema of ``magnetar.client.schemas``, the decoded value, which is None for a
         null value.
 
         :raises InvalidMessage: the content does not match the schema
@@ -263,7 +265,7 @@ class Message(PlainMessage):
         return self._entry.metadata.producer_name
 
     def sequence_id(self) -> int:
-        """The number that the producer gave the message."""
+        """The sequence id that the producer gave the message."""
         single = self._own()
         if isinstance(single, SingleMessageMetadata) and not single.HasField("sequence_id"):
             return self._entry.metadata.sequence_id + max(0, self._batch_index)
@@ -274,11 +276,11 @@ class Message(PlainMessage):
         return {pair.key: pair.value for pair in self._own().properties}
 
     def partition_key(self) -> str:
-        """The key of the message; empty if it has none."""
+        """The key of the message; empty if the message has no key."""
         return self._own().partition_key
 
     def has_partition_key(self) -> bool:
-        """Whether the message has a key, which may be empty."""
+        """Whether the message has a key; the key can be empty."""
         return self._own().HasField("partition_key")
 
     def has_base64_encoded_key(self) -> bool:
@@ -286,13 +288,13 @@ class Message(PlainMessage):
         return self._own().partition_key_b64_encoded
 
     def has_null_partition_key(self) -> bool:
-        """Whether the message has a null key, which is possible with key-value schemas."""
+        """Whether the message has a null key, which key-value schemas permit."""
         return self._own().null_partition_key
 
     def partition_key_bytes(self) -> bytes | None:
-        """Returns the key as set by the producer, which need not be text; None: no key.
+        """Returns the key as bytes, as the producer set it; None: the message has no key.
 
-        :raises InvalidMessage: the key is marked as Base64, and is not
+        :raises InvalidMessage: the key is marked as Base64, but is not valid Base64
         """
         own = self._own()
         if own.null_partition_key or not own.HasField("partition_key"):
@@ -302,20 +304,25 @@ class Message(PlainMessage):
         try:
             return b64decode(own.partition_key, validate=True)
         except ValueError as error:
-            raise InvalidMessage(f"{self.message_id()}: its key is not Base64") from error
+            raise InvalidMessage(
+                f"{self.message_id()}: the key is marked as Base64, but is not valid Base64"
+            ) from error
 
     def replicated_from(self) -> str:
-        """The cluster where the message was published; empty: this one."""
+        """The cluster where the message was published; empty: the consumer's own cluster."""
         return self._entry.metadata.replicated_from
 
     def encryption(self) -> MessageMetadata | None:
-        """Metadata of the encryption; None: the message is not encrypted."""
+        """The encryption metadata of a message that is still encrypted; None: the message is not
+        encrypted.
+        """
         metadata = self._entry.metadata
         return metadata if metadata.encryption_keys else None
 
     def decrypted_from(self) -> MessageMetadata | None:
-        """Metadata of the encryption that the consumer has decrypted; None: the message was not encrypted, or
-        still is."""
+        """The encryption metadata of a message that the consumer has decrypted; None: the message was never
+        encrypted, or still is.
+        """
         return self._entry.sealed
 
     def schema_version(self) -> bytes:
@@ -323,19 +330,19 @@ class Message(PlainMessage):
         return self._entry.metadata.schema_version
 
     def ordering_key(self) -> str:
-        """The ordering key of the message; empty if it has none."""
+        """The ordering key of the message; empty if the message has no ordering key."""
         return self._own().ordering_key.decode(errors="replace")
 
     def event_timestamp(self) -> int:
-        """The time of the event, in milliseconds since 1970; 0: not set."""
+        """The event time, in milliseconds since 1970; 0: not set."""
         return self._own().event_time
 
     def has_null_value(self) -> bool:
-        """Whether the message has no content, unlike one with an empty content."""
+        """Whether the message has a null value, which differs from an empty content."""
         return self._own().null_value
 
     def _own(self) -> MessageMetadata | SingleMessageMetadata:
-        """Returns the metadata of this message itself, not of its batch.
+        """Returns the metadata of this message, not the common metadata of its batch.
 
         :raises InvalidMessage: the metadata cannot be parsed
         """
@@ -353,12 +360,13 @@ class Message(PlainMessage):
 
 
 Acknowledged = Message | MessageReference | RawEntry | MessageId
-"""Identifies a message, or a whole entry."""
+"""A message, an entry, or the id of one of them, to acknowledge."""
 
 
 SeekTarget = MessageId | int | Callable[[str], MessageId | int]
-"""Where a subscription is moved: to a message or an end, to a publish time in milliseconds since 1970, or to
-what a function returns for the name of each topic or partition."""
+"""The target of a seek: a message id or an end of the topic, a publish time in milliseconds since 1970, or a
+function that returns one of these for the name of each topic or partition.
+"""
 
 
 def meant_by(said: Acknowledged) -> MessageId:
@@ -367,7 +375,7 @@ def meant_by(said: Acknowledged) -> MessageId:
 
 
 def redeliveries_of(said: Acknowledged) -> int:
-    """Returns how often the message or entry was redelivered; 0: only the id is known."""
+    """Returns the number of redeliveries of the message or entry; 0: only the id is known."""
     if isinstance(said, Message):
         return said.redelivery_count()
     return said.redeliveries if isinstance(said, RawEntry) else 0

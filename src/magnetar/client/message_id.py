@@ -1,4 +1,4 @@
-"""The id of a message: ledger, entry, index in its batch, partition."""
+"""Message ids: ledger, entry, index in the batch, partition."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _I64_MAX = (1 << 63) - 1
 class MessageId(PlainId):
     """A message id: immutable, hashable, ordered by ledger, entry, batch index and partition.
 
-    Numbers are signed: -1 for 2^64-1 of the protocol. ``MessageId.earliest`` and ``MessageId.latest`` are the
-    ends of every topic.
+    Numbers are signed: -1 stands for 2^64-1 in the protocol. ``MessageId.earliest`` and ``MessageId.latest``
+    are the ends of every topic.
     """
 
     __slots__ = ()
@@ -40,9 +40,9 @@ class MessageId(PlainId):
     ) -> None:
         """:param partition: the index of the partition; -1: the topic is not partitioned
 
-        :param ledger_id: the ledger
-        :param entry_id: the entry in its ledger; -1: no entry
-        :param batch_index: the index in the batch; -1: not in a batch
+        :param ledger_id: the id of the ledger
+        :param entry_id: the id of the entry in the ledger; -1: no entry
+        :param batch_index: the index in the batch; -1: the message is not in a batch
         :param batch_size: the number of messages in the batch; 0: unknown
         """
         self._partition = partition
@@ -56,17 +56,17 @@ class MessageId(PlainId):
         return type(self), numbers
 
     def serialize(self) -> bytes:
-        """Returns the id as bytes, a ``MessageIdData`` as in official clients."""
+        """Returns the id as serialized ``MessageIdData``, as in official clients."""
         return encode_message_id(
             self._ledger_id, self._entry_id, self._partition, self._batch_index, self._batch_size
         )
 
     @staticmethod
     def deserialize(message_id_bytes: bytes) -> MessageId:
-        """Returns the id that :meth:`serialize` made bytes of.
+        """Returns the id from the bytes that :meth:`serialize` returned.
 
         :param message_id_bytes: the bytes
-        :raises InvalidMessage: the bytes are not an id
+        :raises InvalidMessage: the bytes are not a serialized message id
         """
         plain = decode_message_id(message_id_bytes)
         if plain is not None:

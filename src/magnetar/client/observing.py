@@ -1,4 +1,4 @@
-"""Observers of a client: they measure its connections, lookups, producers and consumers."""
+"""Observers, which measure the connections, lookups, producers and consumers of a client."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ T = TypeVar("T")
 
 
 class Observer:
-    """Base of observers; its methods do nothing."""
+    """Base class of observers; its methods do nothing."""
 
     def opened(self, part: Attached) -> None:
-        """Called when a producer or consumer is open."""
+        """Called when a producer or consumer has been opened."""
 
     def closed(self, part: Attached) -> None:
-        """Called when one ends that was open."""
+        """Called when an open producer or consumer ends."""
 
     def answered(self, part: Attached, seconds: float, count: int, *, stored: bool) -> None:
         """Called when sent messages of a producer have receipts, or have failed.
 
-        :param seconds: the time since they were sent to the broker
+        :param seconds: time from sending the messages to the broker until now
         :param count: the number of messages
         """
 
     def connected(self) -> None:
-        """Called when a connection is ready."""
+        """Called when a connection is established."""
 
     def disconnected(self) -> None:
-        """Called when a connection ends that was ready."""
+        """Called when an established connection ends."""
 
     def not_connected(self) -> None:
-        """Called when a connection could not be opened."""
+        """Called when an attempt to connect has failed."""
 
     def looked_up(self, kind: str, seconds: float, *, answered: bool) -> None:
         """Called at the end of a lookup.
@@ -46,12 +46,13 @@ class Observer:
 
 
 Observed = tuple[Observer, Loop]
-"""An observer, and the loop whose time it gets."""
+"""An observer, and the event loop whose clock it uses."""
 
 
 async def timed(observed: Observed | None, kind: str, lookup: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of a lookup; the observer gets its duration. The parameters are those of
-    :meth:`Observer.looked_up`."""
+    """Returns the result of ``lookup``, and passes its duration to the observer; for the parameters see
+    :meth:`Observer.looked_up`.
+    """
     if observed is None:
         return await lookup()
     observer, loop = observed

@@ -1,6 +1,6 @@
 """Metrics and traces of clients for OpenTelemetry; requires ``magnetar[opentelemetry]``.
 
-Names and attributes are those of Java's client. Nothing imports this module unless a program does.
+Names and attributes are the Java client's. Only programs import this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ try:
     )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "magnetar.client.open_telemetry needs the package opentelemetry-api: install magnetar[opentelemetry]"
+        "magnetar.client.open_telemetry requires the package opentelemetry-api; install "
+        "magnetar[opentelemetry]"
     ) from error
 
 from magnetar.client.attachment import Attached
@@ -44,7 +45,7 @@ from magnetar.naming.topic_name import TopicName
 _SCOPE = "org.apache.pulsar.client"
 _ACK_TYPE = "messaging.pulsar.acknowledgment.type"
 _MOST_SPANS = 10_000
-"""The most messages in work of one consumer; the span of the oldest ends above it."""
+"""Maximum number of open spans of a consumer; above it, the oldest span ends."""
 Kind = TypeVar("Kind", Producer, Consumer)
 _Labels = tuple[tuple[str, str], ...]
 _SENT = {
@@ -103,7 +104,7 @@ _CONSUMERS: Mapping[str, tuple[str, str, Callable[[Consumer], int]]] = {
 class OpenTelemetry:
     """The metrics and traces of one or several clients: ``Client(url, open_telemetry=OpenTelemetry())``.
 
-    Make one for all clients of a process.
+    Create one object for all clients of a process.
     """
 
     def __init__(
@@ -115,30 +116,32 @@ class OpenTelemetry:
         metrics: bool = True,
         tracing: bool = True,
     ) -> None:
-        """:param meter_provider: None: the global one of the process
+        """:param meter_provider: the source of meters; None: the global provider of the process
 
-        :param tracer_provider: None: the global one of the process
-        :param propagator: writes the context into properties of messages, and reads it; None: the global one,
-            which is that of W3C by default (``traceparent``, ``tracestate``)
+        :param tracer_provider: the source of tracers; None: the global provider of the process
+        :param propagator: writes the trace context into properties of messages, and reads it; None: the
+            global propagator, by default W3C's (``traceparent``, ``tracestate``)
         """
         self._tracer = (tracer_provider or get_tracer_provider()).get_tracer(_SCOPE) if tracing else None
         self._propagator = propagator or get_global_textmap()
         self.observer = _Metrics(meter_provider or get_meter_provider()) if metrics else None
 
     def context_of(self, message: Message) -> Context:
-        """Returns the context that the sender of a message wrote into its properties."""
+        """Returns the trace context in the properties of a message."""
         return self._propagator.extract(message.properties())
 
     def producer_interceptor(self, loop: Loop) -> ProducerInterceptor:
-        """Returns what measures and traces the messages of one producer."""
+        """Returns the interceptor that measures and traces the messages of a producer."""
         return _Sending(self, loop)
 
     def consumer_interceptor(self) -> _Processing:
-        """Returns what traces the messages of one consumer."""
+        """Returns the interceptor that traces the messages of a consumer."""
         return _Processing(self)
 
     def start_sending(self, topic: str, message: OutgoingMessage) -> Span | None:
-        """Starts the span of a message, and writes its context into the properties; None: no tracing."""
+        """Starts the span of a message, and writes the trace context into its properties; None: tracing
+        is off.
+        """
         if self._tracer is None:
             return None
         attributes = {
@@ -154,12 +157,12 @@ class OpenTelemetry:
         return span
 
     def sent(self, topic: str, seconds: float, *, succeeded: bool) -> None:
-        """Measures the time from sending a message to its receipt."""
+        """Records the time from sending a message to its receipt, in seconds."""
         if self.observer is not None:
             self.observer.sent(topic, seconds, succeeded=succeeded)
 
     def start_processing(self, subscription: str, message: Message) -> Span | None:
-        """Starts the span of a received message; None: no tracing."""
+        """Starts the span of a received message; None: tracing is off."""
         if self._tracer is None:
             return None
         topic = message.topic_name()
@@ -189,7 +192,7 @@ def _end(span: Span, error: PulsarException | None = None, ack_type: str = "") -
 class _Begun(NamedTuple):
     span: Span | None
     at: float
-    """Time of the loop."""
+    """Time of the event loop, in seconds."""
 
 
 class _Sending(ProducerInterceptor):
@@ -220,7 +223,9 @@ class _Sending(ProducerInterceptor):
 
 
 class _Processing(ConsumerInterceptor):
-    """Spans from the receipt of a message to its acknowledgement, or to the request for its redelivery."""
+    """Keeps a span for each message, from its receipt to its acknowledgement or the request for
+    redelivery.
+    """
 
     def __init__(self, telemetry: OpenTelemetry) -> None:
         self._telemetry = telemetry
@@ -239,7 +244,7 @@ class _Processing(ConsumerInterceptor):
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[None]:
-        """The span of a message is the current one meanwhile."""
+        """Makes the message's span the current span within the ``with`` statement."""
         span = self._spans.get((message.topic_name(), message.message_id()))
         if span is None:
             yield
@@ -285,8 +290,9 @@ class _Processing(ConsumerInterceptor):
 
 
 class _Metrics(Observer):
-    """The instruments of all clients that share them. Most read totals when metrics are collected, and cost
-    messages nothing."""
+    """The instruments that clients share. Most instruments read totals at collection, so messages cause no
+    cost.
+    """
 
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter(_SCOPE)
@@ -332,7 +338,9 @@ class _Metrics(Observer):
     def _totals(
         self, name: str, kind: type[Producer | Consumer], total: str
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Returns what reads totals. Metrics are collected on another thread: copies are made in one step."""
+        """Returns a callback that reports totals. It runs on another thread, so it copies the totals in one
+        step.
+        """
 
         def read(_options: CallbackOptions) -> Iterable[Observation]:
             sums = {labels: value for (of, labels), value in self._ended.copy().items() if of == name}
@@ -346,7 +354,7 @@ class _Metrics(Observer):
     def _present(
         self, kind: type[Kind], value: Callable[[Kind], int]
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Returns what reads present values; closed producers and consumers have none."""
+        """Returns a callback that reports present values, of open producers and consumers only."""
 
         def read(_options: CallbackOptions) -> Iterable[Observation]:
             sums: dict[_Labels, int] = {}
@@ -396,7 +404,7 @@ class _Metrics(Observer):
         self._lookups.record(seconds, labels)
 
     def sent(self, topic: str, seconds: float, *, succeeded: bool) -> None:
-        """Measures the time from sending a message to its receipt."""
+        """Records the time from sending a message to its receipt, in seconds."""
         labels = {**dict(_topic_labels(topic)), "pulsar.response.status": _status(succeeded)}
         self._duration.record(seconds, labels)
 

@@ -317,42 +317,45 @@ class Opening(ABC):
     ) -> Producer | PartitionedProducer:
         """Creates a producer. Batching is on by default, as in the official client's asyncio interface.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
-        :param producer_name: a name that no other producer of the topic has. None: the broker chooses one
-        :param initial_sequence_id: the sequence id before that of the first message. None: the last one of
-            this name that the topic has stored, or -1
-        :param send_timeout_millis: time until a message without a receipt fails, in milliseconds; 0: no
-            time-out
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
+        :param producer_name: a name that is unique among the producers of the topic. None: the broker chooses
+            a name
+        :param initial_sequence_id: the sequence id before the first message's sequence id. None: the last
+            sequence id that the topic has stored for this producer name, or -1
+        :param send_timeout_millis: maximum time to wait for a receipt before a message fails, in
+            milliseconds; 0: no limit
         :param compression_type: the compression of contents; batches are compressed as a whole
-        :param max_pending_messages: the most messages without a receipt, on each partition
-        :param block_if_queue_full: whether sending waits while the most messages are pending, or the client's
-            memory limit is reached; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
+        :param max_pending_messages: maximum number of messages without a receipt, per partition
+        :param block_if_queue_full: whether sending waits at the limit of pending messages or at the client's
+            memory limit; otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull
         :param batching_enabled: whether messages are sent in batches
-        :param batching_max_messages: the most messages of a batch
+        :param batching_max_messages: maximum number of messages in a batch
         :param batching_max_allowed_size_in_bytes: the size at which a batch is sent, in bytes
-        :param batching_max_publish_delay_ms: the longest time that a batch waits for more messages, in
+        :param batching_max_publish_delay_ms: maximum time that a batch waits for more messages, in
             milliseconds
-        :param properties: properties of the producer, which its statistics show
+        :param properties: properties of the producer, which the topic's statistics show
         :param access_mode: whether other producers may publish to the topic at the same time
-        :param schema: the declared schema: contents are sent unchanged; or one of
-            ``magnetar.client.schemas``, whose values are sent. None: no schema
-        :param chunking_enabled: sends messages that are larger than an entry in chunks; not with batching
-        :param encryption_key: the name of the key for encryption; None: without encryption
-        :param crypto_key_reader: the source of that key
-        :param batching_type: None: a batch never has two keys. A producer that numbers its messages
-            (``initial_sequence_id``, or ``sequence_id`` of a message) sends its batch when the key changes,
-            which keeps the order; any other producer fills a batch for each key, so that messages of
-            different keys may change places
-        :param initial_subscription_name: a subscription that the broker creates with the topic; for dead
-            letter topics. None: none
+        :param schema: the schema that the producer declares: contents are sent unchanged; or a schema of
+            ``magnetar.client.schemas``, which encodes values. None: no schema
+        :param chunking_enabled: whether messages that are larger than an entry are sent in chunks; excludes
+            batching
+        :param encryption_key: the name of the encryption key; None: no encryption
+        :param crypto_key_reader: the source of the encryption key
+        :param batching_type: the rule by which messages are put into batches. None: a batch contains messages
+            of one key only; a producer with explicit sequence ids (``initial_sequence_id``, or
+            ``sequence_id`` of a message) sends its batch when the key changes, which keeps the order; any
+            other producer fills a batch for each key, so that messages of different keys can be reordered
+        :param initial_subscription_name: a subscription that the broker creates with the topic, used for dead
+            letter topics. None: no subscription
         :param interceptors: called for each message before it is sent, and with its outcome
-        :param message_routing_mode: how the partition of a message without a key is chosen
-        :param message_router: chooses the partition of each message; for CustomPartition
-        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions,
-            of which each partition may have its share
-        :param hashing_scheme: the hash that assigns keys to partitions; all clients of a topic need the same
-        :param lazy_start_partitioned_producers: open the producer of a partition with its first message, but
-            for one, which is opened at once
+        :param message_routing_mode: rule by which the partition of a message without a key is chosen
+        :param message_router: function that chooses the partition of each message; requires CustomPartition
+        :param max_pending_messages_across_partitions: maximum number of messages without a receipt on all
+            partitions together, divided evenly among them
+        :param hashing_scheme: the hash function that assigns keys to partitions; all producers of a topic
+            must use the same
+        :param lazy_start_partitioned_producers: whether the producer of a partition is opened at its first
+            message, except for one partition's producer, which is opened at once
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._create_producer(
@@ -433,71 +436,77 @@ class Opening(ABC):
     ) -> Consumer | PartitionedConsumer | TopicsConsumer:
         """Creates a consumer of a topic.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
         :param subscription_name: the name of the subscription
-        :param consumer_type: how the consumers of the subscription share its messages
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param consumer_type: how the consumers of the subscription divide its messages
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param consumer_name: the name that the topic's statistics show; None: a random name
         :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
             redelivered, in milliseconds
-        :param properties: properties of the consumer, which its statistics show
-        :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
-            first messages were published, in whole seconds
-        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
-            one
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+        :param properties: properties of the consumer, which the topic's statistics show
+        :param initial_position: start position of a new subscription
+        :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
+            age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the message at the start position or at the target of a
+            seek is delivered, too
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
+            broker
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
-            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
-        :param durable: whether the subscription outlives its consumers
+        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
+            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
+            empty: all messages
+        :param durable: whether the subscription persists without consumers
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: consumers with a lower number are served first; 0 or more
-        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
-            sent immediately
-        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
+            milliseconds; 0: no collecting
+        :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
-            ``retry_enabled``
+            requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
+            and with ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish there. None: only the broker
-            checks
-        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
-            received
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
-        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
-            out of order when consumers change
-        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
+            broker checks
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+            event loop
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
+            out of order when its consumers change
+        :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
-            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
-            client's memory limit is nearly reached
+        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
+            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
+            when the client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
         :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the consumer. If it raises, that is logged and the message is negatively
-            acknowledged. Closing waits for the call
-        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
-            same key are in order
-        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
-            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
-            more each time that a message was redelivered; None: no more
-        :param max_total_receiver_queue_size_across_partitions: messages requested ahead on all partitions
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
+            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
+            progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
+            messages of the same key are in order
+        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
+            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
+            grow with each redelivery; None: no additional delay
+        :param max_total_receiver_queue_size_across_partitions: maximum number of messages requested ahead on
+            all partitions together
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe(
@@ -593,68 +602,73 @@ class Opening(ABC):
 
         :param topics: the names of the topics
         :param subscription_name: the name of the subscription
-        :param consumer_type: how the consumers of the subscription share its messages
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param consumer_type: how the consumers of the subscription divide its messages
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param consumer_name: the name that the topic's statistics show; None: a random name
         :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
             redelivered, in milliseconds
-        :param properties: properties of the consumer, which its statistics show
-        :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
-            first messages were published, in whole seconds
-        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
-            one
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+        :param properties: properties of the consumer, which the topic's statistics show
+        :param initial_position: start position of a new subscription
+        :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
+            age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the message at the start position or at the target of a
+            seek is delivered, too
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
+            broker
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
-            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
-        :param durable: whether the subscription outlives its consumers
+        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
+            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
+            empty: all messages
+        :param durable: whether the subscription persists without consumers
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: consumers with a lower number are served first; 0 or more
-        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
-            sent immediately
-        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
+            milliseconds; 0: no collecting
+        :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
-            ``retry_enabled``
+            requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
+            and with ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish there. None: only the broker
-            checks
-        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
-            received
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
-        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
-            out of order when consumers change
-        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
+            broker checks
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+            event loop
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
+            out of order when its consumers change
+        :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
-            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
-            client's memory limit is nearly reached
+        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
+            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
+            when the client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
         :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the consumer. If it raises, that is logged and the message is negatively
-            acknowledged. Closing waits for the call
-        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
-            same key are in order
-        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
-            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
-            more each time that a message was redelivered; None: no more
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
+            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
+            progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
+            messages of the same key are in order
+        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
+            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
+            grow with each redelivery; None: no additional delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._subscribe_to_topics(
@@ -749,73 +763,78 @@ class Opening(ABC):
     ) -> TopicsConsumer:
         """Creates a consumer of all matching topics of a namespace, including later ones.
 
-        :param pattern: ``[persistent://]tenant/namespace/expression`` for whole names; an expression that can
-            be matched in linear time
+        :param pattern: ``[persistent://]tenant/namespace/expression``, a regular expression (RE2 syntax) for
+            whole topic names
         :param subscription_name: the name of the subscription
-        :param discovery_seconds: time between two checks for created or deleted topics; 0: no checks
-        :param regex_subscription_mode: whether non-persistent topics are consumed, too
-        :param consumer_type: how the consumers of the subscription share its messages
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param consumer_name: the name that statistics show; None: the broker chooses one
+        :param discovery_seconds: interval of checks for created or deleted topics, in seconds; 0: no checks
+        :param regex_subscription_mode: which of persistent and non-persistent topics are consumed
+        :param consumer_type: how the consumers of the subscription divide its messages
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param consumer_name: the name that the topic's statistics show; None: a random name
         :param negative_ack_redelivery_delay_ms: the delay before a negatively acknowledged message is
             redelivered, in milliseconds
-        :param properties: properties of the consumer, which its statistics show
-        :param initial_position: where a new subscription begins
-        :param start_message_id: start position of a non-durable subscription: a message, or how long ago the
-            first messages were published, in whole seconds
-        :param start_message_id_inclusive: whether the message of a start id or a seek is itself delivered
-        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged at the broker one by
-            one
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param replicate_subscription_state_enabled: whether the position of the subscription is replicated to
+        :param properties: properties of the consumer, which the topic's statistics show
+        :param initial_position: start position of a new subscription
+        :param start_message_id: start position of a non-durable subscription: a message id, or the maximum
+            age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the message at the start position or at the target of a
+            seek is delivered, too
+        :param batch_index_ack_enabled: whether the messages of a batch are acknowledged individually at the
+            broker
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param replicate_subscription_state_enabled: whether the state of the subscription is replicated to
             other clusters
-        :param key_shared_ranges: sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a
-            non-durable Exclusive subscription: the ranges whose messages are delivered; empty: all
-        :param durable: whether the subscription outlives its consumers
+        :param key_shared_ranges: sticky hash ranges of a KeyShared consumer; empty: the broker assigns
+            ranges. For a non-durable Exclusive subscription: the hash ranges whose messages are delivered;
+            empty: all messages
+        :param durable: whether the subscription persists without consumers
         :param subscription_properties: properties of the subscription, set when it is created
-        :param priority_level: consumers with a lower number are served first; 0 or more
-        :param ack_group_time_ms: how long acknowledgements are collected before they are sent; 0: they are
-            sent immediately
-        :param ack_group_size: the number of collected acknowledgements that are sent without waiting
+        :param priority_level: the broker delivers to consumers with a lower number first; 0 or more
+        :param ack_group_time_ms: time during which acknowledgements are collected before they are sent, in
+            milliseconds; 0: no collecting
+        :param ack_group_size: number of collected acknowledgements at which they are sent at once
         :param ack_receipt_enabled: whether acknowledging waits for the broker's answer
         :param unacked_messages_timeout_ms: time after which redelivery of unacknowledged messages is
-            requested; 0: never
-        :param dead_letter_policy: has an effect on Shared and KeyShared subscriptions, and with
-            ``retry_enabled``
+            requested, in milliseconds; 0: never
+        :param dead_letter_policy: rules for dead letters; effective on Shared and KeyShared subscriptions,
+            and with ``retry_enabled``
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
-            opened; raises PulsarException if the consumer must not publish there. None: only the broker
-            checks
-        :param unpacking: uncompresses large contents in threads; None: all are uncompressed when they are
-            received
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
-        :param key_shared_allow_out_of_order: whether a KeyShared subscription may deliver messages of a key
-            out of order when consumers change
-        :param retry_enabled: whether the consumer consumes its retry topic too, to which ``reconsume_later``
+            opened; raises PulsarException if the consumer must not publish to this topic. None: only the
+            broker checks
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+            event loop
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
+        :param key_shared_allow_out_of_order: whether a KeyShared subscription can deliver messages of a key
+            out of order when its consumers change
+        :param retry_enabled: whether the consumer also consumes its retry topic, to which ``reconsume_later``
             publishes
-        :param auto_scaled_receiver_queue: whether the receiver queue begins with one message and doubles, up
-            to ``receiver_queue_size``, whenever the program has received all of it; it is halved when the
-            client's memory limit is nearly reached
+        :param auto_scaled_receiver_queue: whether the receiver queue starts at one message and doubles, up to
+            ``receiver_queue_size``, whenever the program has received all its messages. The queue is halved
+            when the client's memory limit is nearly reached
         :param interceptors: called for each message before the program receives it, and when it is
             acknowledged
         :param message_listener: called with the consumer and each message, instead of ``receive``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the consumer. If it raises, that is logged and the message is negatively
-            acknowledged. Closing waits for the call
-        :param listener_concurrency: calls of the listener at the same time; above 1, only messages of the
-            same key are in order
-        :param negative_ack_redelivery_backoff: the delay before a negatively acknowledged message is
-            redelivered, longer each time; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: additional milliseconds to ``unacked_messages_timeout_ms``,
-            more each time that a message was redelivered; None: no more
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the consumer.
+            An exception is logged, and the message is negatively acknowledged. Closing waits for the call in
+            progress
+        :param listener_concurrency: maximum number of concurrent calls of the listener; above 1, only
+            messages of the same key are in order
+        :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
+            redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
+        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
+            grow with each redelivery; None: no additional delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """
@@ -890,31 +909,34 @@ class Opening(ABC):
     ) -> Reader:
         """Creates a reader on a topic, on all its partitions, or on one partition.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
-        :param start_message_id: the message to begin with, or behind; or how long ago the first messages to
-            read were published, in whole seconds
-        :param start_message_id_inclusive: whether that message is itself read
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param reader_name: the name that statistics show; None: the broker chooses one
-        :param subscription_role_prefix: the beginning of the name of a random subscription
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
+        :param start_message_id: the start position: the id of a message, which is read only with
+            ``start_message_id_inclusive``; or the maximum age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the reader also reads the start message
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param reader_name: the name that the topic's statistics show; None: a random name
+        :param subscription_role_prefix: prefix of the subscription name if it is random
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random name
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the reader. What it raises is logged. Closing waits for the call
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
+            Exceptions are logged. Closing waits for the call in progress
         :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
-            ranges, first and last; of a batch, the first key decides. Empty: all messages
+        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
+            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._create_reader(
@@ -966,30 +988,33 @@ class Opening(ABC):
         """Creates a reader of several topics.
 
         :param topics: the names of the topics
-        :param start_message_id: the message to begin with, or behind; or how long ago the first messages to
-            read were published, in whole seconds
-        :param start_message_id_inclusive: whether that message is itself read
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param reader_name: the name that statistics show; None: the broker chooses one
-        :param subscription_role_prefix: the beginning of the name of a random subscription
-        :param is_read_compacted: whether to read the newest message of each key where the topic is compacted
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
+        :param start_message_id: the start position: the id of a message, which is read only with
+            ``start_message_id_inclusive``; or the maximum age of the first message, in whole seconds
+        :param start_message_id_inclusive: whether the reader also reads the start message
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param reader_name: the name that the topic's statistics show; None: a random name
+        :param subscription_role_prefix: prefix of the subscription name if it is random
+        :param is_read_compacted: whether the consumer gets only the newest message of each key in the
+            compacted part of the topic
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random name
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the reader. What it raises is logged. Closing waits for the call
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
+            Exceptions are logged. Closing waits for the call in progress
         :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
-            ranges, first and last; of a batch, the first key decides. Empty: all messages
+        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
+            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._create_reader_of_topics(
@@ -1035,23 +1060,25 @@ class Opening(ABC):
         subscription_name: str | None = None,
         schema: ProducerSchema | ValueSchema | None = None,
     ) -> TableView:
-        """Creates a view of the latest content of each key, and reads the present messages.
+        """Creates a view of the newest content of each key, and reads the present messages of the topic.
 
-        :param topic: the name of a topic; a short one is in the namespace ``public/default``
-        :param receiver_queue_size: messages requested ahead; 0 requests one at a time
-        :param reader_name: the name that statistics show; None: the broker chooses one
-        :param subscription_role_prefix: the beginning of the name of a random subscription
-        :param crypto_failure_action: what happens to messages that cannot be decrypted
-        :param crypto_key_reader: source of private keys; None: without decryption
-        :param max_pending_chunked_message: limit of incomplete chunked messages; above it the oldest is
-            discarded
-        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of that message are
-            acknowledged
-        :param expire_time_of_incomplete_chunked_message_ms: time from the first chunk of a message to its
-            last; after it the message is discarded and acknowledged. 0: never
-        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
-        :param schema: a schema that must be compatible with the topic's; with one of
-            ``magnetar.client.schemas``, ``value()`` of a message returns the value. None: any
+        :param topic: the name of a topic; a short name is in the namespace ``public/default``
+        :param receiver_queue_size: number of messages requested ahead; 0: messages are requested one at a
+            time
+        :param reader_name: the name that the topic's statistics show; None: a random name
+        :param subscription_role_prefix: prefix of the subscription name if it is random
+        :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
+        :param crypto_key_reader: the source of private keys for decryption; None: no decryption
+        :param max_pending_chunked_message: maximum number of incomplete chunked messages; above it, the
+            oldest is discarded
+        :param auto_ack_oldest_chunked_message_on_queue_full: whether the chunks of a message discarded at
+            this limit are acknowledged
+        :param expire_time_of_incomplete_chunked_message_ms: maximum time from the first to the last chunk of
+            a message, in milliseconds; afterwards, the message is discarded and acknowledged. 0: no limit
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random name
+        :param schema: a schema that must be compatible with the topic's; with a schema of
+            ``magnetar.client.schemas``, ``value()`` of a message returns the decoded value. None: no
+            requirement
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return await self._create_table_view(

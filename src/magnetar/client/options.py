@@ -31,59 +31,70 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """Names and defaults are those of the official client; batching is on, as in its asyncio client."""
+    """Options of a producer, with the official client's names and defaults; batching is on, as in its asyncio
+    client.
+    """
 
     producer_name: str | None = None
-    """A name that no other producer of the topic has. None: the broker chooses one."""
+    """A name that is unique among the producers of the topic. None: the broker chooses a name."""
     initial_sequence_id: int | None = None
-    """The sequence id before that of the first message. None: the last one of this name that the topic has
-    stored, or -1."""
+    """The sequence id before the first message's sequence id. None: the last sequence id that the topic has
+    stored for this producer name, or -1.
+    """
     send_timeout_millis: int = 30000
-    """Time until a message without a receipt fails, in milliseconds; 0: no time-out."""
+    """Maximum time to wait for a receipt before a message fails, in milliseconds; 0: no limit."""
     compression_type: CompressionType = CompressionType.NONE
     """The compression of contents; batches are compressed as a whole."""
     max_pending_messages: int = 1000
-    """The most messages without a receipt, on each partition."""
+    """Maximum number of messages without a receipt, per partition."""
     block_if_queue_full: bool = False
-    """Whether sending waits while the most messages are pending, or the client's memory limit is reached;
-    otherwise it raises ProducerQueueIsFull or MemoryBufferIsFull."""
+    """Whether sending waits at the limit of pending messages or at the client's memory limit; otherwise it
+    raises ProducerQueueIsFull or MemoryBufferIsFull.
+    """
     batching_enabled: bool = True
     """Whether messages are sent in batches."""
     batching_max_messages: int = 1000
-    """The most messages of a batch."""
+    """Maximum number of messages in a batch."""
     batching_max_allowed_size_in_bytes: int = 128 * 1024
     """The size at which a batch is sent, in bytes."""
     batching_max_publish_delay_ms: float = 10
-    """The longest time that a batch waits for more messages, in milliseconds."""
+    """Maximum time that a batch waits for more messages, in milliseconds."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the producer, which its statistics show."""
+    """Properties of the producer, which the topic's statistics show."""
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
     """Whether other producers may publish to the topic at the same time."""
     schema: ProducerSchema | ValueSchema | None = None
-    """The declared schema: contents are sent unchanged; or one of ``magnetar.client.schemas``, whose values
-    are sent. None: no schema."""
+    """The schema that the producer declares: contents are sent unchanged; or a schema of
+    ``magnetar.client.schemas``, which encodes values. None: no schema.
+    """
     chunking_enabled: bool = False
-    """Sends messages that are larger than an entry in chunks; not with batching."""
+    """Whether messages that are larger than an entry are sent in chunks; excludes batching."""
     encryption_key: str | None = None
-    """The name of the key for encryption; None: without encryption."""
+    """The name of the encryption key; None: no encryption."""
     crypto_key_reader: KeyReader | None = None
-    """The source of that key."""
+    """The source of the encryption key."""
     batching_type: BatchingType | None = None
-    """None: a batch never has two keys. A producer that numbers its messages (``initial_sequence_id``, or
-    ``sequence_id`` of a message) sends its batch when the key changes, which keeps the order; any other
-    producer fills a batch for each key, so that messages of different keys may change places."""
+    """The rule by which messages are put into batches. None: a batch contains messages of one key only; a
+    producer with explicit sequence ids (``initial_sequence_id``, or ``sequence_id`` of a message) sends
+    its batch when the key changes, which keeps the order; any other producer fills a batch for each key,
+    so that messages of different keys can be reordered.
+    """
     initial_subscription_name: str | None = None
-    """A subscription that the broker creates with the topic; for dead letter topics. None: none."""
+    """A subscription that the broker creates with the topic, used for dead letter topics. None: no
+    subscription.
+    """
     interceptors: Sequence[ProducerInterceptor] = ()
     """Called for each message before it is sent, and with its outcome."""
 
     def check(self) -> None:
         """Checks the options of a producer.
 
-        :raises InvalidConfiguration: a limit is not above 0, or two options exclude each other
+        :raises InvalidConfiguration: a limit is not above 0, or two options cannot be combined
         """
         if self.chunking_enabled and self.batching_enabled:
-            raise InvalidConfiguration("chunking_enabled and batching_enabled cannot be used together")
+            raise InvalidConfiguration(
+                "chunking_enabled and batching_enabled cannot be used together; disable one of them"
+            )
         if self.encryption_key is not None and self.crypto_key_reader is None:
             raise InvalidConfiguration("encryption_key requires a crypto_key_reader")
         for name in (
@@ -98,100 +109,118 @@ class ProducerOptions:
 
 @dataclass(frozen=True)
 class PatternOptions:
-    """Options of a consumer of all topics that match a pattern, in addition to those of every consumer."""
+    """Options of a consumer of all topics that match a pattern, in addition to the options of every
+    consumer.
+    """
 
     discovery_seconds: float = 60
-    """Time between two checks for created or deleted topics; 0: no checks."""
+    """Interval of checks for created or deleted topics, in seconds; 0: no checks."""
     regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly
-    """Whether non-persistent topics are consumed, too."""
+    """Which of persistent and non-persistent topics are consumed."""
 
 
 @dataclass(frozen=True)
 class ConsumerOptions:
-    """Options; names and defaults are those of the official client where it has them."""
+    """Options of a consumer, with the official client's names and defaults where the client has them."""
 
     consumer_type: ConsumerType = ConsumerType.Exclusive
-    """How the consumers of the subscription share its messages."""
+    """How the consumers of the subscription divide its messages."""
     receiver_queue_size: int = 1000
-    """Messages requested ahead; 0 requests one at a time."""
+    """Number of messages requested ahead; 0: messages are requested one at a time."""
     consumer_name: str | None = None
-    """The name that statistics show; None: the broker chooses one."""
+    """The name that the topic's statistics show; None: a random name."""
     negative_ack_redelivery_delay_ms: int = 60000
     """The delay before a negatively acknowledged message is redelivered, in milliseconds."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the consumer, which its statistics show."""
+    """Properties of the consumer, which the topic's statistics show."""
     initial_position: InitialPosition = InitialPosition.Latest
-    """Where a new subscription begins."""
+    """Start position of a new subscription."""
     start_message_id: MessageId | timedelta | None = None
-    """Start position of a non-durable subscription: a message, or how long ago the first messages were
-    published, in whole seconds."""
+    """Start position of a non-durable subscription: a message id, or the maximum age of the first message, in
+    whole seconds.
+    """
     start_message_id_inclusive: bool = False
-    """Whether the message of a start id or a seek is itself delivered."""
+    """Whether the message at the start position or at the target of a seek is delivered, too."""
     batch_index_ack_enabled: bool = False
-    """Whether the messages of a batch are acknowledged at the broker one by one."""
+    """Whether the messages of a batch are acknowledged individually at the broker."""
     is_read_compacted: bool = False
-    """Whether to read the newest message of each key where the topic is compacted."""
+    """Whether the consumer gets only the newest message of each key in the compacted part of the topic."""
     replicate_subscription_state_enabled: bool = False
-    """Whether the position of the subscription is replicated to other clusters."""
+    """Whether the state of the subscription is replicated to other clusters."""
     key_shared_ranges: Sequence[tuple[int, int]] = ()
-    """Sticky hash ranges for KeyShared; empty: the broker assigns ranges. Of a non-durable Exclusive
-    subscription: the ranges whose messages are delivered; empty: all."""
+    """Sticky hash ranges of a KeyShared consumer; empty: the broker assigns ranges. For a non-durable
+    Exclusive subscription: the hash ranges whose messages are delivered; empty: all messages.
+    """
     durable: bool = True
-    """Whether the subscription outlives its consumers."""
+    """Whether the subscription persists without consumers."""
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of the subscription, set when it is created."""
     priority_level: int = 0
-    """Consumers with a lower number are served first; 0 or more."""
+    """The broker delivers to consumers with a lower number first; 0 or more."""
     ack_group_time_ms: float = 100
-    """How long acknowledgements are collected before they are sent; 0: they are sent immediately."""
+    """Time during which acknowledgements are collected before they are sent, in milliseconds; 0: no
+    collecting.
+    """
     ack_group_size: int = 1000
-    """The number of collected acknowledgements that are sent without waiting."""
+    """Number of collected acknowledgements at which they are sent at once."""
     ack_receipt_enabled: bool = False
     """Whether acknowledging waits for the broker's answer."""
     unacked_messages_timeout_ms: float = 0
-    """Time after which redelivery of unacknowledged messages is requested; 0: never."""
+    """Time after which redelivery of unacknowledged messages is requested, in milliseconds; 0: never."""
     dead_letter_policy: DeadLetterPolicy | None = None
-    """Has an effect on Shared and KeyShared subscriptions, and with ``retry_enabled``."""
+    """Rules for dead letters; effective on Shared and KeyShared subscriptions, and with ``retry_enabled``."""
     check_dead_letter_topic: Callable[[str], Awaitable[None]] | None = None
     """Awaited with the name of the dead letter topic before its producer is opened; raises PulsarException if
-    the consumer must not publish there. None: only the broker checks."""
+    the consumer must not publish to this topic. None: only the broker checks.
+    """
     unpacking: Unpacking | None = None
-    """Uncompresses large contents in threads; None: all are uncompressed when they are received."""
+    """Decompresses large contents in threads; None: all contents are decompressed in the event loop."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
-    """What happens to messages that cannot be decrypted."""
+    """What the consumer does with messages that cannot be decrypted."""
     crypto_key_reader: KeyReader | None = None
-    """Source of private keys; None: without decryption."""
+    """The source of private keys for decryption; None: no decryption."""
     max_pending_chunked_message: int = 10
-    """Limit of incomplete chunked messages; above it the oldest is discarded."""
+    """Maximum number of incomplete chunked messages; above it, the oldest is discarded."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
-    """Whether the chunks of that message are acknowledged."""
+    """Whether the chunks of a message discarded at this limit are acknowledged."""
     expire_time_of_incomplete_chunked_message_ms: float = 60_000
-    """Time from the first chunk of a message to its last; after it the message is discarded and acknowledged.
-    0: never."""
+    """Maximum time from the first to the last chunk of a message, in milliseconds; afterwards, the message is
+    discarded and acknowledged. 0: no limit.
+    """
     schema: ProducerSchema | ValueSchema | None = None
-    """A schema that must be compatible with the topic's; with one of ``magnetar.client.schemas``, ``value()``
-    of a message returns the value. None: any."""
+    """A schema that must be compatible with the topic's; with a schema of ``magnetar.client.schemas``,
+    ``value()`` of a message returns the decoded value. None: no requirement.
+    """
     key_shared_allow_out_of_order: bool = False
-    """Whether a KeyShared subscription may deliver messages of a key out of order when consumers change."""
+    """Whether a KeyShared subscription can deliver messages of a key out of order when its consumers
+    change.
+    """
     retry_enabled: bool = False
-    """Whether the consumer consumes its retry topic too, to which ``reconsume_later`` publishes."""
+    """Whether the consumer also consumes its retry topic, to which ``reconsume_later`` publishes."""
     auto_scaled_receiver_queue: bool = False
-    """Whether the receiver queue begins with one message and doubles, up to ``receiver_queue_size``, whenever
-    the program has received all of it; it is halved when the client's memory limit is nearly reached."""
+    """Whether the receiver queue starts at one message and doubles, up to ``receiver_queue_size``, whenever
+    the program has received all its messages. The queue is halved when the client's memory limit is nearly
+    reached.
+    """
     interceptors: Sequence[ConsumerInterceptor] = ()
     """Called for each message before the program receives it, and when it is acknowledged."""
     message_listener: MessageListener | None = None
-    """Called with the consumer and each message, instead of ``receive``: in order, the next message when the
-    call has ended. A coroutine is awaited; the blocking interface calls it in a thread of the consumer. If it
-    raises, that is logged and the message is negatively acknowledged. Closing waits for the call."""
+    """Called with the consumer and each message, instead of ``receive``: in order, one call at a time. A
+    coroutine is awaited; the blocking interface uses a thread of the consumer. An exception is logged, and
+    the message is negatively acknowledged. Closing waits for the call in progress.
+    """
     listener_concurrency: int = 1
-    """Calls of the listener at the same time; above 1, only messages of the same key are in order."""
+    """Maximum number of concurrent calls of the listener; above 1, only messages of the same key are in
+    order.
+    """
     negative_ack_redelivery_backoff: RedeliveryBackoff | None = None
-    """The delay before a negatively acknowledged message is redelivered, longer each time; None:
-    ``negative_ack_redelivery_delay_ms``."""
+    """Delays before a negatively acknowledged message is redelivered, which grow with each redelivery; None:
+    ``negative_ack_redelivery_delay_ms``.
+    """
     ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
-    """Additional milliseconds to ``unacked_messages_timeout_ms``, more each time that a message was
-    redelivered; None: no more."""
+    """Delays in addition to ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no
+    additional delay.
+    """
 
     @property
     def is_shared(self) -> bool:
@@ -231,13 +260,15 @@ class ConsumerOptions:
             )
         start = self.start_message_id
         if isinstance(start, timedelta) and start < timedelta(seconds=1):
-            raise InvalidConfiguration(f"the start position must be 1 s ago or earlier, not {start}")
+            raise InvalidConfiguration(f"the start position must be at least 1 s in the past, not {start}")
         if self.unacked_messages_timeout_ms < 0:
             raise InvalidConfiguration(
                 f"unacked_messages_timeout_ms must be 0 or more, not {self.unacked_messages_timeout_ms}"
             )
         if self.ack_timeout_redelivery_backoff is not None and not self.unacked_messages_timeout_ms:
-            raise InvalidConfiguration("ack_timeout_redelivery_backoff requires unacked_messages_timeout_ms")
+            raise InvalidConfiguration(
+                "ack_timeout_redelivery_backoff requires unacked_messages_timeout_ms above 0"
+            )
         for backoff in (self.negative_ack_redelivery_backoff, self.ack_timeout_redelivery_backoff):
             if backoff is not None:
                 backoff.check()
@@ -246,4 +277,4 @@ class ConsumerOptions:
 
 
 class ReaderOptions(ConsumerOptions):
-    """Options of a reader's consumer, which acknowledges everything that is read."""
+    """Options of a reader's consumer, which acknowledges every message that is read."""

@@ -1,4 +1,4 @@
-"""Outgoing messages with the optional parts of their metadata."""
+"""Outgoing messages, with the optional fields of their metadata."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ if TYPE_CHECKING:
     from magnetar.client.transactions import AnyTransaction, OpenTransaction
 
 Done = Callable[[MessageId | None, PulsarException | None], object]
-"""Called once per message, with its id or the error."""
+"""Called once per message, with the message id or the error; the other argument is None."""
 _I64, _U64 = 1 << 63, 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedEntry:
-    """An entry that the caller has prepared and that is published as it is."""
+    """An entry that the caller has prepared, and that is published unchanged."""
 
     sequence_id: int
     highest_sequence_id: int
-    """Sequence id of its last message; equals ``sequence_id`` for one message."""
+    """Sequence id of the last message; equal to ``sequence_id`` for a single message."""
     count: int
     """Number of messages."""
     metadata: bytes
     """The serialized metadata, without producer name, sequence id and publish time."""
     payload: bytes
-    """The payload, batched and compressed as ``metadata`` says."""
+    """The payload, in the batch format and compression that ``metadata`` states."""
     transaction: OpenTransaction | None = None
-    """The transaction of the messages, which is open, and whose coordinator knows the topic; its id is also
-    in ``metadata``. None: none."""
+    """The open transaction of the messages, whose coordinator knows the topic; its id is also in
+    ``metadata``. None: no transaction.
+    """
 
 
 class Pending:
@@ -88,7 +89,7 @@ def compressed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
 
 
 class MessageOptions:
-    """The options of a message, which ``send`` takes as keyword arguments with official names."""
+    """The options of a message, which are the keyword arguments of ``send``, with official names."""
 
     __slots__ = (
         "deliver_at",
@@ -120,25 +121,25 @@ class MessageOptions:
         transaction: AnyTransaction | None = None,
         now_ms: int = 0,
     ) -> None:
-        """:param properties: texts by name
+        """:param properties: property values by name
 
-        :param partition_key: the key, which chooses the partition, the consumer of a KeyShared subscription,
-            and what compaction keeps
-        :param ordering_key: a key for partitions and KeyShared subscriptions in place of ``partition_key``
-        :param replication_clusters: the clusters that get the message; None: all of the namespace
+        :param partition_key: the key, which determines the partition, the consumer of a KeyShared
+            subscription, and the messages that compaction keeps
+        :param ordering_key: a key that replaces ``partition_key`` for partitions and KeyShared subscriptions
+        :param replication_clusters: the clusters that the message is replicated to; None: all clusters of the
+            namespace
         :param disable_replication: whether the message stays in its cluster
-        :param event_timestamp: the time of the event, in milliseconds since 1970
-        :param partition_key_bytes: a key that need not be text, in place of ``partition_key``; consumers get
-            it in Base64
-        :param null_partition_key: the key is null, which is possible with key-value schemas
-        :param null_value: the message has no content; in a compacted topic it deletes its key
+        :param event_timestamp: the event time, in milliseconds since 1970
+        :param partition_key_bytes: a binary key, instead of ``partition_key``; consumers get it in Base64
+        :param null_partition_key: whether the key is null, which key-value schemas permit
+        :param null_value: whether the message has a null value, which deletes its key in a compacted topic
         :param deliver_at: a time in milliseconds since 1970, before which Shared and KeyShared subscriptions
             do not deliver the message
-        :param deliver_after: the same, relative to ``now_ms``
-        :param transaction: the transaction that the message belongs to: consumers get it when the transaction
-            is committed
+        :param deliver_after: the delay before delivery, as a timedelta from ``now_ms``
+        :param transaction: the transaction of the message; consumers get the message when the transaction is
+            committed
         :param now_ms: the present time in milliseconds since 1970, which the client sets
-        :raises InvalidMessage: two options exclude each other, or a time does not fit into 64 bits
+        :raises InvalidMessage: two options cannot be combined, or a time does not fit into 64 bits
         :raises InvalidTxnStatusError: the transaction is not open
         """
         if partition_key_bytes is not None:
@@ -174,14 +175,14 @@ class MessageOptions:
 
     @property
     def must_be_alone(self) -> bool:
-        """Whether an option requires a separate entry for the message."""
+        """Whether an option requires that the message is a separate entry."""
         return (
             self.deliver_at is not None or self.disable_replication or self.replication_clusters is not None
         )
 
     @property
     def dispatch_key(self) -> str | None:
-        """The key by which Key_Shared subscriptions choose a consumer; None: the message has no key."""
+        """The key by which Key_Shared subscriptions choose the consumer; None: the message has no key."""
         return self.ordering_key if self.ordering_key is not None else self.partition_key
 
     def fill(self, metadata: MessageMetadata) -> None:
@@ -196,18 +197,18 @@ class MessageOptions:
         self.fill_transaction(metadata)
 
     def fill_transaction(self, metadata: MessageMetadata) -> None:
-        """Writes only the id of the transaction, which all messages of an entry have in common."""
+        """Writes the id of the transaction, the only option that all messages of an entry have in common."""
         if self.transaction is not None:
             metadata.txnid_most_bits, metadata.txnid_least_bits = self.transaction.id
 
     def single(self) -> bytes:
-        """Returns the options of a message inside a batch, serialized without required fields."""
+        """Returns the options of a message in a batch, serialized without required fields."""
         metadata = SingleMessageMetadata()
         self._fill_own(metadata)
         return metadata.SerializePartialToString()
 
     def _fill_own(self, metadata: MessageMetadata | SingleMessageMetadata) -> None:
-        """Writes the options that a message has in a batch as well as alone."""
+        """Writes the options that apply inside and outside of batches."""
         if self.properties:
             for key, value in self.properties.items():
                 metadata.properties.add(key=key, value=value)
@@ -230,5 +231,5 @@ class MessageOptions:
 
 
 def _is_within(value: object, lowest: int, end: int) -> bool:
-    """Whether the value is a number in the range; callers may not check types."""
+    """Whether the value is a number in [lowest, end); callers can pass values of any type."""
     return isinstance(value, int) and lowest <= value < end

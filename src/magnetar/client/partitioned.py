@@ -1,4 +1,4 @@
-"""Producers and consumers of a partitioned topic, with one for each partition."""
+"""Producers and consumers of a partitioned topic, which use a producer or consumer for each partition."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from magnetar.naming.hashes import boost_string_hash, java_string_hash, murmur3_
 
 _Waiting = tuple[bytes, Done, int | None, MessageOptions | None]
 Router = Callable[[bytes, MessageOptions | None, int], int]
-"""Returns the partition of a message, from content, options and number of partitions."""
+"""Returns the index of a message's partition, from content, options and number of partitions."""
 
 
 class PartitionedProducer(AcceptsMessages):
     """A producer of a partitioned topic; used like a :class:`Producer`.
 
-    Messages with a key go to the same partition as with official Java clients; others to one partition for
-    the time of a batch, then to the next.
+    Messages with a key go to the same partition as with the official Java client; other messages go to one
+    partition for the duration of a batch, then to the next partition.
     """
 
     def __init__(
@@ -56,14 +56,15 @@ class PartitionedProducer(AcceptsMessages):
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
         lazy_start_partitioned_producers: bool = False,
     ) -> None:
-        """:param message_routing_mode: how the partition of a message without a key is chosen
+        """:param message_routing_mode: rule by which the partition of a message without a key is chosen
 
-        :param message_router: chooses the partition of each message; for CustomPartition
-        :param max_pending_messages_across_partitions: the most messages without a receipt on all partitions,
-            of which each partition may have its share
-        :param hashing_scheme: the hash that assigns keys to partitions; all clients of a topic need the same
-        :param lazy_start_partitioned_producers: open the producer of a partition with its first message,
-            but for one, which is opened at once
+        :param message_router: function that chooses the partition of each message; requires CustomPartition
+        :param max_pending_messages_across_partitions: maximum number of messages without a receipt on all
+            partitions together, divided evenly among them
+        :param hashing_scheme: the hash function that assigns keys to partitions; all producers of a topic
+            must use the same
+        :param lazy_start_partitioned_producers: whether the producer of a partition is opened at its first
+            message, except for one partition's producer, which is opened at once
 
         :raises InvalidConfiguration: CustomPartition without a router, or the limit of all partitions is not
             above 0
@@ -101,7 +102,7 @@ class PartitionedProducer(AcceptsMessages):
     async def open(self) -> None:
         """Opens the producers of all partitions.
 
-        :raises PulsarException: a producer cannot be opened; then none is open
+        :raises PulsarException: a producer cannot be opened; all producers are closed
         """
         await self._services.opened(self._open_parts(), self.close)
         self._looking.begin()
@@ -129,7 +130,7 @@ class PartitionedProducer(AcceptsMessages):
                 done(None, error)
 
     async def _grow(self) -> None:
-        """Adds new partitions; messages go to each as soon as its producer is open."""
+        """Adds new partitions; each partition gets messages as soon as its producer is open."""
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
             part = self._producer(index, count)
@@ -159,7 +160,7 @@ class PartitionedProducer(AcceptsMessages):
 
     @property
     def stats(self) -> ProducerStats:
-        """As :attr:`Producer.stats`, of all partitions together and of each."""
+        """Like :attr:`Producer.stats`, for all partitions together and for each."""
         return producer_stats({part.topic(): part.intervals for part in self._parts})
 
     @property
@@ -173,7 +174,9 @@ class PartitionedProducer(AcceptsMessages):
         if self._router is not None:
             chosen = self._router(content, options, count)
             if not 0 <= chosen < count:
-                raise InvalidConfiguration(f"the router chose partition {chosen} of {count}")
+                raise InvalidConfiguration(
+                    f"the message_router returned partition {chosen}; return an index from 0 to {count - 1}"
+                )
             return chosen
         hashed = self._hash(options) if options is not None else None
         if hashed is not None:
@@ -198,7 +201,7 @@ class PartitionedProducer(AcceptsMessages):
         return java_string_hash(key) if java else murmur3_positive(key.encode())
 
     def message_options(self, options: Mapping[str, object]) -> MessageOptions | None:
-        """As :meth:`Producer.message_options`."""
+        """Like :meth:`Producer.message_options`."""
         return self._parts[0].message_options(options)
 
     async def send_content(
@@ -216,7 +219,7 @@ class PartitionedProducer(AcceptsMessages):
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """As :meth:`Producer.enqueue`."""
+        """Like :meth:`Producer.enqueue`."""
         index = self._index(content, options)
         if index in self._opened:
             self._parts[index].enqueue(content, done, sequence_id, options)
@@ -226,7 +229,7 @@ class PartitionedProducer(AcceptsMessages):
     def enqueue_or_wait(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """As :meth:`Producer.enqueue_or_wait`."""
+        """Like :meth:`Producer.enqueue_or_wait`."""
         index = self._index(content, options)
         if index in self._opened:
             self._parts[index].enqueue_or_wait(content, done, sequence_id, options)
@@ -236,7 +239,10 @@ class PartitionedProducer(AcceptsMessages):
     def _enqueue_unopened(self, index: int, message: _Waiting) -> None:
         """:raises ProducerQueueIsFull: too many messages are pending on all partitions"""
         if self.pending_messages >= self._max_pending:
-            raise ProducerQueueIsFull(f"{self._topic}: {self.pending_messages} messages are pending")
+            raise ProducerQueueIsFull(
+                f"{self._topic}: {self.pending_messages} messages are pending, "
+                "the maximum; wait for receipts, or use block_if_queue_full"
+            )
         self._parts[index].check_open()
         content, done, sequence_id, options = message
         told = tracked(done, options)
@@ -245,19 +251,19 @@ class PartitionedProducer(AcceptsMessages):
         self._opening.answer(index, lambda: self._open_part(index)).add_done_callback(nobody_waits)
 
     def send_batches(self) -> None:
-        """As :meth:`Producer.send_batches`."""
+        """Like :meth:`Producer.send_batches`."""
         for part in self._parts:
             part.send_batches()
 
     async def flush(self) -> None:
-        """As :meth:`Producer.flush`."""
+        """Like :meth:`Producer.flush`."""
         for _index, task in self._opening.items():
             await finished(self._services.io.loop, task)
         for part in self._parts:
             await part.flush()
 
     async def close(self) -> None:
-        """As :meth:`Producer.close`."""
+        """Like :meth:`Producer.close`."""
         self._looking.end()
         for _index, task in self._opening.items():
             await finished(self._services.io.loop, task)
@@ -277,8 +283,8 @@ class PartitionedConsumer(GatheredConsumer):
         *,
         max_total_receiver_queue_size_across_partitions: int = 50000,
     ) -> None:
-        """:param max_total_receiver_queue_size_across_partitions: messages requested ahead on all
-        partitions
+        """:param max_total_receiver_queue_size_across_partitions: maximum number of messages requested ahead
+        on all partitions together
         """
         self._subscription = subscription
         self._options = options
@@ -298,7 +304,7 @@ class PartitionedConsumer(GatheredConsumer):
         self._looking.begin()
 
     async def _grow(self) -> None:
-        """Adds new partitions, at the position of the subscription, which brokers create with them."""
+        """Adds the consumers of new partitions, where brokers have already created the subscription."""
         count = await self._services.lookup.partitions(self._topic, makes_topic=False)
         for index in range(len(self._parts), count):
             part = self._consumer(self._topic, index, count)
@@ -318,12 +324,12 @@ class PartitionedConsumer(GatheredConsumer):
         message_id = meant_by(message)
         index = message_id.partition()
         if not 0 <= index < len(self._parts):
-            raise InvalidConfiguration(f"{message_id} is not from a partition of {self._topic}")
+            raise InvalidConfiguration(f"{message_id} does not belong to a partition of {self._topic}")
         return self._parts[index]
 
     @property
     def has_receipts(self) -> bool:
-        """As :attr:`Consumer.has_receipts`."""
+        """Like :attr:`Consumer.has_receipts`."""
         return self._parts[0].has_receipts
 
     def check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections by broker: opened on demand, shared, closed when unused, and reopened after failures."""
+"""Connections to brokers: opened on demand, shared, closed when unused, and reopened after failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.io.waiting import finished, nobody_waits, outcome
 log = logging.getLogger(__name__)
 _Key = tuple[Address, Address, int]
 _LEAVING_SECONDS = 1.0
-"""How long a closed client waits for brokers that do not answer to the end of their connections."""
+"""Maximum time that closing a client waits for brokers to close their connections, in seconds."""
 _CHANGED = "the client uses another cluster now"
 
 
@@ -36,13 +36,14 @@ class ConnectionPool:
         max_idle: float = 0,
         observer: Observer | None = None,
     ) -> None:
-        """:param per_broker: connections to one broker, used in turn; at least 1
+        """:param per_broker: number of connections to each broker, used in turn; at least 1
 
-        :param connection_timeout: seconds until the broker must have answered CONNECT
-        :param network: None: that of ``io``
-        :param get_auth_data: returns new credentials; None: without credentials
-        :param max_idle: seconds, up to a quarter more, after which an unused connection is closed; 0: never
-        :param observer: measures the client; None: nothing does
+        :param connection_timeout: maximum time until the broker answers CONNECT, in seconds
+        :param network: the network; None: the network of ``io``
+        :param get_auth_data: returns new credentials; None: no credentials
+        :param max_idle: time after which an unused connection is closed, in seconds (up to a quarter longer);
+            0: never
+        :param observer: measures the client; None: no measurements
         """
         self._io = io
         self._per_broker = per_broker
@@ -66,7 +67,7 @@ class ConnectionPool:
         """The timer of the next look at unused connections; None: there is no connection, or no limit."""
 
     async def next(self, broker: Address, through: Address) -> Connection:
-        """As :meth:`get`, with the connections to ``broker`` in turn."""
+        """Like :meth:`get`, for each connection to ``broker`` in turn."""
         turn = self._turns.get((broker, through), 0)
         self._turns[broker, through] = (turn + 1) % self._per_broker
         return await self.get(broker, through, turn)
@@ -77,7 +78,7 @@ class ConnectionPool:
         :param through: the address to connect to: the broker itself, or a proxy
         :param number: index of the connection to this broker, from 0
         :raises ConnectError: the address does not answer
-        :raises PulsarException: the broker's error to CONNECT
+        :raises PulsarException: the broker refused CONNECT
         """
         key = (broker, through, number)
         connection = self._open.get(key)
@@ -101,7 +102,7 @@ class ConnectionPool:
         network: ConnectingNetwork,
         get_auth_data: Callable[[], Awaitable[AuthData]] | None,
     ) -> None:
-        """Gives up all connections, and opens later ones with another network and other credentials."""
+        """Closes all connections, and opens later connections with another network and other credentials."""
         self._network = network
         self._get_auth_data = get_auth_data
         self._tasks.cancel()
@@ -163,7 +164,7 @@ class ConnectionPool:
         self._looking = self._io.loop.call_later(self._max_idle / 4, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Closes the connections that nothing has used for long enough, and forgets closed ones."""
+        """Closes connections that were unused for too long, and removes closed connections from the pool."""
         self._looking = None
         now = self._io.loop.time()
         for key, connection in tuple(self._open.items()):
@@ -187,7 +188,7 @@ class ConnectionPool:
     async def close(self) -> None:
         """Closes all connections, and waits for their ends; waiting callers get AlreadyClosed.
 
-        With TLS a broker answers to the end; one that does not answer within a second is not waited for.
+        With TLS, the broker confirms the end; closing waits for the confirmation for at most a second.
         """
         self._closed = True
         self._tasks.cancel()

@@ -1,4 +1,4 @@
-"""Where a consumer is in its topic: the start position, seeking, and whether messages follow."""
+"""Positions of a consumer in its topic: the start, seeks, and whether more messages follow."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Positions:
         self._acknowledging: Cancellable | None = None
 
     def acknowledge_read(self) -> None:
-        """Acknowledges what is read, some time later and together; called when the broker begins to deliver.
-
-        The broker knows from it the backlog of a reader, and tells the reader the end of a terminated topic.
+        """Acknowledges the messages that were read, together after a delay; called at the first delivery by
+        the broker. The broker uses this to compute a reader's backlog, and to report the end of a
+        terminated topic.
         """
         # Until the time has passed, further messages cost nothing.
         self._queue.on_taken = None
@@ -79,12 +79,12 @@ class Positions:
             self._acks.cumulative(read)
 
     def end(self) -> None:
-        """Acknowledges nothing any more."""
+        """Stops acknowledging."""
         if self._acknowledging is not None:
             self._acknowledging.cancel()
 
     async def seek(self, target: MessageId | int) -> None:
-        """As :meth:`Consumer.seek`. If the caller is cancelled, the seek goes on."""
+        """Like :meth:`Consumer.seek`. If the caller is cancelled, the seek continues."""
         attachment = self._attachment
         await attachment.until_attached()
         while self._seeking is not None:
@@ -114,12 +114,13 @@ class Positions:
             self._seeking = None
 
     async def until_sought(self) -> None:
-        """Waits for the answer to a seek in progress."""
+        """Waits for the answer to a seek in progress, if any."""
         if self._seeking is not None:
             await finished(self._loop, self._seeking)
 
     async def last_message(self) -> tuple[MessageId, tuple[int, int] | None]:
-        """Returns the topic's last message, and the mark-delete position, if the broker sends it.
+        """Returns the id of the topic's last message, and the mark-delete position, or None if the broker
+        does not send it.
 
         :raises PulsarException: the broker refused, or the consumer is not connected
         """
@@ -127,7 +128,7 @@ class Positions:
         return last_message_of(answered.getLastMessageIdResponse)
 
     async def has_message_available(self) -> bool:
-        """As :meth:`Consumer.has_message_available`."""
+        """Like :meth:`Consumer.has_message_available`."""
         self._attachment.check_open()
         queue = self._queue
         if queue:
@@ -146,8 +147,9 @@ class Positions:
         return mark is None or last.position > mark
 
     def subscribing(self) -> MessageId | int | None:
-        """Returns the start position for SUBSCRIBE, or seconds since the publish time of the first message. A
-        non-durable subscription starts after the last message that was received."""
+        """Returns the start position for SUBSCRIBE, or the age of the first message in seconds. A non-durable
+        subscription continues after the last received message.
+        """
         queue = self._queue
         if self._since is not None and queue.last_taken is None:
             return round(self._loop.time() - self._since)
@@ -158,7 +160,8 @@ class Positions:
         return self._start
 
     def migrated(self) -> None:
-        """Continues at the beginning of another cluster's topic: message ids of this one are not valid there,
-        and all its messages were received."""
+        """Continues at the beginning of the topic in another cluster: this cluster's message ids are not
+        valid there, and all its messages were received.
+        """
         if not self._durable and (self._attachment.opened or self._start != MessageId.latest):
             self._queue.last_taken, self._start, self._since = None, MessageId.earliest, None

@@ -1,4 +1,4 @@
-"""A producer on one topic or partition: pipelined, with batches, in order also after reconnects."""
+"""A producer on one topic or partition, with pipelining and batches; keeps the order across reconnects."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Producer(Attached, AcceptsMessages):
     def __init__(self, services: Services, topic: str, options: ProducerOptions) -> None:
         """:raises InvalidConfiguration: an option is out of range
 
-        :raises CryptoError: the key for encryption cannot be read, or is not a key
+        :raises CryptoError: the encryption key cannot be read, or is not a valid key
         """
         attachment = Attachment[ProducerEnd](
             services,
@@ -110,7 +110,7 @@ class Producer(Attached, AcceptsMessages):
         return f"Producer({self.topic()!r}, name={self._name!r})"
 
     def producer_name(self) -> str:
-        """The given name, or the name from the broker."""
+        """The name given by the program, or the name that the broker chose."""
         return self._name
 
     def last_sequence_id(self) -> int:
@@ -138,7 +138,7 @@ class Producer(Attached, AcceptsMessages):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the sent messages without a receipt, with their metadata."""
+        """Size of the sent messages without a receipt, in bytes, including their metadata."""
         return sum(len(each.frame) for each in tuple(self._pending))
 
     # Sending
@@ -165,7 +165,7 @@ class Producer(Attached, AcceptsMessages):
         return published
 
     def _take_back(self, done: Done) -> None:
-        """Does not send a message that still waits for room."""
+        """Removes a message that still waits for room, so that it is not sent."""
         for index, waiting in enumerate(self._queued):
             if is_of(waiting[1], done):
                 del self._queued[index]
@@ -175,7 +175,7 @@ class Producer(Attached, AcceptsMessages):
     def enqueue_or_wait(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """As :meth:`enqueue`; with ``block_if_queue_full`` the message waits for room instead of an error."""
+        """Like :meth:`enqueue`, but if ``block_if_queue_full`` is set, the message waits for room."""
         if self._options.block_if_queue_full and (self._queued or self._is_full):
             self._attachment.check_open()
             self._queued.append((content, tracked(done, options), sequence_id, options, copy_context()))
@@ -183,7 +183,7 @@ class Producer(Attached, AcceptsMessages):
             self.enqueue(content, done, sequence_id, options)
 
     def message_options(self, options: Mapping[str, Any]) -> MessageOptions | None:
-        """Returns the options of a message; None: there are none.
+        """Returns the options of a message; None: the message has no options.
 
         :raises InvalidMessage: options contradict each other
         """
@@ -194,22 +194,22 @@ class Producer(Attached, AcceptsMessages):
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """Publishes one message; ``done`` is called once, in the order of receipts.
+        """Publishes one message; ``done`` is called exactly once, in the order of receipts.
 
-        :raises PulsarException: as :meth:`send`, for errors that are known immediately; then ``done`` is not
-            called
+        :raises PulsarException: an error of :meth:`send` that is known at once; ``done`` is not called
         """
         self._attachment.check_open()
         settings = self._options
         if self._pending_messages >= settings.max_pending_messages:
             self._sent.failed += 1
             raise ProducerQueueIsFull(
-                f"{self._attachment.topic}: {self._pending_messages} messages are pending"
+                f"{self._attachment.topic}: {self._pending_messages} messages are "
+                "pending; use block_if_queue_full"
             )
         limit = self.max_message_size
         may_be_smaller = settings.compression_type != CompressionType.NONE
         if len(content) > limit and not (may_be_smaller or settings.chunking_enabled):
-            raise MessageTooBig(f"the content has {len(content)} bytes; at most {limit} are accepted")
+            raise MessageTooBig(f"the content has {len(content)} bytes, more than {limit}; enable chunking")
         if sequence_id is None:
             sequence_id = self._next_sequence_id or 0
             self._next_sequence_id = sequence_id + 1
@@ -228,7 +228,7 @@ class Producer(Attached, AcceptsMessages):
             self._place(sequence_id, content, options, done)
 
     def _place(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
-        """Sends a message that is counted as pending, or adds it to a batch.
+        """Sends a message that is already counted as pending, or adds it to a batch.
 
         :raises PulsarException: the message cannot be sent, and is not pending
         """
@@ -244,17 +244,18 @@ class Producer(Attached, AcceptsMessages):
             raise InvalidMessage(f"{self._attachment.topic}: {error}") from error
 
     def enqueue_prepared(self, entry: PreparedEntry, done: Done) -> None:
-        """Publishes a prepared entry, after everything that was enqueued before.
+        """Publishes a prepared entry, after all messages that were enqueued before.
 
-        It counts as one pending message, and ``done`` is called once. Sequence ids must rise from entry to
-        entry; a broker that has stored them already (deduplication) confirms them without a message id.
+        The entry counts as one pending message, and ``done`` is called once. Sequence ids must rise from
+        entry to entry; a broker with deduplication confirms stored entries without a message id.
 
-        :raises PulsarException: the producer is closed or has failed for good, or too many are pending
+        :raises PulsarException: the producer is closed or has failed, or too many messages are pending
         """
         self._attachment.check_open()
         if self._is_full:
             raise ProducerQueueIsFull(
-                f"{self._attachment.topic}: {self._pending_messages} messages are pending"
+                f"{self._attachment.topic}: {self._pending_messages} messages are "
+                "pending; use block_if_queue_full"
             )
         self.send_batches()
         self._pending_messages += 1
@@ -272,7 +273,7 @@ class Producer(Attached, AcceptsMessages):
 
     @property
     def max_message_size(self) -> int:
-        """Largest payload that the broker accepts, in bytes; the default without a connection."""
+        """Maximum payload of an entry, in bytes; the protocol's default if there is no connection."""
         connection = self._attachment.connection
         return connection.wire.max_message_size if connection is not None else DEFAULT_MAX_MESSAGE_SIZE
 
@@ -379,7 +380,7 @@ class Producer(Attached, AcceptsMessages):
         is_chunk: bool = False,
         transaction: OpenTransaction | None = None,
     ) -> None:
-        """:param count: messages in the entry; 0: the number of callbacks"""
+        """:param count: number of messages in the entry; 0: the number of callbacks"""
         now = self._loop.time()
         ids = (sequence_id, highest, count or len(done))
         try:
@@ -401,7 +402,7 @@ class Producer(Attached, AcceptsMessages):
             self._send_timer = self._loop.call_later(delay, self._send_due)
 
     def _refuse(self, done: list[Done], error: PulsarException) -> None:
-        """Fails messages that were counted as pending and are not sent."""
+        """Fails messages that are counted as pending but were not sent."""
         self._pending_messages -= len(done)
         self._sent.failed += len(done)
         for each in done:
@@ -412,7 +413,7 @@ class Producer(Attached, AcceptsMessages):
         self._moved_on()
 
     def _send_due(self) -> None:
-        """Fails all pending messages when the oldest has timed out, because their order is kept."""
+        """Fails all pending messages when the oldest one has timed out, so that their order is kept."""
         self._send_timer = None
         if not self._pending:
             return
@@ -424,7 +425,7 @@ class Producer(Attached, AcceptsMessages):
             self._fail_pending(Timeout(f"{self._attachment.topic}: no receipt within {seconds:g} s"))
 
     async def flush(self) -> None:
-        """Sends the open batches and waits until no message is pending; callbacks get failures."""
+        """Sends the open batches and waits until no message is pending; callbacks get the errors."""
         self.send_batches()
         if self._pending_messages:
             drained = self._loop.create_future()
@@ -479,7 +480,7 @@ class Producer(Attached, AcceptsMessages):
         self._moved_on()
 
     def _fail_ended(self) -> None:
-        """Fails the messages of transactions that have ended here, because no broker may get them now."""
+        """Fails the messages of transactions that have already ended, so that no broker stores them."""
         for each in tuple(self._pending):
             if each.transaction is not None and (error := self._gate.refusal(each.transaction)) is not None:
                 self._fail_one(each, error)
@@ -502,7 +503,7 @@ class Producer(Attached, AcceptsMessages):
                 settle(future)
 
     def _send_queued(self) -> None:
-        """Sends the first message that waits for room."""
+        """Sends the first of the messages that wait for room."""
         content, done, sequence_id, options, context = self._queued.popleft()
         try:
             context.run(self.enqueue, content, done, sequence_id, options)
@@ -568,7 +569,7 @@ class Producer(Attached, AcceptsMessages):
             connection.send(each.frame)
 
     async def close(self) -> None:
-        """Publishes pending messages, within the operation time-out, then closes. Idempotent.
+        """Publishes pending messages, within the operation time-out, then closes the producer. Idempotent.
 
         :raises PulsarException: the broker refused
         """

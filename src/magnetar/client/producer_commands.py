@@ -1,4 +1,4 @@
-"""The commands of one producer."""
+"""Builds the commands of one producer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def announcement(
 ) -> BaseCommand:
     """Returns the command PRODUCER.
 
-    :param name: the name given by the program, or by the broker before; empty: the broker gives one
-    :param epoch: how often the producer was announced before
-    :param topic_epoch: that of a broker's last answer to an exclusive producer; None: none
+    :param name: the name chosen by the program or earlier by the broker; empty: the broker chooses a name
+    :param epoch: number of earlier announcements of the producer
+    :param topic_epoch: the topic epoch in the broker's last answer to an exclusive producer; None: no epoch
     :param in_transactions: whether the client has used transactions
     """
     command = BaseCommand(type=BaseCommand.PRODUCER)

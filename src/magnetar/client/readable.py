@@ -1,4 +1,4 @@
-"""Messages as people and JSON have them: contents decoded by the schema of their topic."""
+"""Converts messages to a readable form and to JSON, with contents decoded by the schema of their topic."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from magnetar.client.times import decoder
 from magnetar.protocol.key_values import SIDES, split
 
 DecodeMessage = Callable[[Message], object]
-"""Raises one of :data:`UNREADABLE` if the message does not match its schema."""
+"""Decodes a message; raises an exception of :data:`UNREADABLE` if the message does not match the schema."""
 UNREADABLE = (*BAD_VALUES, RecursionError, InvalidMessage)
 _BYTES = ("NONE", "BYTES")
 
 
 def described(message: Message, decoded: tuple[str, object] | None) -> dict[str, object]:
-    """Returns the whole message for JSON: ``content`` is text, ``hex`` other content, ``value`` the decoded
-    content.
+    """Returns the whole message as a JSON object: ``content`` contains text, ``hex`` contains other content,
+    and ``value`` contains the decoded content.
 
-    ``key`` is as stored: bytes are in Base64, which ``base64EncodedKey`` indicates; a key may also be null.
+    ``key`` is the stored key; for a binary key, it is in Base64 and ``base64EncodedKey`` is true. A key can
+    also be null.
 
-    :param decoded: schema type and value; None: there are none
+    :param decoded: schema type and decoded value; None: the content was not decoded
     """
     found: dict[str, object] = {
         "id": id_text(message.message_id()),
@@ -72,7 +73,7 @@ def value_of(message: Message, decoder: tuple[str, DecodeMessage] | None) -> tup
 
 
 def text_of(data: bytes) -> str | None:
-    """Returns UTF-8 as text; None: the data are not UTF-8."""
+    """Returns the data as text if they are valid UTF-8, otherwise None."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -80,15 +81,15 @@ def text_of(data: bytes) -> str | None:
 
 
 def id_text(message_id: MessageId) -> str:
-    """Returns ``ledger:entry:partition``, with ``:batch index`` in a batch; Pulsar's form."""
+    """Returns ``ledger:entry:partition``, followed by ``:index`` in a batch, which is Pulsar's form."""
     text = f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.partition()}"
     return text if message_id.batch_index() < 0 else f"{text}:{message_id.batch_index()}"
 
 
 def decode_message(schema: TopicSchema) -> DecodeMessage | None:
-    """Returns what decodes messages with a schema; None: their contents are bytes.
+    """Returns a function that decodes messages of a schema; None: contents are not decoded.
 
-    :raises Exception: one of :data:`UNREADABLE`: the definition is malformed
+    :raises Exception: one of :data:`UNREADABLE`: the definition of the schema is malformed
     """
     if schema.kind == "KEY_VALUE":
         return _of_pairs(schema)
@@ -142,14 +143,14 @@ def _avro(definition: dict[str, object] | list[object] | str) -> Decoder:
         stream = io.BytesIO(data)
         value = fastavro.schemaless_reader(stream, schema, None)
         if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} more bytes than the record has")
+            raise ValueError(f"{len(data) - stream.tell()} extra bytes follow the record")
         return value
 
     return decode
 
 
 def plain(value: object) -> object:
-    """Returns a value for JSON: bytes in hexadecimal, times in ISO 8601, others as text."""
+    """Converts a value for JSON: bytes to hexadecimal, times to ISO 8601, and other types to text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

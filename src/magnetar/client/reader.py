@@ -1,4 +1,4 @@
-"""A reader: a consumer with a non-durable subscription, from a chosen position."""
+"""A reader: a consumer with a non-durable subscription that starts at a chosen position."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ class Reader(AsyncMessages):
         partitions: int = 0,
         find: Find | None = None,
     ) -> None:
-        """:param start_message_id_inclusive: whether that message is itself read
+        """:param start_message_id_inclusive: whether the reader also reads the start message
 
-        :param reader_name: the name that statistics show; None: the broker chooses one
-        :param subscription_role_prefix: the beginning of the name of a random subscription
-        :param subscription_name: the name of the reader's non-durable subscription; None: a random one
+        :param reader_name: the name that the topic's statistics show; None: a random name
+        :param subscription_role_prefix: prefix of the subscription name if it is random
+        :param subscription_name: the name of the reader's non-durable subscription; None: a random name
         :param message_listener: called with the reader and each message, instead of ``read_next``: in order,
-            the next message when the call has ended. A coroutine is awaited; the blocking interface calls it
-            in a thread of the reader. What it raises is logged. Closing waits for the call
+            one call at a time. A coroutine is awaited; the blocking interface uses a thread of the reader.
+            Exceptions are logged. Closing waits for the call in progress
         :param interceptors: called for each message before the program reads it
-        :param key_hash_ranges: reads only messages whose keys have a hash (0 to 65535) in one of these
-            ranges, first and last; of a batch, the first key decides. Empty: all messages
-        :param partitions: number of the topic's partitions; 0: it is not partitioned. The start position of a
-            partitioned topic is one of its ends, or a time
-        :param find: returns the topics and partitions of a reader of several topics; None: there is one
+        :param key_hash_ranges: ranges of sticky key hashes (first and last, 0 to 65535); only messages with
+            hashes in these ranges are read; for a batch, its first key counts. Empty: all messages
+        :param partitions: number of the topic's partitions; 0: the topic is not partitioned. A partitioned
+            topic requires an end of the topic or a time as the start position
+        :param find: returns the topics and partitions of a reader of several topics; None: there is one topic
 
-        The others are those of :class:`ConsumerOptions`.
+        The other parameters are those of :class:`ConsumerOptions`.
 
-        :raises InvalidConfiguration: the start position is a message of a partitioned topic or of several
-            topics, or is not in the past
+        :raises InvalidConfiguration: the start position is a message id although there are several partitions
+            or topics, or a time that is not in the past
         """
         prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
         self._to_last = start_message_id_inclusive and start_message_id == MessageId.latest
@@ -111,7 +111,7 @@ class Reader(AsyncMessages):
         )
 
     async def open(self) -> None:
-        """Opens the reader, and passes its messages to the listener, if it has one.
+        """Opens the reader, and passes its messages to the listener, if any.
 
         :raises PulsarException: the reader cannot be opened
         """
@@ -133,11 +133,11 @@ class Reader(AsyncMessages):
         return await self.read_next()
 
     def topic(self) -> str:
-        """The full name of the topic; of several topics, a name for messages and errors."""
+        """The full name of the topic; for several topics, a descriptive name for errors and logs."""
         return self._consumer.topic()
 
     def is_connected(self) -> bool:
-        """Whether there is a connection to the broker now; a lost connection is replaced automatically."""
+        """Whether a connection to the broker exists now; a lost connection is replaced automatically."""
         return self._consumer.is_connected()
 
     @property
@@ -148,29 +148,29 @@ class Reader(AsyncMessages):
     async def read_next(self, timeout_millis: float | None = None) -> Message:
         """Returns the next message.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         return await self._consumer.receive(timeout_millis)
 
     async def read_next_entry(self, timeout_millis: float | None = None) -> RawEntry:
-        """Returns the next entry as stored: not decrypted, uncompressed or split. Do not mix with
-        :meth:`read_next`.
+        """Returns the next entry as stored: not decrypted, decompressed or split into messages. Do not mix
+        with :meth:`read_next`.
 
-        :param timeout_millis: how long to wait, in milliseconds; None: until one arrives
+        :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         return await self._consumer.receive_entry(timeout_millis)
 
     async def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """Returns the next entry, and following ones that have arrived already.
+        """Returns the next entry, and the following entries that have already arrived.
 
-        :param limit: the most entries to return; at least 1
-        :param timeout_millis: how long to wait for the first one, in milliseconds; None: until it arrives
+        :param limit: maximum number of entries to return; at least 1
+        :param timeout_millis: maximum time to wait for the first entry, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
-        :raises PulsarException: the reader is closed, or has failed for good
+        :raises PulsarException: the reader is closed or has failed permanently
         """
         entries = [await self._consumer.receive_entry(timeout_millis)]
         while len(entries) < limit:
@@ -181,7 +181,7 @@ class Reader(AsyncMessages):
         return entries
 
     def widen_queue(self, receiver_queue_size: int) -> None:
-        """Enlarges the receiver queue; a smaller size has no effect."""
+        """Enlarges the receiver queue to a number of messages; a smaller size has no effect."""
         self._consumer.widen_queue(receiver_queue_size)
 
     async def has_message_available(self) -> bool:
@@ -192,8 +192,9 @@ class Reader(AsyncMessages):
         return await self._consumer.has_message_available()
 
     def has_reached_end_of_topic(self) -> bool:
-        """Whether the topic is terminated and all its messages were read, so that none follows. The broker
-        tells the reader a moment after it has read the last one."""
+        """Whether the topic is terminated and all its messages were read, so that no message follows. The
+        broker reports this shortly after the reader has read the last message.
+        """
         return self._consumer.has_reached_end_of_topic()
 
     async def get_last_message_id(self) -> MessageId:
@@ -205,7 +206,7 @@ class Reader(AsyncMessages):
         return await self._consumer.get_last_message_id()
 
     async def seek(self, messageid: SeekTarget) -> None:
-        """Continues elsewhere.
+        """Moves the reader to another position.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
             time in milliseconds since 1970; or a function that returns one of these for the name of each

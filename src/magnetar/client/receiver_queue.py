@@ -1,4 +1,4 @@
-"""The receiver queue of a consumer: entries that have arrived, their messages, and permits."""
+"""The receiver queue of a consumer: arrived entries, their messages, and permits."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from magnetar.protocol.pulsar_api_pb2 import CommandAck, CommandMessage
 
 log = logging.getLogger(__name__)
 _RUN = 500
-"""Messages for which further entries are opened."""
+"""Number of messages up to which further entries are opened."""
 
 
 class ReceiverQueue:
-    """Entries of one consumer that the program has not received, and the messages in them."""
+    """The arrived entries of one consumer and their messages, which the program has not received yet."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class ReceiverQueue:
         acks: Acknowledgements,
         memory: MemoryLimit | None = None,
     ) -> None:
-        """:param partition: number of the topic's partition; -1: not partitioned
+        """:param partition: index of the topic's partition; -1: the topic is not partitioned
 
-        :param taken: notes the messages that the program receives
-        :param acks: acknowledges what is not delivered
+        :param taken: records the messages that the program receives
+        :param acks: acknowledges messages that are not delivered
         :param memory: the memory limit of the client; None: no limit
         """
         self._attachment = attachment
@@ -102,23 +102,23 @@ class ReceiverQueue:
         self.chunks = self._opening.chunks
 
     def __bool__(self) -> bool:
-        """Whether anything has arrived that the program has not received."""
+        """Whether entries or messages have arrived that the program has not received."""
         return bool(self._entries or self._ready or self.returned) or self._aside.entry is not None
 
     def totals(self) -> ReceivedTotals:
-        """Returns what the program has received, and the number of messages that wait."""
+        """Returns the totals of received messages, and the number of messages that wait in the queue."""
         waiting = sum(entry.num_messages for entry in tuple(self._entries)) + len(self._ready)
         return ReceivedTotals(self.opened.messages - len(self._ready), self.opened.bytes, waiting=waiting)
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the entries that were not opened yet."""
+        """Size of the entries that were not opened yet, in bytes."""
         return sum(len(entry.data) for entry in tuple(self._entries))
 
     # Arrivals
 
     def run_arrived(self, buffer: bytes, run: MessageRun) -> None:
-        """As :meth:`ConsumerEnd.messages`."""
+        """See :meth:`ConsumerEnd.messages`."""
         self.permits.one_is_asked_for = False
         self.permits.arrived(run.total_messages)
         if run.epoch < self.epoch and self.epoch:
@@ -131,7 +131,9 @@ class ReceiverQueue:
         self.wake()
 
     def _count(self, size: int) -> None:
-        """Counts entries that have arrived against the memory limit; below 0: entries that have left."""
+        """Counts ``size`` bytes of arrived entries against the memory limit; negative for entries that left
+        the queue.
+        """
         if self._memory is not None:
             self._counted += size
             if size > 0:
@@ -140,7 +142,7 @@ class ReceiverQueue:
                 self._memory.give(-size)
 
     def entry_arrived(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
-        """As :meth:`ConsumerEnd.message`."""
+        """See :meth:`ConsumerEnd.message`."""
         message_id = id_of(command, self._partition)
         self.permits.one_is_asked_for = False
         if not intact:
@@ -166,12 +168,12 @@ class ReceiverQueue:
         self.wake()
 
     def use_values(self, values: Values) -> None:
-        """Gives messages their values."""
+        """Makes the queue decode the values of messages."""
         self.values = values
         self.intercept = values.valued
 
     def wake(self) -> None:
-        """Lets those that wait for messages look again."""
+        """Makes all waiting callers check the queue again."""
         self._arrivals.wake()
         if self.on_arrival is not None:
             self.on_arrival()
@@ -179,8 +181,8 @@ class ReceiverQueue:
     async def arrival(self, end: float | None) -> None:
         """Waits until entries have arrived, or the consumer has ended.
 
-        :param end: time of the loop; None: without limit
-        :raises Timeout: nothing arrived in time
+        :param end: end of the wait in the loop's time; None: no limit
+        :raises Timeout: no entry arrived in time
         """
         if not self._ready:
             self.permits.ask_for_one()
@@ -189,9 +191,9 @@ class ReceiverQueue:
     # What the program receives
 
     def take_entry(self) -> RawEntry | None:
-        """Returns the next entry; None: none has arrived.
+        """Returns the next entry; None: no entry has arrived.
 
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         self._attachment.check_open()
         while self._entries:
@@ -214,9 +216,9 @@ class ReceiverQueue:
         return entry
 
     def take(self) -> Message | None:
-        """Returns the next message; None: none has arrived.
+        """Returns the next message; None: no message has arrived.
 
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         attachment = self._attachment
         # A call of check_open for each message would cost more than this.
@@ -249,10 +251,11 @@ class ReceiverQueue:
             self._open_next()
 
     def take_run(self, into: deque[Message]) -> int | None:
-        """Adds the next message, and those that follow it at hand, to a queue that other threads take from.
+        """Appends the next messages that are available without waiting to a queue, from which other threads
+        take them.
 
-        :returns: the number of messages; None: none has arrived
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :returns: the number of messages; None: no message has arrived
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         message = self.take()
         if message is None:
@@ -274,7 +277,7 @@ class ReceiverQueue:
         return 1 + count
 
     def take_back(self, message: Message) -> None:
-        """Gives a message that was taken to whoever receives next."""
+        """Returns a taken message to the front of the queue."""
         self.returned.appendleft(message)
         self.wake()
 
@@ -287,8 +290,9 @@ class ReceiverQueue:
             self._discard(entry.message_id(), error, CommandAck.BatchDeSerializeError, entry.num_messages)
 
     def _open_plain(self) -> bool:
-        """Opens the next entries that are one message each, without encryption and the like; returns whether
-        there were any."""
+        """Opens the next entries if they are single messages without encryption or other special fields;
+        returns whether there were any.
+        """
         found, size = plain_messages_of(Message, self._attachment.topic, self._entries, _RUN, plain_payload)
         self._ready.extend(found)
         self.opened.messages += len(found)
@@ -342,11 +346,11 @@ class ReceiverQueue:
         self.permits.attached(listened=self.on_arrival is not None, waited=bool(self._arrivals))
 
     def resume(self) -> None:
-        """Requests messages again, after a pause of :attr:`permits`."""
+        """Requests messages again after :attr:`permits` was paused."""
         self.permits.resume(waited=bool(self._arrivals) or self.on_arrival is not None)
 
     def forget(self) -> int:
-        """Drops messages that were not received yet; returns their number of permits."""
+        """Drops messages that were not received yet; returns the number of permits that they used."""
         cleared = sum(entry.num_messages for entry in self._entries) + len(self._ready)
         cleared += self._aside.forget()
         self.opened.messages -= len(self._ready)
@@ -357,7 +361,7 @@ class ReceiverQueue:
         return cleared
 
     def end(self) -> None:
-        """Drops everything; waiting callers get the error of the consumer."""
+        """Drops all messages; waiting callers get the consumer's error."""
         self.forget()
         self.returned.clear()
         self.permits.end()

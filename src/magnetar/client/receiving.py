@@ -1,4 +1,4 @@
-"""What a consumer has asked for and received: permits, the first message, remembered messages, waiters."""
+"""Parts of receiving: permits, the start position, unacknowledged messages, and waiting callers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _Open = Callable[[str], Awaitable[Sending]]
 
 
 class Arrivals:
-    """Waiters for the arrival of something."""
+    """Callers that wait for an arrival."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._waiters: list[Future[None]] = []
 
     def __bool__(self) -> bool:
-        """Whether there are waiters."""
+        """Whether callers are waiting."""
         return bool(self._waiters)
 
     async def wait(self, end: float | None, late: str) -> None:
         """Waits until :meth:`wake` is called.
 
-        :param end: time of the loop; None: without limit
-        :param late: text of the error
+        :param end: end of the wait in the loop's time; None: no limit
+        :param late: text of the error Timeout
         :raises Timeout: :meth:`wake` was not called in time
         """
         waiter = self._loop.create_future()
@@ -57,7 +57,9 @@ class Arrivals:
 
 
 class Unacknowledged:
-    """Entries that wait for their acknowledgement; ``ackTimeout`` of official clients."""
+    """Entries that wait for their acknowledgement, with the time-out that official clients call
+    ``ackTimeout``.
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Unacknowledged:
         options: ConsumerOptions,
         ask_again: Callable[[list[Position]], object],
     ) -> None:
-        """:param seconds: the time-out, without its back-off"""
+        """:param seconds: the time-out in seconds, without its back-off"""
         self._loop = loop
         self._seconds = seconds
         self._backoff = options.ack_timeout_redelivery_backoff
@@ -77,7 +79,7 @@ class Unacknowledged:
     def add(self, position: Position, redeliveries: int) -> None:
         """Starts the time-out of an entry, or restarts it.
 
-        :param redeliveries: how often it was redelivered before
+        :param redeliveries: number of earlier redeliveries
         """
         seconds = self._seconds
         if self._backoff is not None:
@@ -102,7 +104,9 @@ class Unacknowledged:
 
 
 class Taken:
-    """Acknowledgement time-out and dead letters of one consumer; without both it costs nothing."""
+    """Acknowledgement time-out and dead letters of one consumer; costs no time per message if both are
+    off.
+    """
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ class Taken:
 
     @property
     def dead(self) -> int:
-        """Messages that were published to the dead letter topic."""
+        """Number of messages that were published to the dead letter topic."""
         return self._dead.buried if self._dead is not None else 0
 
     def add(self, message: Message) -> None:
@@ -149,17 +153,17 @@ class Taken:
             self._unacknowledged.add(position, 0)
 
     def refused(self, position: Position) -> None:
-        """Stops the time-out after a negative acknowledgement, which has its own delay."""
+        """Stops the time-out after a negative acknowledgement, which has a delay of its own."""
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
     def acknowledged(self, message_id: MessageId) -> None:
-        """Notes the acknowledgement of a message, or of an entry."""
+        """Records the acknowledgement of a message or an entry."""
         if self._dead is not None:
             self._dead.remove(message_id)
 
     def settled(self, position: Position) -> None:
-        """Notes that an entry is completely acknowledged."""
+        """Records that all messages of an entry are acknowledged."""
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
@@ -170,9 +174,10 @@ class Taken:
     def without_dead(
         self, positions: list[Position], ask_again: Callable[[list[Position]], object]
     ) -> list[Position]:
-        """Returns the entries whose redelivery to request; the others go to the dead letter topic.
+        """Returns the entries whose redelivery must be requested; the other entries go to the dead letter
+        topic.
 
-        :param ask_again: called with entries that could not be published there
+        :param ask_again: called with entries that could not be published to the dead letter topic
         """
         if self._dead is None:
             return positions
@@ -190,7 +195,7 @@ class Taken:
             ask_again(failed)
 
     def forget(self) -> None:
-        """Drops everything, because it will be delivered again."""
+        """Drops all records, because the broker delivers the messages again."""
         if self._unacknowledged is not None:
             self._unacknowledged.forget()
         if self._dead is not None:
@@ -214,9 +219,9 @@ def _checked(open_producer: _Open, check: Callable[[str], Awaitable[None]] | Non
 
 
 class Permits:
-    """The permits of one consumer. The broker sends at most as many messages as it has permits for.
+    """The permits of one consumer; the broker sends at most this number of messages.
 
-    With a queue of size 0 nothing is requested ahead, but one message at a time when the program receives.
+    With a queue of size 0, no messages are requested ahead; each call of ``receive`` requests one message.
     """
 
     def __init__(self, queue_size: int, give: Callable[[int], object]) -> None:
@@ -230,7 +235,7 @@ class Permits:
         """With a queue of size 0: whether one message was requested that has not arrived."""
 
     def use(self, messages: int) -> None:
-        """Counts received messages; permits for as many are sent once per half a queue."""
+        """Counts received messages; new permits are sent once per half a queue."""
         if self._queue_size == 0:
             return
         self._used += messages
@@ -239,24 +244,24 @@ class Permits:
             self._give(used)
 
     def ask_for_one(self) -> None:
-        """Requests one message, with a queue of size 0."""
+        """Requests one message; for a queue of size 0."""
         if self._queue_size == 0 and not self.one_is_asked_for and not self._paused:
             self.one_is_asked_for = True
             self._give(1)
 
     @property
     def queue_size(self) -> int:
-        """The present size of the queue."""
+        """The present size of the queue, in messages."""
         return self._queue_size
 
     def arrived(self, messages: int) -> None:
-        """Notes that messages have arrived."""
+        """Called when messages have arrived."""
 
     def ran_dry(self) -> None:
-        """Notes that the program wanted a message, and the queue had none."""
+        """Called when the program waits for a message and the queue is empty."""
 
     def end(self) -> None:
-        """Notes that the consumer has ended."""
+        """Called when the consumer has ended."""
 
     def widen(self, queue_size: int) -> None:
         """Enlarges the queue; a smaller size has no effect."""
@@ -286,7 +291,7 @@ class Permits:
         self.use(0)
 
     def attached(self, *, listened: bool, waited: bool) -> None:
-        """Sends permits on a new connection, whose broker has none.
+        """Sends permits on a new connection, on which the broker has no permits yet.
 
         :param listened: whether a listener takes arriving messages
         :param waited: whether the program waits for a message
@@ -303,12 +308,14 @@ class Permits:
 
 
 class StartPosition:
-    """A start id; the ends of a topic are not messages and skip nothing."""
+    """The start position of a consumer, which decides which messages are skipped; the ends of a topic skip
+    nothing.
+    """
 
     __slots__ = ("_start", "inclusive")
 
     def __init__(self, start: MessageId | None, inclusive: bool) -> None:
-        """:param inclusive: whether the message ``start`` is itself delivered"""
+        """:param inclusive: whether the message ``start`` is delivered, too"""
         if start is not None and (start == MessageId.latest or start.ledger_id() < 0):
             start = None
         self._start = start
@@ -316,11 +323,11 @@ class StartPosition:
 
     @property
     def matters(self) -> bool:
-        """Whether a message before the start may still arrive, so that :meth:`skips` has to be called."""
+        """Whether messages before the start can still arrive, so that :meth:`skips` has to be called."""
         return self._start is not None
 
     def skips(self, found: MessageId) -> bool:
-        """Whether a message or an entry is before the start; no check is needed for later ones."""
+        """Whether a message or an entry is before the start; after the first False, no later message is."""
         start = self._start
         if start is None:
             return False
@@ -336,7 +343,9 @@ class StartPosition:
         return found.batch_index() <= start.batch_index()
 
     def is_before(self, last: MessageId) -> bool | None:
-        """Returns whether a consumer that starts here receives ``last``; None: the start is not a message."""
+        """Returns whether a consumer with this start receives the message ``last``; None: the start is not a
+        message.
+        """
         start = self._start
         if start is None:
             return None

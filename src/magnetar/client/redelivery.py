@@ -1,4 +1,4 @@
-"""The requests of a consumer for redelivery."""
+"""Redelivery requests of a consumer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magnetar.io.interfaces import Loop
 
 
 class Redelivery:
-    """Requests redelivery of the messages of one consumer."""
+    """Requests the redelivery of messages of one consumer."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Redelivery:
         acks: Acknowledgements,
         due: Callable[[list[Position]], object],
     ) -> None:
-        """:param due: called with entries when the delay of their negative acknowledgements has passed"""
+        """:param due: called with negatively acknowledged entries after their delay"""
         self._attachment = attachment
         self._shared = options.is_shared
         self._commands = commands
@@ -46,7 +46,7 @@ class Redelivery:
     def refused(self, position: Position, redeliveries: int) -> None:
         """Requests redelivery of an entry after the delay of negative acknowledgements.
 
-        :param redeliveries: how often the entry was redelivered before
+        :param redeliveries: number of earlier redeliveries
         """
         self._taken.refused(position)
         delay = self._delay if self._backoff is None else self._backoff.seconds(redeliveries)
@@ -58,7 +58,7 @@ class Redelivery:
     def request_all(self) -> None:
         """Requests redelivery of all unacknowledged messages.
 
-        :raises PulsarException: the consumer is closed, or has failed for good
+        :raises PulsarException: the consumer is closed or has failed permanently
         """
         self._attachment.check_open()
         connection = self._attachment.connection
@@ -75,7 +75,7 @@ class Redelivery:
             self._queue.permits.use(cleared)
 
     def request(self, positions: list[Position]) -> None:
-        """Requests redelivery of entries, but for those that go to the dead letter topic."""
+        """Requests redelivery of entries, except entries that go to the dead letter topic."""
         if self._attachment.closed or self._attachment.failure is not None:
             return
         if not self._shared:
@@ -90,7 +90,7 @@ class Redelivery:
             connection.wire.send(self._commands.redeliver(self._queue.chunks.all_of(positions), 0))
 
     def forget(self) -> None:
-        """Forgets all messages that wait for their redelivery, without requesting it."""
+        """Forgets all messages that wait for redelivery, without requesting it."""
         for waiting in self._nacks.values():
             waiting.forget()
         self._taken.forget()

@@ -1,4 +1,4 @@
-"""Permits of a receiver queue that adapts its size to the program and to the memory of the client."""
+"""Permits of a receiver queue whose size adapts to the program and to the client's memory limit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from magnetar.client.receiving import Permits
 
 
 class ScaledPermits(Permits):
-    """The queue begins with one message. It doubles when the broker has used all permits and the program has
-    received all messages, and is halved when the memory limit of the client is nearly reached."""
+    """Permits of a queue that starts at one message. The size doubles when all permits are used and the
+    program has received all messages, and is halved when the client's memory limit is nearly reached.
+    """
 
     def __init__(self, most: int, give: Callable[[int], object], memory: MemoryLimit | None) -> None:
-        """:param most: the largest size of the queue, above 0
+        """:param most: the maximum size of the queue in messages, above 0
 
         :param memory: the memory limit of the client; None: no limit
         """

@@ -1,4 +1,4 @@
-"""Schemas of producers and of topics, and the values of contents with a primitive one."""
+"""Schemas of producers and topics, and decoders of primitive values."""
 
 from __future__ import annotations
 
@@ -41,28 +41,31 @@ _TYPES: dict[str, Schema.Type] = {
 }
 _NAMES = {number: name for name, number in _TYPES.items()}
 Decoder = Callable[[bytes], Any]
-"""Raises one of ``BAD_VALUES`` if the content does not match the schema."""
+"""Decodes a content; raises an exception of ``BAD_VALUES`` if the content does not match the schema."""
 BAD_VALUES = (ValueError, TypeError, LookupError, EOFError, struct.error, ArithmeticError)
 _EPOCH_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
 class ProducerSchema:
-    """The schema of a producer. The broker adds it to the topic's versions, or refuses the producer; see
-    docs/schemas.md."""
+    """A schema that a producer declares. The broker adds it to the topic's schema versions, or refuses the
+    producer; see docs/schemas.md.
+    """
 
     kind: str
-    """The type, with the name of the admin interface, such as ``AVRO`` or ``INT64``."""
+    """The schema type as in Pulsar's admin interface, such as ``AVRO`` or ``INT64``."""
     definition: str = ""
-    """An Avro definition for AVRO and JSON; empty for others."""
+    """An Avro definition for AVRO and JSON; empty for other types."""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Properties of the schema, which the topic keeps."""
+    """Properties of the schema, which the topic stores."""
     parts: tuple[ProducerSchema, ProducerSchema] | None = None
-    """The schemas of key and value; see :func:`key_value_schema`."""
+    """The schemas of key and value of a KEY_VALUE schema; see :func:`key_value_schema`. None: another
+    type.
+    """
 
     @property
     def data(self) -> bytes:
-        """The schema in its stored form."""
+        """The schema definition in its stored form."""
         if self.parts is None:
             return self.definition.encode()
         return key_values.join(*(part.data for part in self.parts))
@@ -80,11 +83,12 @@ class ProducerSchema:
 
 
 class ValueSchema(ABC):
-    """Base of schemas that encode values to contents, and decode them; those of ``magnetar.client.schemas``,
-    or a program's own."""
+    """Base class of schemas that encode values to contents and decode contents; subclasses are in
+    ``magnetar.client.schemas`` and in programs.
+    """
 
     needs_writer: bool = False
-    """Whether a content can only be decoded with the schema that it was written with."""
+    """Whether decoding a content requires the schema with which the content was written."""
 
     def __init__(self, declared: ProducerSchema) -> None:
         """:param declared: the schema that producers and consumers declare to the broker"""
@@ -94,7 +98,7 @@ class ValueSchema(ABC):
     def encode(self, value: object) -> bytes:
         """Returns the content of a value.
 
-        :param value: what a program sends
+        :param value: the value that a program sends
         :raises TypeError: the value has the wrong type
         :raises ValueError: the value is out of range
         """
@@ -104,16 +108,15 @@ class ValueSchema(ABC):
         """Returns the value of a content.
 
         :param data: the content of a message
-        :param writer: the schema with which it was written, as :meth:`writer` returns it; None: this one
+        :param writer: the writer's schema, as :meth:`writer` returns it; None: this schema
         :raises ValueError: the content does not match
         """
 
     def add_options(self, value: object, options: dict[str, object]) -> None:  # noqa: B027 - most add none
-        """Adds what a value decides besides the content of its message, such as the key; without an effect
-        here.
+        """Adds message options that depend on the value, such as the key; the base class adds nothing.
 
-        :param value: what a program sends
-        :param options: those of :class:`MessageOptions` that the program has given
+        :param value: the value that a program sends
+        :param options: options of :class:`MessageOptions` that the program has set
         :raises TypeError: the value has the wrong type
         :raises ValueError: an option contradicts the value
         """
@@ -121,7 +124,7 @@ class ValueSchema(ABC):
     def value_of(self, message: Message, writer: object = None) -> object:
         """Returns the value of a message; None for a null value.
 
-        :param message: a message that was received
+        :param message: a received message
         :param writer: as for :meth:`decode`
         :raises ValueError: the message does not match
         """
@@ -131,9 +134,9 @@ class ValueSchema(ABC):
         return self.decode(content, writer)
 
     def writer(self, found: TopicSchema) -> object:
-        """Returns another version of the topic's schema as :meth:`decode` needs it.
+        """Converts a version of the topic's schema to the argument ``writer`` of :meth:`decode`.
 
-        :param found: the version with which messages were written
+        :param found: the schema version with which messages were written
         :raises ValueError: the version cannot be used
         """
         return found
@@ -146,11 +149,12 @@ class ValueSchema(ABC):
 def content_of(
     value: object, schema: ProducerSchema | ValueSchema | None, options: dict[str, object]
 ) -> bytes:
-    """Returns the content of what a program sends.
+    """Returns the encoded content of a value that a program sends.
 
-    :param schema: that of the producer
-    :param options: those of the message, to which the schema may add
-    :raises InvalidMessage: the value does not match the schema; or it is not bytes, without such a schema
+    :param schema: the schema of the producer
+    :param options: the options of the message, to which the schema can add
+    :raises InvalidMessage: the value does not match the schema, or is not bytes although the schema does not
+        encode values
     """
     if isinstance(schema, ValueSchema):
         if value is None and options.get("null_value"):
@@ -175,8 +179,8 @@ def key_value_schema(key: ProducerSchema, value: ProducerSchema, *, separated: b
 
     :param key: the schema of the key
     :param value: the schema of the value
-    :param separated: the key is that of the message (``partition_key_bytes``), and the content is the value;
-        else the content has both (:func:`magnetar.protocol.key_values.join`)
+    :param separated: True: the key is the message's key (``partition_key_bytes``) and the content is the
+        value; False: the content contains both (:func:`magnetar.protocol.key_values.join`)
     """
     sides = (key_values.Declared(part.kind, part.properties) for part in (key, value))
     properties = key_values.described(*sides, separated=separated)
@@ -188,19 +192,21 @@ class TopicSchema:
     """One version of a topic's schema."""
 
     kind: str
-    """The type, with the name of the admin interface; empty: unknown."""
+    """The schema type as in Pulsar's admin interface; empty: unknown."""
     data: bytes
-    """An Avro definition for AVRO and JSON; both for KEY_VALUE, see ``magnetar.protocol.key_values``."""
+    """An Avro definition for AVRO and JSON; for KEY_VALUE, both definitions, see
+    ``magnetar.protocol.key_values``.
+    """
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Properties of the schema."""
 
     @property
     def is_separated(self) -> bool:
-        """Whether the key of a KEY_VALUE is stored as the message's key, and not in its content."""
+        """Whether the key of a KEY_VALUE is the message's key, and not part of its content."""
         return key_values.is_separated(self.properties)
 
     def kind_of(self, side: str) -> str:
-        """Returns the type of one part of a KEY_VALUE.
+        """Returns the schema type of the key or the value of a KEY_VALUE.
 
         :param side: ``key`` or ``value``
         """
@@ -208,7 +214,7 @@ class TopicSchema:
 
 
 def topic_schema(schema: Schema) -> TopicSchema:
-    """Converts the schema of a broker's answer."""
+    """Converts the schema in a broker's answer."""
     properties = {pair.key: pair.value for pair in schema.properties}
     return TopicSchema(_NAMES.get(schema.type, ""), schema.schema_data, properties)
 
@@ -272,5 +278,6 @@ PRIMITIVES: dict[str, Decoder] = {
     "LOCAL_TIME": _local_time,
     "LOCAL_DATE_TIME": _date_time,
 }
-"""Decoders by the name of the type. Dates are days, and times microseconds, since 1970; times of day are
-microseconds since midnight."""
+"""Decoders by schema type. Decoded dates are days since 1970, timestamps are microseconds since 1970, and
+times of day are microseconds since midnight.
+"""

@@ -1,4 +1,4 @@
-"""How a client reaches brokers: service URLs, TLS, and credentials."""
+"""Access to brokers: service URLs, TLS, and credentials."""
 
 from __future__ import annotations
 
@@ -43,32 +43,34 @@ class Address:
 
 
 class BrokerUrls(NamedTuple):
-    """The addresses of a topic's broker; empty: it has none of the kind."""
+    """The addresses of a topic's broker; an empty address means that the broker has none of the kind."""
 
     plain: str
     tls: str
 
 
 FindBroker = Callable[[str], Awaitable[BrokerUrls]]
-"""Returns the broker of a topic. Raises PulsarException: no web service answers, or it refused."""
+"""Returns the broker of a topic. Raises PulsarException if no web service answers, or the web service
+refuses.
+"""
 
 
 def parse_service_url(url: str) -> tuple[Address, ...]:
-    """Returns the brokers of a service URL; at least one.
+    """Returns the broker addresses in a service URL; at least one.
 
     :raises InvalidUrl: the text is neither a ``pulsar://`` nor a ``pulsar+ssl://`` URL
     """
     scheme, separator, rest = url.partition("://")
     port = _PORTS.get(scheme)
     if port is None or not separator:
-        raise InvalidUrl(f"{url!r} is not an address like pulsar://localhost:6650")
+        raise InvalidUrl(f"{url!r} is not a service URL; use a form like pulsar://localhost:6650")
     return tuple(_address(part, url, port) for part in rest.rstrip("/").split(","))
 
 
 def is_web(url: str) -> bool:
-    """Whether a service URL is that of web services.
+    """Whether a service URL is an HTTP URL of web services.
 
-    :raises InvalidUrl: it is, and is malformed
+    :raises InvalidUrl: the HTTP URL is malformed
     """
     scheme, _, rest = url.partition("://")
     port = _WEB_PORTS.get(scheme)
@@ -100,30 +102,30 @@ def _address(text: str, url: str, default_port: int) -> Address:
     if text.startswith("["):
         host, bracket, after = text[1:].partition("]")
         if not bracket or (after and not after.startswith(":")):
-            raise InvalidUrl(f"{url!r}: {text!r} must be host:port")
+            raise InvalidUrl(f"{url!r}: {text!r} must have the form host:port")
         port = after[1:]
     elif ":" in text:
         host, _, port = text.rpartition(":")
     if not host or "/" in text or not (port == "" or (port.isascii() and port.isdigit())):
-        raise InvalidUrl(f"{url!r}: {text!r} must be host:port")
+        raise InvalidUrl(f"{url!r}: {text!r} must have the form host:port")
     number = int(port) if port else default_port
     if not 0 < number < 65536:
-        raise InvalidUrl(f"{url!r}: {number} is not a port")
+        raise InvalidUrl(f"{url!r}: {number} is not a port; use a number from 1 to 65535")
     return Address(host, number)
 
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """Options with the names of the official client, except for the first, which also accepts a key store."""
+    """TLS options with the official client's names, except for the first, which also accepts a key store."""
 
     files: TlsFiles
     allow_insecure: bool
     validate_hostname: bool
     proxy: Address | None = None
-    """A proxy for all connections, which tells brokers by SNI; None: without a proxy."""
+    """A proxy for all connections, which finds the broker by SNI; None: no proxy."""
 
     def of(self, shown: tuple[str, str] | None) -> ClientTls:
-        """Returns the settings of connections.
+        """Returns the TLS settings of connections.
 
         :param shown: paths of the client certificate and its key, as credentials; None: no certificate
         """
@@ -137,10 +139,10 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """How a client reaches one cluster."""
+    """The access of a client to one cluster."""
 
     addresses: tuple[Address, ...]
-    """Its brokers; none: web services name them."""
+    """The addresses of the brokers; empty: web services look up brokers."""
     find: FindBroker | None
     network: ConnectingNetwork
     get_auth_data: Callable[[], Awaitable[AuthData]] | None
@@ -151,8 +153,8 @@ def access_to(
 ) -> ServiceAccess:
     """Returns the access to a cluster.
 
-    :param timeout: seconds for each answer of a web service
-    :param listener_name: the advertised listener to request; empty: the main one
+    :param timeout: maximum time for each answer of a web service, in seconds
+    :param listener_name: the advertised listener to request; empty: the default listener
     :raises InvalidUrl: the service URL is malformed
     :raises InvalidConfiguration: a certificate would not be used, or its key is missing
     :raises OperationNotSupported: this network does not support TLS
@@ -183,7 +185,7 @@ def access_to(
 def network_of(
     io: ClientIo, service_url: str, options: TlsOptions, authentication: Authentication | None
 ) -> ConnectingNetwork:
-    """Returns the network to brokers, with TLS if the service URL requires it.
+    """Returns the network for connections to brokers, with TLS if the service URL requires TLS.
 
     :raises InvalidConfiguration: a certificate would not be used, or its key is missing
     :raises OperationNotSupported: this network does not support TLS
@@ -196,12 +198,12 @@ def network_of(
             )
         if shown is not None:
             raise InvalidConfiguration(
-                "authentication by a certificate needs TLS; use a pulsar+ssl:// address"
+                "authentication by a certificate requires TLS; use a pulsar+ssl:// URL"
             )
         return io.network
     files = options.files.showing(shown)
     if bool(files.certificate) != bool(files.key):
-        raise InvalidConfiguration("a certificate and its key must be given together")
+        raise InvalidConfiguration("a client certificate and its private key must be set together")
     if io.secured is None:
         raise OperationNotSupported("the network of this client does not support TLS")
     return io.secured(options.of(shown))

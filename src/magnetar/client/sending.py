@@ -1,4 +1,4 @@
-"""How programs send messages: what producers of a topic, and of a partitioned topic, have in common."""
+"""The common part of producers on a topic and on a partitioned topic: sending messages."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ SendCallback = Callable[[Result, MessageId | None], object]
 
 
 class AcceptsMessages(ClosedByAsyncWith):
-    """A producer, as programs see it. In a transaction, a message that is refused keeps it from being
-    committed."""
+    """A producer, as programs see it. If a message of a transaction is refused, the transaction cannot be
+    committed.
+    """
 
     _loop: Loop
     _options: ProducerOptions
 
     async def send(self, content: object, *, sequence_id: int | None = None, **options: Any) -> MessageId:
-        """Publishes one message and waits for the receipt. If it is cancelled, the message is still
-        published.
+        """Publishes one message and waits for the receipt. Cancelling the call does not stop the publishing.
 
-        :param content: the content, as consumers get it; with a schema of ``magnetar.client.schemas`` a
-            value, or None with ``null_value``
-        :param sequence_id: the number of the message, which deduplication compares; None: the next one
-        :param options: those of :class:`MessageOptions`
-        :returns: the id of the message; its entry id is -1 if the broker had stored the sequence id before
-        :raises ProducerQueueIsFull: too many are pending, unless ``block_if_queue_full``
+        :param content: the content, bytes; with a schema of ``magnetar.client.schemas``, a value, or None
+            with ``null_value``
+        :param sequence_id: the sequence id of the message, which deduplication uses; None: the next sequence
+            id
+        :param options: options of :class:`MessageOptions`
+        :returns: the id of the message; the entry id is -1 if the message is a duplicate by its sequence id
+        :raises ProducerQueueIsFull: too many messages are pending, and ``block_if_queue_full`` is off
         :raises MessageTooBig: the message is larger than the broker accepts
         :raises InvalidMessage: an option is out of range, or contradicts others
         :raises Timeout: no receipt within the send time-out; the message may still have been published
-        :raises PulsarException: the producer is closed, or has failed for good
+        :raises PulsarException: the producer is closed or has failed permanently
         """
         data = content_of(content, self._options.schema, options)
         said = self.message_options(options)
@@ -53,11 +54,12 @@ class AcceptsMessages(ClosedByAsyncWith):
         """Publishes one message without waiting for the receipt.
 
         :param content: as for :meth:`send`
-        :param callback: called in the loop with the result and the id of the message, None after an error
+        :param callback: called in the event loop with the result and the id of the message (None after an
+            error)
         :param sequence_id: as for :meth:`send`
         :param options: as for :meth:`send`
-        :raises ProducerQueueIsFull: too many are pending
-        :raises PulsarException: as :meth:`send`, for errors that are known immediately
+        :raises ProducerQueueIsFull: too many messages are pending
+        :raises PulsarException: an error of :meth:`send` that is known at once
         """
 
         def done(message_id: MessageId | None, error: PulsarException | None) -> None:
@@ -76,11 +78,11 @@ class AcceptsMessages(ClosedByAsyncWith):
     async def send_content(
         self, content: bytes, sequence_id: int | None, options: MessageOptions | None
     ) -> MessageId:
-        """As :meth:`send`, for a content in its encoded form."""
+        """Like :meth:`send`, for an encoded content."""
 
     @abstractmethod
     def message_options(self, options: Mapping[str, object]) -> MessageOptions | None:
-        """Returns the options of a message; None: there are none.
+        """Returns the options of a message; None: the message has no options.
 
         :raises InvalidMessage: options contradict each other
         """
@@ -89,8 +91,7 @@ class AcceptsMessages(ClosedByAsyncWith):
     def enqueue(
         self, content: bytes, done: Done, sequence_id: int | None, options: MessageOptions | None
     ) -> None:
-        """Publishes one message; ``done`` is called once, in the order of receipts.
+        """Publishes one message; ``done`` is called exactly once, in the order of receipts.
 
-        :raises PulsarException: as :meth:`send`, for errors that are known immediately; then ``done`` is not
-            called
+        :raises PulsarException: an error of :meth:`send` that is known at once; ``done`` is not called
         """

@@ -1,4 +1,4 @@
-"""What clients, producers, consumers and readers offer to the statements ``with`` and ``for``."""
+"""Support for the statements ``with`` and ``for`` in clients, producers, consumers and readers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from magnetar.client.message import Message
 
 
 class ClosedByAsyncWith(ABC):
-    """Is closed at the end of the block of ``async with``."""
+    """Base of objects that are closed at the end of an ``async with`` block."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Closes it. Idempotent."""
+        """Closes the object. Idempotent."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -25,7 +25,7 @@ class ClosedByAsyncWith(ABC):
 
 
 class AsyncMessages(ClosedByAsyncWith):
-    """Its messages can be received with ``async for``, which ends when it is closed."""
+    """Base of objects whose messages can be received with ``async for``, until the object is closed."""
 
     @abstractmethod
     async def _next(self) -> Message:
@@ -42,11 +42,11 @@ class AsyncMessages(ClosedByAsyncWith):
 
 
 class ClosedByWith(ABC):
-    """Is closed at the end of the block of ``with``."""
+    """Base of objects that are closed at the end of a ``with`` block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Closes it. Idempotent."""
+        """Closes the object. Idempotent."""
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +56,7 @@ class ClosedByWith(ABC):
 
 
 class Messages(ClosedByWith):
-    """Its messages can be received with ``for``, which ends when it is closed."""
+    """Base of objects whose messages can be received with ``for``, until the object is closed."""
 
     @abstractmethod
     def _next(self) -> Message:

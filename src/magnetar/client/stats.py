@@ -1,4 +1,4 @@
-"""Statistics of producers and consumers, with the names of Java's client."""
+"""Statistics of producers and consumers, with the Java client's names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from magnetar.io.interfaces import Loop
 
 log = logging.getLogger(__name__)
 _STEPS = 8
-"""Buckets of latencies for each doubling: a quantile is at most 9 % too high."""
+"""Number of histogram buckets for each doubling of the latency; quantiles are at most 9 % too high."""
 _LEAST_MS = 0.01
 _MEGABIT = 8 / 1_000_000
 
 
 class Latencies:
-    """Numbers of messages by their latency."""
+    """Numbers of messages by latency."""
 
     __slots__ = ("_counts", "highest")
 
@@ -28,20 +28,22 @@ class Latencies:
         """In milliseconds."""
 
     def note(self, milliseconds: float, count: int) -> None:
-        """Counts messages with the same latency."""
+        """Counts ``count`` messages with the same latency."""
         bucket = ceil(log2(milliseconds / _LEAST_MS) * _STEPS) if milliseconds > _LEAST_MS else 0
         self._counts[bucket] = self._counts.get(bucket, 0) + count
         if milliseconds > self.highest:
             self.highest = milliseconds
 
     def add(self, others: Latencies) -> None:
-        """Counts the messages of others, too."""
+        """Adds the counts of another histogram."""
         for bucket, count in others._counts.items():
             self._counts[bucket] = self._counts.get(bucket, 0) + count
         self.highest = max(self.highest, others.highest)
 
     def quantile(self, part: float) -> float:
-        """Returns the latency in milliseconds that a part of the messages does not exceed; 0 without any."""
+        """Returns the latency in milliseconds that the fraction ``part`` of the messages does not exceed; 0
+        without messages.
+        """
         left = part * sum(self._counts.values())
         for bucket in sorted(self._counts):
             left -= self._counts[bucket]
@@ -52,27 +54,31 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """Numbers of the present interval, totals since the producer was opened, and rates and latencies of the
-    last complete interval; before its end, and without intervals, of the time until now.
+    """Statistics of a producer: numbers (``num_``) of the present interval, totals since the producer was
+    opened, and rates and latencies of the last complete interval, or of the time until now if no interval
+    is complete.
 
-    The interval is ``stats_interval_seconds`` of the client.
+    The option ``stats_interval_seconds`` of the client sets the interval.
     """
 
     num_msgs_sent: int
-    """Messages sent."""
+    """Number of sent messages."""
     num_bytes_sent: int
-    """Contents before compression, in bytes; in batches with the metadata of each message."""
+    """Size of the sent contents before compression, in bytes; in batches, with the metadata of each
+    message.
+    """
     num_send_failed: int
-    """Messages that failed."""
+    """Number of failed messages."""
     num_acks_received: int
-    """Messages whose receipts have arrived."""
+    """Number of messages with a receipt."""
     send_msgs_rate: float
-    """Messages in a second."""
+    """Sent messages per second."""
     send_bytes_rate: float
-    """Bytes in a second."""
+    """Sent bytes per second."""
     send_latency_millis50pct: float
-    """The latency in milliseconds that half of the messages did not exceed: the time from sending to the
-    broker to the receipt, without the time in a batch."""
+    """The latency in milliseconds that half of the messages did not exceed, from sending to the broker until
+    the receipt; excludes the time in a batch.
+    """
     send_latency_millis75pct: float
     """The latency in milliseconds that 75 % of the messages did not exceed."""
     send_latency_millis95pct: float
@@ -84,52 +90,59 @@ class ProducerStats:
     send_latency_millis_max: float
     """The highest latency, in milliseconds."""
     total_msgs_sent: int
-    """Messages sent."""
+    """Number of sent messages."""
     total_bytes_sent: int
-    """Contents before compression, in bytes; in batches with the metadata of each message."""
+    """Size of the sent contents before compression, in bytes; in batches, with the metadata of each
+    message.
+    """
     total_send_failed: int
-    """Messages that failed."""
+    """Number of failed messages."""
     total_acks_received: int
-    """Messages whose receipts have arrived."""
+    """Number of messages with a receipt."""
     pending_queue_size: int
-    """Messages without a receipt."""
+    """Number of messages without a receipt."""
     partition_stats: Mapping[str, ProducerStats]
-    """Those of each partition, by its name; empty without partitions."""
+    """The statistics of each partition, by its name; empty if the topic is not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Numbers of the present interval, totals since the consumer was opened, and rates of the last complete
-    interval; before its end, and without intervals, of the time until now."""
+    """Statistics of a consumer: numbers (``num_``) of the present interval, totals since the consumer was
+    opened, and rates of the last complete interval, or of the time until now if no interval is complete.
+    """
 
     num_msgs_received: int
-    """Messages that the program received."""
+    """Number of messages that the program received."""
     num_bytes_received: int
-    """Entries of which messages were received, as they are stored, in bytes."""
+    """Size of the stored entries whose messages were received, in bytes."""
     num_acks_sent: int
-    """Completely acknowledged entries count with all their messages, cumulative acknowledgements as one."""
+    """Number of acknowledged messages; an entry that is acknowledged as a whole counts with all its messages,
+    a cumulative acknowledgement counts as one.
+    """
     num_acks_failed: int
-    """Acknowledgements that failed."""
+    """Number of failed acknowledgements."""
     num_receive_failed: int
-    """Calls of ``receive`` that raised an error other than a time-out."""
+    """Number of calls of ``receive`` that raised an error other than a time-out."""
     rate_msgs_received: float
-    """Messages in a second."""
+    """Received messages per second."""
     rate_bytes_received: float
-    """Bytes in a second."""
+    """Received bytes per second."""
     total_msgs_received: int
-    """Messages that the program received."""
+    """Number of messages that the program received."""
     total_bytes_received: int
-    """Entries of which messages were received, as they are stored, in bytes."""
+    """Size of the stored entries whose messages were received, in bytes."""
     total_received_failed: int
-    """Calls of ``receive`` that raised an error other than a time-out."""
+    """Number of calls of ``receive`` that raised an error other than a time-out."""
     total_acks_sent: int
-    """Acknowledgements sent."""
+    """Number of sent acknowledgements, counted like ``num_acks_sent``."""
     total_acks_failed: int
-    """Acknowledgements that failed."""
+    """Number of failed acknowledgements."""
     msg_num_in_receiver_queue: int
-    """Messages that have arrived and were not received."""
+    """Number of messages that have arrived but were not received by the program."""
     partition_stats: Mapping[str, ConsumerStats]
-    """Those of each partition or topic, by its name; empty for a consumer of one."""
+    """The statistics of each partition or topic, by its name; empty for a consumer of one topic without
+    partitions.
+    """
 
 
 @dataclass(slots=True)
@@ -154,11 +167,11 @@ class ReceivedTotals:
     failed: int = 0
     waiting: int = 0
     refused: int = 0
-    """Negatively acknowledged messages."""
+    """Number of negatively acknowledged messages."""
     late: int = 0
-    """Entries that were not acknowledged in time."""
+    """Number of entries that were not acknowledged in time."""
     dead: int = 0
-    """Messages that were published to the dead letter topic."""
+    """Number of messages that were published to the dead letter topic."""
 
 
 Totals = TypeVar("Totals", SentTotals, ReceivedTotals)
@@ -176,12 +189,12 @@ def plus(totals: Totals, others: Iterable[Totals]) -> Totals:
 
 
 class Intervals(Generic[Totals]):
-    """The totals of a producer or a consumer, divided into intervals."""
+    """The totals of a producer or a consumer, divided into intervals of time."""
 
     def __init__(self, loop: Loop, totals: Callable[[], Totals], nothing: Totals) -> None:
         """:param totals: returns the present totals
 
-        :param nothing: totals of 0
+        :param nothing: the initial totals, all 0
         """
         self._loop = loop
         self.totals: Callable[[], Totals] = totals
@@ -195,7 +208,7 @@ class Intervals(Generic[Totals]):
         self.last_latencies = self.latencies
 
     def present(self) -> tuple[float, Totals]:
-        """Returns duration and numbers of the present interval."""
+        """Returns the duration in seconds and the numbers of the present interval."""
         return self._loop.time() - self.began, minus(self.totals(), self.before)
 
     def end(self) -> None:
@@ -209,7 +222,7 @@ class Intervals(Generic[Totals]):
 def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
     """Returns the statistics of a producer.
 
-    :param parts: those of each partition by name, or of the only topic
+    :param parts: the intervals of each partition by name, or of the only topic
     """
     present = [part.present()[1] for part in parts.values()]
     rated = [part.last or part.present() for part in parts.values()]
@@ -243,7 +256,7 @@ def producer_stats(parts: Mapping[str, Intervals[SentTotals]]) -> ProducerStats:
 def consumer_stats(parts: Mapping[str, Intervals[ReceivedTotals]]) -> ConsumerStats:
     """Returns the statistics of a consumer.
 
-    :param parts: those of each partition or topic by name, or of the only topic
+    :param parts: the intervals of each partition or topic by name, or of the only topic
     """
     now = plus(ReceivedTotals(), (part.present()[1] for part in parts.values()))
     rated = [part.last or part.present() for part in parts.values()]
@@ -271,7 +284,7 @@ def _rate(parts: Iterable[tuple[float, int]]) -> float:
 
 
 def log_sent(topic: str, name: str, intervals: Intervals[SentTotals]) -> None:
-    """Ends an interval of a producer, and logs its numbers if there was anything."""
+    """Ends an interval of a producer, and logs its numbers if the producer was active."""
     intervals.end()
     seconds, sent = intervals.last or (0.0, SentTotals())
     if seconds <= 0 or not (sent.messages or sent.failed or sent.acks):
@@ -294,7 +307,7 @@ def log_sent(topic: str, name: str, intervals: Intervals[SentTotals]) -> None:
 
 
 def log_received(topic: str, subscription: str, name: str, intervals: Intervals[ReceivedTotals]) -> None:
-    """Ends an interval of a consumer, and logs its numbers if there was anything."""
+    """Ends an interval of a consumer, and logs its numbers if the consumer was active."""
     intervals.end()
     seconds, received = intervals.last or (0.0, ReceivedTotals())
     if seconds <= 0 or not (received.messages or received.failed or received.acks or received.acks_failed):

@@ -13,12 +13,13 @@ from magnetar.io.tasks import TaskScope
 from magnetar.io.waiting import report
 
 Listener = Callable[[str, Value], object]
-"""Called in the client's loop with a key and its new content, empty if the key was deleted; of a view with a
-schema with values, with the value, None if the key was deleted."""
+"""Called in the client's event loop with a key and its new content (empty after a deletion), or, if the
+view's schema decodes values, its new value (None after a deletion).
+"""
 
 
 class TableView(ClosedByAsyncWith):
-    """The contents of a topic by key, or their values; see ``Client.create_table_view``."""
+    """The contents of a topic by key, or their decoded values; see ``Client.create_table_view``."""
 
     def __init__(self, services: Services, topic: str, reader: Reader, *, has_values: bool) -> None:
         """:param reader: reads the compacted topic from its first message; the view closes it
@@ -34,7 +35,7 @@ class TableView(ClosedByAsyncWith):
         self._listeners: list[Listener] = []
 
     async def open(self) -> None:
-        """Reads the messages that the topic has now; later ones are read in the background.
+        """Reads the present messages of the topic; later messages are read in the background.
 
         :raises PulsarException: the topic cannot be read
         """
@@ -74,7 +75,7 @@ class TableView(ClosedByAsyncWith):
         return key in self._values
 
     def get(self, key: str) -> Value:
-        """Returns the content of a key, or the value if the view has a schema with values; None: the topic
+        """Returns the content of a key, or its value if the view has a schema with values; None if the topic
         has no message with this key.
 
         :param key: the ``partition_key`` of messages
@@ -86,16 +87,16 @@ class TableView(ClosedByAsyncWith):
     def contents(self) -> dict[str, Value]:
         """Returns a copy of all contents, or values, by key.
 
-        :raises PulsarException: as :meth:`get`, for any key
+        :raises PulsarException: see :meth:`get`; raised if it applies to any key
         """
         return {key: _readable(value) for key, value in tuple(self._values.items())}
 
     def listen(self, listener: Listener) -> dict[str, Value]:
-        """Calls ``listener`` for each later change, and returns a copy of the contents before them.
+        """Calls ``listener`` for each later change; returns a copy of the contents before these changes.
 
-        :param listener: called with a key and its new content, empty if the key was deleted; or with its
-            value, None if the key was deleted. It must not block
-        :raises PulsarException: as :meth:`contents`; then nothing is called
+        :param listener: called with a key and its new content (empty after a deletion), or with a key and its
+            new value (None after a deletion). It must not block
+        :raises PulsarException: see :meth:`contents`; the listener is not registered
         """
         before = self.contents()
         self._listeners.append(listener)
@@ -111,9 +112,9 @@ class TableView(ClosedByAsyncWith):
 
 
 def _readable(value: Value) -> Value:
-    """Returns the value.
+    """Returns the value, or raises the error that replaces it.
 
-    :raises PulsarException: it cannot be read
+    :raises PulsarException: the value cannot be decoded
     """
     if isinstance(value, PulsarException):
         raise value

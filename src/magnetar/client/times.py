@@ -1,4 +1,4 @@
-"""Dates and times of Python in the forms of Pulsar's Java client."""
+"""Encodes Python dates and times like Pulsar's Java client."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _day_and_nanos = struct.Struct(">qq").pack
 
 
 def _day(value: object) -> int:
-    """Returns the days since 1970."""
+    """Returns the date as days since 1970."""
     if isinstance(value, datetime) or not isinstance(value, date):
         raise TypeError(f"the value must be a datetime.date, not {value!r}")
     return (value - _EPOCH.date()).days
 
 
 def _of_day(value: object) -> int:
-    """Returns the microseconds since midnight."""
+    """Returns the time of day as microseconds since midnight."""
     if not isinstance(value, time):
         raise TypeError(f"the value must be a datetime.time, not {value!r}")
     if value.tzinfo is not None:
@@ -33,11 +33,13 @@ def _of_day(value: object) -> int:
 
 
 def _moment(value: object) -> int:
-    """Returns the microseconds since 1970 in UTC."""
+    """Returns the time with a time zone as microseconds since 1970 in UTC."""
     if not isinstance(value, datetime):
         raise TypeError(f"the value must be a datetime.datetime, not {value!r}")
     if value.utcoffset() is None:
-        raise ValueError(f"a moment requires a time zone, which {value!r} lacks; use LOCAL_DATE_TIME without")
+        raise ValueError(
+            f"an instant requires a time zone, which {value!r} lacks; add one, or use LOCAL_DATE_TIME"
+        )
     return (value - _EPOCH.replace(tzinfo=UTC)) // _MICROSECOND
 
 
@@ -50,7 +52,9 @@ def _local_date_time(value: object) -> bytes:
     if not isinstance(value, datetime):
         raise TypeError(f"the value must be a datetime.datetime, not {value!r}")
     if value.tzinfo is not None:
-        raise ValueError(f"a local time must have no time zone, but {value!r} has one; use INSTANT with it")
+        raise ValueError(
+            f"a local time must have no time zone, but {value!r} has one; remove it, or use INSTANT"
+        )
     return _day_and_nanos(_day(value.date()), _of_day(value.time()) * 1000)
 
 
@@ -63,13 +67,14 @@ ENCODERS: dict[str, Callable[[object], bytes]] = {
     "LOCAL_TIME": lambda value: _long(_of_day(value) * 1000),
     "LOCAL_DATE_TIME": _local_date_time,
 }
-"""Encoders by the name of the type. DATE is midnight in UTC; TIME and TIMESTAMP lose what is shorter than a
-millisecond, as in Java. They raise TypeError or ValueError for values that the type cannot have."""
+"""Encoders by schema type. DATE is midnight in UTC; TIME and TIMESTAMP are truncated to milliseconds, as in
+Java. Encoders raise TypeError or ValueError for values that the type cannot represent.
+"""
 
 
 def decoder(kind: str) -> Callable[[bytes], date | time] | None:
-    """Returns the decoder of a type; None: it is not one of dates and times. Nanoseconds are cut to
-    microseconds, and moments are in UTC.
+    """Returns the decoder of a schema type; None: the type is not a date or time. Nanoseconds are truncated
+    to microseconds, and instants are in UTC.
 
     :param kind: the name of the type
     """

@@ -1,4 +1,4 @@
-"""Time in a client: delays between attempts, time limits, items that expire, and periodic checks."""
+"""Time in a client: back-off delays, time limits, expiring items, and periodic checks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ log = logging.getLogger(__name__)
 
 
 class Backoff:
-    """A delay that doubles with each attempt, less a random part of up to a fifth, so that clients spread."""
+    """A delay that doubles with each attempt, minus a random part of up to 20 %, so that clients do not retry
+    together.
+    """
 
     __slots__ = ("_initial", "_max", "_next", "_randomness")
 
     def __init__(
         self, randomness: Randomness, initial: float = INITIAL_SECONDS, maximum: float = MAX_SECONDS
     ) -> None:
-        """:param initial: seconds before the second attempt
+        """:param initial: delay before the second attempt, in seconds
 
-        :param maximum: the longest delay in seconds
+        :param maximum: maximum delay, in seconds
         """
         self._randomness = randomness
         self._initial = initial
@@ -37,27 +39,28 @@ class Backoff:
         self._next = initial
 
     def next(self) -> float:
-        """Returns the seconds to wait now."""
+        """Returns the next delay, in seconds."""
         delay = self._next
         self._next = min(self._max, delay * 2)
         return delay * (1 - self._randomness.fraction() / 5)
 
     def reset(self) -> None:
-        """Starts again with the initial delay, after a success."""
+        """Restarts at the initial delay, after a success."""
         self._next = self._initial
 
 
 @dataclass(frozen=True)
 class RedeliveryBackoff:
-    """How long a message waits for its redelivery: longer each time. Defaults are those of Java's
-    ``MultiplierRedeliveryBackoff``."""
+    """Delays of redeliveries, which grow with each redelivery. The defaults are those of Java's
+    ``MultiplierRedeliveryBackoff``.
+    """
 
     min_delay_ms: float = 10_000
     """The delay before the first redelivery, in milliseconds; 0 or more."""
     max_delay_ms: float = 600_000
-    """The longest delay, in milliseconds."""
+    """The maximum delay, in milliseconds."""
     multiplier: float = 2.0
-    """The factor from one delay to the next; above 1."""
+    """The factor between consecutive delays; above 1."""
 
     def check(self) -> None:
         """Checks the delays.
@@ -71,9 +74,9 @@ class RedeliveryBackoff:
             )
 
     def seconds(self, redeliveries: int) -> float:
-        """Returns the delay before the next redelivery.
+        """Returns the delay before the next redelivery, in seconds.
 
-        :param redeliveries: how often the message was redelivered before
+        :param redeliveries: number of earlier redeliveries
         """
         delay = self.min_delay_ms
         for _ in range(redeliveries):
@@ -84,9 +87,9 @@ class RedeliveryBackoff:
 
 
 async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, None, T], what: str) -> T:
-    """Returns the result of ``coroutine``; after ``seconds`` it is cancelled.
+    """Returns the result of ``coroutine``, or cancels it after ``seconds``.
 
-    :raises Timeout: the coroutine took longer; the text is ``what``
+    :raises Timeout: the coroutine took longer; the text begins with ``what``
     """
     task = TaskScope(loop, what).answer(coroutine)
     # It may fail at the moment in which the caller is cancelled.
@@ -104,12 +107,14 @@ async def within(loop: Loop, seconds: float, coroutine: Coroutine[object, None, 
 
 
 class Expiring(Generic[K]):
-    """Items in the order of their start; one timer for all, and none while it is empty."""
+    """Items that expire after a time, in the order of their start; uses one timer, and no timer while there
+    are no items.
+    """
 
     def __init__(self, loop: Loop, seconds: float, expired: Callable[[list[K]], object]) -> None:
-        """:param seconds: above 0
+        """:param seconds: time until an item expires, above 0
 
-        :param expired: called once with expired items
+        :param expired: called with the items that have expired
         """
         self._loop = loop
         self._seconds = seconds
@@ -119,7 +124,7 @@ class Expiring(Generic[K]):
         self._timer: Cancellable | None = None
 
     def add(self, each: K) -> None:
-        """Starts the time of an item, or restarts it."""
+        """Starts or restarts the time of an item."""
         self._ends.pop(each, None)
         self._ends[each] = self._loop.time() + self._seconds
         if self._timer is None:
@@ -155,13 +160,14 @@ class Expiring(Generic[K]):
 
 
 class Looking:
-    """Repeats a check, one at a time; the interval starts at the end of the last check, whatever its
-    outcome."""
+    """Repeats a check, one call at a time; the interval starts at the end of the last check, regardless of
+    its result.
+    """
 
     def __init__(self, loop: Loop, name: str, seconds: float, look: Callable[[], Awaitable[None]]) -> None:
         """:param name: the name of the checked topic or topics, for the log
 
-        :param seconds: between two checks; 0: no checks
+        :param seconds: interval of the checks; 0: no checks
         """
         self._loop = loop
         self._name = name
@@ -190,7 +196,7 @@ class Looking:
             self._timer = self._loop.call_later(self._seconds, self._start)
 
     def end(self) -> None:
-        """Stops, and cancels a check in progress."""
+        """Stops the checks, and cancels a check in progress."""
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()

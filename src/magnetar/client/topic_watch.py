@@ -1,4 +1,6 @@
-"""Learns from a broker at once when topics that match a pattern come or go (PIP-145)."""
+"""Watches a namespace, so that a broker reports created and deleted topics that match a pattern at once
+(PIP-145).
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,15 @@ log = logging.getLogger(__name__)
 
 
 class TopicWatch:
-    """Watches the topics of a namespace, on one connection after the other.
-
-    Brokers that do not offer it are not asked, and those that refuse it are not asked again: the consumer
-    looks for changes from time to time in any case.
+    """Watches the topics of a namespace on one connection at a time. Brokers without this feature are not
+    asked, and brokers that refuse are not asked again, because the consumer also checks for changes
+    periodically.
     """
 
     def __init__(
         self, services: Services, namespace: str, pattern: str, changed: Callable[[], object]
     ) -> None:
-        """:param changed: called after each change, and when changes may have been missed"""
+        """:param changed: called after each change, and after an interruption that can hide changes"""
         self._services = services
         self._loop = services.io.loop
         self._namespace = namespace
@@ -72,7 +73,7 @@ class TopicWatch:
             await sleep(self._loop, backoff.next())
 
     async def _ask(self, connection: Connection) -> None:
-        """:raises PulsarException: the broker refused, or the connection was lost"""
+        """Requests the watch. :raises PulsarException: the broker refused, or the connection was lost"""
         wire = connection.wire
         self._connection, self._lost = connection, self._loop.create_future()
         wire.watchers[self._id] = self._told
@@ -89,7 +90,10 @@ class TopicWatch:
             raise
 
     def _told(self, lost: PulsarException | None) -> None:
-        """:param lost: why the connection ended; None: topics have come or gone"""
+        """Handles changes and the end of the connection.
+
+        :param lost: why the connection ended; None: topics were created or deleted
+        """
         if lost is None:
             self._changed()
             return

@@ -1,4 +1,4 @@
-"""Acknowledgements of one consumer in transactions: sent with receipts, and taken back by an abort."""
+"""Acknowledgements of one consumer in transactions: sent with receipts, and undone by an abort."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _U64 = 2**64
 Batched = dict[Position, tuple[int, int]]
-"""By entry: a bit for each acknowledged message of its batch, and the batch's size; (0, 0): the entry."""
+"""By entry: the bit set of acknowledged messages of a batch and the batch size; (0, 0) for a whole entry."""
 
 
 class _Group:
-    """Acknowledgements of one turn of the loop, which are sent together: one refusal refuses all."""
+    """Acknowledgements of one turn of the loop, which are sent together; a refusal applies to all of them."""
 
     def __init__(self) -> None:
         self.entries: Batched = {}
@@ -34,7 +34,7 @@ class _Group:
 
 
 class TransactionalAcknowledgements:
-    """The acknowledgements in transactions of one consumer."""
+    """The acknowledgements of one consumer in transactions."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class TransactionalAcknowledgements:
     def individual(
         self, transaction: OpenTransaction, message_id: MessageId, others: list[Position]
     ) -> Future[None]:
-        """Acknowledges a message, or an entry; returns a future of the broker's answer.
+        """Acknowledges a message or an entry; returns a future of the broker's answer.
 
-        :param others: the other entries of a message in chunks
+        :param others: the positions of the other chunks of a chunked message
         :raises InvalidTxnStatusError: the transaction is not open
         """
         transaction.check_open()
@@ -161,8 +161,9 @@ class TransactionalAcknowledgements:
             transaction.end_operation(failure)
 
     def _note(self, transaction: OpenTransaction, position: Position, done: int, size: int) -> None:
-        """Notes which messages of a batch the transaction acknowledges: once it is committed, they count as
-        acknowledged for the rest of the batch."""
+        """Records which messages of a batch the transaction acknowledges; after the commit, they count as
+        acknowledged when the rest of the batch is acknowledged.
+        """
         batches = self._batched.get(transaction)
         if batches is None:
             batches = self._batched[transaction] = {}
@@ -184,7 +185,7 @@ class TransactionalAcknowledgements:
 
 
 def _id_of(position: Position, done: int, size: int) -> MessageIdData:
-    """:param done: a bit for each acknowledged message of a batch
+    """:param done: bit set of the acknowledged messages of a batch
 
     :param size: the size of the batch; 0: the entry is acknowledged as a whole
     """

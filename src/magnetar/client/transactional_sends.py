@@ -1,5 +1,6 @@
-"""Messages of transactions on their way out: an outcome that the transaction learns, and the wait until the
-coordinator knows the topic."""
+"""Sends messages of transactions: reports each outcome to the transaction, and holds messages back until the
+coordinator knows the topic.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tracked:
-    """The outcome of a message, of which its transaction learns before the sender."""
+    """A callback for the outcome of a message that informs the transaction before the sender."""
 
     __slots__ = ("_transaction", "done")
 
@@ -38,25 +39,25 @@ class Tracked:
 
 
 def tracked(done: Done, options: MessageOptions | None) -> Done:
-    """Returns ``done``, or what tells the transaction of the message first; the transaction waits for it."""
+    """Returns ``done``, wrapped to inform the message's transaction first, which waits for the outcome."""
     if options is None or options.transaction is None:
         return done
     return Tracked(done, options.transaction)
 
 
 def is_of(told: Done, done: Done) -> bool:
-    """Whether ``told`` passes the outcome on to ``done``."""
+    """Whether the callback ``told`` is ``done`` or passes the outcome on to ``done``."""
     return told is done or (isinstance(told, Tracked) and is_of(told.done, done))
 
 
 def taken_back(told: Done, topic: str) -> None:
-    """Notes that a message was not sent, because its sender was cancelled."""
+    """Records that a message was not sent, because its sender was cancelled."""
     if isinstance(told, Tracked):
         told(None, Interrupted(f"{topic}: the sender of a message was cancelled before it was sent"))
 
 
 class SendingMessage:
-    """An operation of a transaction, while its block runs."""
+    """Counts as an operation of a transaction within its ``with`` block."""
 
     __slots__ = ("_transaction",)
 
@@ -74,13 +75,13 @@ class SendingMessage:
 
 
 def note_failure(options: MessageOptions | None, error: PulsarException) -> None:
-    """Tells the transaction of a message, if it has one, that the message was refused."""
+    """Informs the transaction of a message, if any, that the message was refused."""
     if options is not None and options.transaction is not None:
         options.transaction.fail(error)
 
 
 class HeldMessage(NamedTuple):
-    """A message that waits."""
+    """A message that waits until the coordinator knows the topic."""
 
     sequence_id: int
     content: bytes
@@ -93,8 +94,9 @@ class HeldMessage(NamedTuple):
 
 
 class Gate:
-    """Holds back the messages of one producer, in order, while the coordinator of a transaction learns that
-    the transaction publishes to the topic."""
+    """Holds back the messages of one producer, in order, until the coordinator of a transaction knows that
+    the transaction publishes to the topic.
+    """
 
     def __init__(
         self,
@@ -107,9 +109,9 @@ class Gate:
     ) -> None:
         """:param place: sends a message, or adds it to a batch; if it raises, the message is not pending
 
-        :param refuse: fails a message that is pending
+        :param refuse: fails a pending message
         :param passed: called when no message is held back any more
-        :param elsewhere: whether the topic is in another cluster than the coordinators
+        :param elsewhere: returns whether the topic is in another cluster than the coordinators
         """
         self._elsewhere = elsewhere
         self._topic = topic
@@ -121,11 +123,11 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether messages are held back, so that all others have to wait behind them."""
+        """Whether messages are held back, so that all other messages must wait behind them."""
         return bool(self._held)
 
     def add(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:
-        """Sends a message as soon as it may be sent."""
+        """Sends a message now, or when the coordinator knows the topic."""
         held = HeldMessage(sequence_id, content, options, done)
         if self._held:
             self._held.append(held)
@@ -136,7 +138,7 @@ class Gate:
             self._tasks.start(self._open(), "telling a coordinator of the topic")
 
     def refusal(self, transaction: OpenTransaction) -> PulsarException | None:
-        """Returns why no message of the transaction may be sent any more; None: it may."""
+        """Returns the error for further messages of the transaction; None: messages can be sent."""
         if transaction.is_over:
             return over(transaction)
         return migrated(transaction, self._topic) if self._elsewhere() else None
@@ -144,7 +146,7 @@ class Gate:
     def check(self, transaction: OpenTransaction) -> None:
         """Checks a transaction before an entry of it is sent.
 
-        :raises InvalidTxnStatusError: the topic is in another cluster than its coordinator
+        :raises InvalidTxnStatusError: the topic is in another cluster than the transaction's coordinator
         """
         if self._elsewhere():
             raise migrated(transaction, self._topic)
@@ -175,24 +177,24 @@ class Gate:
             self._refuse(held.done, error)
 
     def take(self) -> list[HeldMessage]:
-        """Returns the messages that are held back, and forgets them."""
+        """Returns and removes the messages that are held back."""
         held, self._held = list(self._held), deque()
         return held
 
 
 def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
-    """Removes and returns a message whose receipt arrived before the one of the first message.
+    """Removes and returns a message whose receipt arrived before the first message's receipt.
 
-    Brokers store messages of transactions and others of the same producer side by side.
+    Brokers store a producer's messages in transactions and its other messages concurrently.
 
     :param pending: messages without receipts, in the order in which they were sent
-    :returns: None: the receipt is a second one, because the message was sent twice
+    :returns: the message; None: the receipt is the second one of a message that was sent twice
     :raises FrameError: none of the messages before it belongs to a transaction
     """
     before = [each for each in pending if each.sequence_id <= sequence_id]
     if sequence_id > pending[-1].sequence_id or all(each.transaction is None for each in before):
         first = pending[0].sequence_id
-        raise FrameError(f"the receipt for {sequence_id} arrived before the one for {first}")
+        raise FrameError(f"the receipt for {sequence_id} arrived before the receipt for {first}")
     found = next((each for each in before if each.sequence_id == sequence_id), None)
     if found is not None:
         pending.remove(found)
@@ -200,8 +202,9 @@ def out_of_turn(pending: deque[Pending], sequence_id: int) -> Pending | None:
 
 
 def migrated(transaction: OpenTransaction, topic: str) -> InvalidTxnStatusError:
-    """Returns the error of a transaction at a topic that has migrated to another cluster (PIP-188), where its
-    coordinator could neither commit nor abort."""
+    """Returns the error of a transaction on a topic that has migrated to another cluster (PIP-188), where the
+    coordinator can neither commit nor abort.
+    """
     return InvalidTxnStatusError(
         f"{topic} has migrated to another cluster, where transaction {transaction.id} is not known: abort "
         "it, and begin another one with a client of that cluster"
@@ -209,7 +212,7 @@ def migrated(transaction: OpenTransaction, topic: str) -> InvalidTxnStatusError:
 
 
 def over(transaction: OpenTransaction) -> PulsarException:
-    """Returns the error of a message whose transaction ended before it could be sent again."""
+    """Returns the error for a message whose transaction ended before the message could be sent again."""
     return InvalidTxnStatusError(
         f"transaction {transaction.id} has ended, or its time is over, before a message had its receipt; its "
         f"state is {transaction.state.name}"

@@ -1,4 +1,4 @@
-"""Transactions: messages and acknowledgements of several topics that take effect together, or not at all."""
+"""Transactions: messages and acknowledgements on several topics that take effect together or not at all."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ _MOST_SECONDS = 2**63 // 1000
 
 
 class OpenTransaction:
-    """A transaction that has begun, for producers and consumers; all methods are called in the loop."""
+    """A transaction that has begun, as producers and consumers use it; all methods must be called in the
+    event loop.
+    """
 
     def __init__(
         self, loop: Loop, coordinators: TransactionCoordinators, transaction_id: TransactionId, seconds: float
     ) -> None:
-        """:param seconds: its time-out"""
+        """:param seconds: the time-out of the transaction, in seconds"""
         self.id = transaction_id
         self.state = TransactionState.OPEN
         self.coordinators = coordinators
@@ -52,7 +54,7 @@ class OpenTransaction:
         coordinators.leaving[self._lost] = None
 
     def check_open(self) -> None:
-        """:raises InvalidTxnStatusError: it is no longer open"""
+        """:raises InvalidTxnStatusError: the transaction is no longer open"""
         if self._loop.time() >= self._ends_at:
             # The loop was too busy for the timer.
             self._expired()
@@ -61,8 +63,9 @@ class OpenTransaction:
 
     @property
     def is_over(self) -> bool:
-        """Whether messages that were not sent yet must not be sent any more: the topic could not tell that
-        their transaction has ended, and would wait for its end."""
+        """Whether unsent messages must not be sent any more, because the topic would wait forever for the end
+        of the transaction, which has already ended.
+        """
         ended = self.state not in (
             TransactionState.OPEN,
             TransactionState.COMMITTING,
@@ -79,7 +82,7 @@ class OpenTransaction:
     def end_operation(self, error: PulsarException | None) -> None:
         """Ends an operation.
 
-        :param error: why it failed, so that the transaction cannot be committed; None: it has succeeded
+        :param error: the reason for a failure, after which the transaction cannot be committed; None: success
         """
         self._underway -= 1
         if error is not None:
@@ -88,7 +91,7 @@ class OpenTransaction:
             settle(self._idle)
 
     def fail(self, error: PulsarException) -> None:
-        """Notes that an operation failed: the transaction cannot be committed."""
+        """Records that an operation failed, so that the transaction cannot be committed."""
         if self._failure is None:
             self._failure = error
 
@@ -97,14 +100,15 @@ class OpenTransaction:
         return (topic, None) in self._known
 
     async def add_topic(self, topic: str) -> None:
-        """Tells the coordinator, once, that the transaction publishes to a topic.
+        """Registers a topic at the coordinator, once, before the transaction publishes to it.
 
         :raises PulsarException: the coordinator refused, or did not answer
         """
         await self._add(topic, None)
 
     async def add_subscription(self, topic: str, subscription: str) -> None:
-        """Tells the coordinator, once, that the transaction acknowledges messages of a subscription.
+        """Registers a subscription at the coordinator, once, before the transaction acknowledges its
+        messages.
 
         :raises PulsarException: the coordinator refused, or did not answer
         """
@@ -123,17 +127,19 @@ class OpenTransaction:
         self._known.add((topic, subscription))
 
     def when_ended(self, listener: Callable[[bool], object]) -> None:
-        """Calls ``listener`` at the end, with whether the transaction was committed."""
+        """Registers ``listener`` to be called at the end; its argument is whether the transaction was
+        committed.
+        """
         self._listeners.append(listener)
 
     # The end
 
     async def commit(self) -> None:
-        """See :meth:`Transaction.commit`. If the caller is cancelled, the commit goes on."""
+        """See :meth:`Transaction.commit`. If the caller is cancelled, the commit continues."""
         await outcome(self._loop, self._ending.answer(True, self._commit))
 
     async def abort(self) -> None:
-        """See :meth:`Transaction.abort`. If the caller is cancelled, the abort goes on."""
+        """See :meth:`Transaction.abort`. If the caller is cancelled, the abort continues."""
         await outcome(self._loop, self._ending.answer(False, self._abort))
 
     async def _commit(self) -> None:
@@ -174,19 +180,21 @@ class OpenTransaction:
         self._end(TransactionState.ABORTED)
 
     async def abort_quietly(self) -> None:
-        """Aborts; a failure is logged only, because the time-out aborts, too."""
+        """Aborts the transaction; a failure is only logged, because the coordinator aborts it after the
+        time-out.
+        """
         try:
             await self._abort()
         except PulsarException as error:
             log.warning(
-                "cannot abort transaction %s; its coordinator aborts it at most %g s after its begin: %s",
+                "cannot abort transaction %s; the coordinator aborts it at most %g s after its begin: %s",
                 self.id,
                 self._seconds,
                 error,
             )
 
     async def _operations(self, state: TransactionState) -> None:
-        """Waits until no operation is underway, at most until the time-out.
+        """Waits until no operation is in progress, at most until the time-out.
 
         :raises InvalidTxnStatusError: the transaction has ended meanwhile
         """
@@ -229,7 +237,7 @@ class OpenTransaction:
 
 
 class AnyTransaction:
-    """What a transaction has in both interfaces."""
+    """The common interface of asynchronous and blocking transactions."""
 
     def __init__(self) -> None:
         self._open: OpenTransaction | None = None
@@ -244,13 +252,13 @@ class AnyTransaction:
 
     @property
     def state(self) -> TransactionState:
-        """The state, as far as the client knows it."""
+        """The state, as far as the client knows."""
         return TransactionState.NEW if self._open is None else self._open.state
 
     def begun(self) -> OpenTransaction:
-        """Returns the transaction for producers and consumers.
+        """Returns the open transaction, for producers and consumers.
 
-        :raises InvalidTxnStatusError: it has not begun
+        :raises InvalidTxnStatusError: the transaction has not begun
         """
         if self._open is None:
             raise InvalidTxnStatusError("the transaction has not begun; use a with block, or call begin()")
@@ -264,11 +272,11 @@ class AnyTransaction:
 class Transaction(AnyTransaction):
     """A transaction; see :meth:`Client.transaction`.
 
-    Leaving its block commits it; leaving the block by an exception aborts it.
+    The end of its block commits the transaction; an exception in the block aborts it.
     """
 
     def __init__(self, loop: Loop, coordinators: TransactionCoordinators, timeout: float) -> None:
-        """:param timeout: in seconds
+        """:param timeout: the time-out of the transaction, in seconds
 
         :raises InvalidConfiguration: the time-out is below 1 ms, or does not fit into 64 bits
         """
@@ -280,34 +288,37 @@ class Transaction(AnyTransaction):
         self._timeout = timeout
 
     async def begin(self) -> Self:
-        """Begins the transaction, for use without a block, and returns it.
+        """Begins the transaction and returns it; for use without a ``with`` block.
 
-        :raises InvalidTxnStatusError: it has begun before
+        :raises InvalidTxnStatusError: the transaction has already begun
         :raises TransactionCoordinatorNotFoundError: the cluster has no transactions
         :raises PulsarException: no coordinator answered within the operation time-out
         """
         if self._open is not None:
-            raise InvalidTxnStatusError(f"transaction {self._open.id} has begun; make a new one for each use")
+            raise InvalidTxnStatusError(
+                f"transaction {self._open.id} has already begun; create a new transaction for each use"
+            )
         found = await self._coordinators.new(round(self._timeout * 1000))
         self._open = OpenTransaction(self._loop, self._coordinators, found, self._timeout)
         return self
 
     async def commit(self) -> None:
-        """Commits: waits for the transaction's messages and acknowledgements, and makes them take effect.
+        """Commits: waits for the transaction's messages and acknowledgements, and makes them effective on all
+        topics and subscriptions before it returns.
 
-        When it returns, each topic and subscription of the transaction has been told.
-
-        :raises TransactionHasOperationFailed: one of them failed; the transaction was aborted
-        :raises InvalidTxnStatusError: the transaction has timed out or has ended; it is not committed now
+        :raises TransactionHasOperationFailed: a message or an acknowledgement failed; the transaction was
+            aborted
+        :raises InvalidTxnStatusError: the transaction has timed out or ended, and this call did not commit it
         :raises TransactionNotFound: the coordinator has aborted it
-        :raises TransactionOutcomeUnknown: the answer did not arrive within the operation time-out; a second
-            call asks again
+        :raises TransactionOutcomeUnknown: the answer did not arrive within the operation time-out; call again
+            to learn the outcome
         :raises PulsarException: the commit could not be sent
         """
         await self.begun().commit()
 
     async def abort(self) -> None:
-        """Aborts: the transaction's messages are never delivered, and the acknowledged ones again.
+        """Aborts: the transaction's messages are never delivered, and acknowledged messages are delivered
+        again.
 
         :raises InvalidTxnStatusError: the transaction has ended
         :raises PulsarException: the coordinator did not answer; it aborts the transaction after its time-out
@@ -324,7 +335,7 @@ class Transaction(AnyTransaction):
 
 
 async def leave(transaction: OpenTransaction, *, failed: bool) -> None:
-    """Ends a transaction at the end of its block, unless the block has ended it.
+    """Ends a transaction at the end of its ``with`` block, unless the block has already ended it.
 
     :param failed: whether an exception ended the block
     """

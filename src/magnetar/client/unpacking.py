@@ -1,6 +1,5 @@
-"""Uncompresses large contents in threads, within a memory limit that several consumers share.
-
-The uncompressed size of an entry is only a claim of its producer: some kilobytes may stand for 128 MiB.
+"""Decompresses large contents in threads, within a memory limit that several consumers share. The limit is
+needed because a producer can declare a decompressed size of 128 MiB for a few kilobytes.
 """
 
 from __future__ import annotations
@@ -19,20 +18,23 @@ from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 ALONE_BYTES = 64 * 1024
-"""Up to this size, contents are uncompressed immediately, which takes less than a millisecond."""
+"""Contents up to this size in bytes are decompressed in the event loop, which takes less than a
+millisecond.
+"""
 
 
 class Unpacking:
-    """Uncompresses large contents in a thread, for all consumers that have it as
-    :attr:`ConsumerOptions.unpacking`."""
+    """Decompresses large contents in a thread, for all consumers whose :attr:`ConsumerOptions.unpacking` is
+    this object.
+    """
 
     def __init__(
         self, apart: Callable[[Callable[[], object]], Awaitable[Any]], room: Room, *, most: int, copies: int
     ) -> None:
         """:param apart: runs a function in a thread
 
-        :param most: size of the largest content, uncompressed, in bytes
-        :param copies: copies of a content in memory until its consumer releases it
+        :param most: maximum size of a decompressed content, in bytes
+        :param copies: number of copies of a content in memory until its consumer releases the content
         """
         self._apart = apart
         self._room = room
@@ -41,13 +43,13 @@ class Unpacking:
 
     @staticmethod
     def is_for(metadata: MessageMetadata) -> bool:
-        """Whether a payload with these metadata is uncompressed in a thread: it is large and not
-        encrypted."""
+        """Whether the payload is decompressed in a thread: it is large and not encrypted."""
         compressed = metadata.compression != CompressionType.NONE and not metadata.encryption_keys
         return compressed and metadata.uncompressed_size > ALONE_BYTES
 
     async def opened(self, entry: RawEntry) -> RawEntry:
-        """Returns the entry with uncompressed content; its memory is released with the last reference.
+        """Returns the entry with decompressed content; the reserved memory is released with the last
+        reference.
 
         :raises MessageTooBig: the content is too large
         :raises Timeout: memory did not become available in time
@@ -56,12 +58,13 @@ class Unpacking:
         metadata, size = entry.metadata, entry.metadata.uncompressed_size
         if size > self._most:
             raise MessageTooBig(
-                f"{entry.message_id()} has {size} bytes uncompressed; at most {self._most} are accepted"
+                f"{entry.message_id()} has {size} bytes after decompression; at most {self._most} "
+                "are accepted"
             )
         try:
             held = await self._room.take(size * self._copies)
         except NoRoom as error:
-            raise Timeout(f"{entry.message_id()} has {size} bytes uncompressed: {error}") from error
+            raise Timeout(f"{entry.message_id()} has {size} bytes after decompression: {error}") from error
         try:
             payload = await self._apart(partial(entry.entry.uncompressed_payload, self._most))
         except ProtocolError as error:
@@ -73,7 +76,7 @@ class Unpacking:
 
 
 class Aside:
-    """The entry of one consumer that is being uncompressed; later ones wait."""
+    """The entry of one consumer that is being decompressed; later entries wait."""
 
     def __init__(
         self,
@@ -82,9 +85,9 @@ class Aside:
         opened: Callable[[RawEntry], object],
         failed: Callable[[RawEntry, PulsarException], object],
     ) -> None:
-        """:param opened: called with an uncompressed entry
+        """:param opened: called with a decompressed entry
 
-        :param failed: called with an entry that cannot be uncompressed, and the error
+        :param failed: called with an entry that cannot be decompressed, and the error
         """
         self._tasks = TaskScope(loop, "a consumer", self._internal_error)
         self._unpacking = unpacking
@@ -94,9 +97,9 @@ class Aside:
         """None: no entry is being uncompressed."""
 
     def takes(self, entry: RawEntry) -> bool:
-        """Starts to uncompress an entry; false if it is not handled here.
+        """Starts to decompress an entry; returns False if the entry needs no thread and none precedes it.
 
-        :raises InvalidMessage: the entry contradicts itself
+        :raises InvalidMessage: the fields of the entry contradict each other
         """
         if self._unpacking is None or not self._unpacking.is_for(entry.metadata):
             return False
@@ -122,6 +125,6 @@ class Aside:
             self._failed(entry, UnknownError(f"{work} failed: {type(error).__name__}: {error}"))
 
     def forget(self) -> int:
-        """Drops the entry; returns its number of permits."""
+        """Drops the entry; returns the number of permits that it used."""
         entry, self.entry = self.entry, None
         return entry.num_messages if entry is not None else 0

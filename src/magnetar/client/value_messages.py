@@ -1,4 +1,4 @@
-"""Messages with values, for consumers with a schema that has them."""
+"""Messages with decoded values, for consumers whose schema decodes values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from magnetar.io.tasks import KeyedTasks, TaskScope
 
 
 class ValueMessage(Message):
-    """A message whose content is decoded by the schema of its consumer."""
+    """A message whose content is decoded by its consumer's schema."""
 
     __slots__ = ("_schema", "_writer")
 
     def __init__(self, message: Message, schema: ValueSchema, writer: object) -> None:
-        """:param writer: the schema with which it was written, as :meth:`ValueSchema.writer` returns it; or
-        the error: why it is not known
+        """:param writer: the writer's schema, as :meth:`ValueSchema.writer` returns it; or an error, the
+        reason why it is unknown
         """
         super().__init__(
             message.topic_name(),
@@ -38,17 +38,17 @@ class ValueMessage(Message):
             return self._schema.value_of(self, self._writer)
         except BAD_VALUES as error:
             raise InvalidMessage(
-                f"{self.message_id()}: it does not match the consumer's schema: {error}"
+                f"{self.message_id()}: the content does not match the consumer's schema: {error}"
             ) from error
 
 
 class Values:
-    """The values of one consumer's messages, with the schemas that they were written with."""
+    """Decodes the messages of one consumer, with the schemas with which they were written."""
 
     def __init__(
         self, services: Services, topic: str, schema: ValueSchema, found: Callable[[], object]
     ) -> None:
-        """:param found: called when a message needs to wait no longer"""
+        """:param found: called when messages no longer need to wait for a schema"""
         self._services = services
         self._topic = topic
         self._schema = schema
@@ -58,7 +58,7 @@ class Values:
         self._finding: KeyedTasks[bytes, None] = KeyedTasks(TaskScope(services.io.loop, topic))
 
     def is_known(self, message: Message) -> bool:
-        """Whether the schema of a message is known; otherwise starts to look it up."""
+        """Whether the schema of a message is known; if not, a lookup is started."""
         if not self._schema.needs_writer:
             return True
         version = message.schema_version()
@@ -82,7 +82,7 @@ class Values:
         self._found()
 
     def valued(self, message: Message) -> Message:
-        """Returns the message with its value; its schema is known."""
+        """Returns the message with its decoded value; the schema of the message must be known."""
         if not self._schema.needs_writer:
             return ValueMessage(message, self._schema, None)
         version = message.schema_version()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def new_consumer(
     services: Services, topic: str, subscription: str, options: ConsumerOptions, *, makes_topic: bool = True
 ) -> Consumer:
-    """Makes a consumer of a topic or a partition, without opening it; the arguments are those of
+    """Creates a consumer of a topic or a partition, without opening it; the arguments are those of
     :class:`Consumer`.
 
     :raises InvalidConfiguration: an option is out of range

@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def new_producer(services: Services, topic: str, options: ProducerOptions) -> Producer:
-    """Makes a producer on a topic or a partition, without opening it.
+    """Creates a producer on a topic or a partition, without opening it.
 
     :raises InvalidConfiguration: an option is out of range
-    :raises CryptoError: the key for encryption cannot be read, or is not a key
+    :raises CryptoError: the encryption key cannot be read, or is not a valid key
     """
     if options.interceptors:
         kind = InterceptedProducer if services.memory is None else LimitedInterceptedProducer
@@ -66,9 +66,9 @@ class LimitedProducer(Producer):
             raise
 
     def _taken(self, size: int) -> int:
-        """Counts a message, and returns its size.
+        """Counts a message against the memory limit, and returns its size in bytes.
 
-        :raises PulsarException: the producer is closed, has failed for good, or there is no room
+        :raises PulsarException: the producer is closed or has failed permanently, or there is no room
         """
         self._attachment.check_open()
         memory = self._memory

@@ -1,5 +1,6 @@
-"""The first broker of a client whose service URL is that of the brokers' web service, ``http://`` or
-``https://``: the web service names it, and everything else goes through it."""
+"""Lookups at brokers' web services, for clients with an ``http://`` or ``https://`` service URL: the web
+service names the first broker, and all other requests go to this broker.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +49,12 @@ def finder(
     timeout: float,
     listener_name: str,
 ) -> FindBroker:
-    """Returns what asks the web services of a URL in turn, beginning with the one that answered last.
+    """Returns a function that asks the web services in a URL in turn, starting with the one that answered
+    last.
 
     :param service_url: ``http://host[:port][,host[:port]...]`` or ``https://``
-    :param timeout: seconds for each answer
-    :param listener_name: the advertised listener to request; empty: the main one
+    :param timeout: maximum time for each answer, in seconds
+    :param listener_name: the advertised listener to request; empty: the default listener
     """
     scheme, _, hosts = service_url.partition("://")
     bases = [f"{scheme}://{host}" for host in hosts.rstrip("/").split(",")]
@@ -81,7 +83,7 @@ def finder(
 def _followed(
     url: str, *, authentication: Authentication | None, context: ClientContext, timeout: float
 ) -> BrokerUrls:
-    """Asks a web service, and those that it redirects to. Blocks."""
+    """Asks a web service, and follows its redirects; blocks the calling thread."""
     secured = url.startswith("https://")
     for _ in range(_MAX_REDIRECTS):
         status, location, data = _asked(url, authentication, context, timeout)
@@ -93,7 +95,9 @@ def _followed(
         if not location.startswith("https://" if secured else ("http://", "https://")):
             raise LookupError(f"{where} redirects to {location[:200]!r}, which is not a usable address")
         url = location
-    raise LookupError(f"more than {_MAX_REDIRECTS} redirects, the last one to {url[:200]}")
+    raise LookupError(
+        f"the lookup was redirected more than {_MAX_REDIRECTS} times, the last time to {url[:200]}"
+    )
 
 
 def _asked(
@@ -122,11 +126,11 @@ def _asked(
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, OSError):
             raise connect_failure(parts.netloc, error) from error
-        raise ConnectError(f"{parts.netloc} did not answer as HTTP does: {error}") from error
+        raise ConnectError(f"{parts.netloc} did not send a valid HTTP response: {error}") from error
 
 
 def _reason(data: bytes) -> str:
-    """Returns the reason of a refusal, which is the field of an object, or text."""
+    """Returns the reason of a refusal: the field ``reason`` of a JSON object, or the text of the body."""
     text = data.decode(errors="replace").strip()
     try:
         found = json.loads(text)
@@ -141,5 +145,8 @@ def _urls(where: str, data: bytes) -> BrokerUrls:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not (found.get("brokerUrl") or found.get("brokerUrlTls")):
-        raise LookupError(f"{where} did not name the broker of the topic; is it the web service of brokers?")
+        raise LookupError(
+            f"the answer of {where} contains no broker; check that the service URL is the "
+            "web service of a Pulsar broker"
+        )
     return BrokerUrls(str(found.get("brokerUrl") or ""), str(found.get("brokerUrlTls") or ""))

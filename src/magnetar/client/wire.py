@@ -1,4 +1,6 @@
-"""The protocol of one connection without sockets, time or futures: bytes in, calls and bytes out."""
+"""The protocol of one connection, without sockets, time or futures: receives bytes, calls back, and returns
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,11 @@ _CHECKSUM_MISMATCH = 1
 _NO_REQUEST = 2**64 - 1
 
 Answer = Callable[[BaseCommand | None, PulsarException | None], object]
-"""Called once, with the command that answers a request, or the error."""
+"""Called once, with the command that answers a request, or with the error; the other argument is None."""
 
 
 class Assigned(NamedTuple):
-    """The new address of a topic in a broker's CLOSE command; an empty field: no such address."""
+    """The new broker of a topic in a CLOSE command; an empty field means that there is no such address."""
 
     url: str
     url_tls: str
@@ -53,14 +55,15 @@ def _assigned(closed: CommandCloseProducer | CommandCloseConsumer) -> Assigned |
 class ProducerEnd(Protocol):
     """The events of a connection for a producer.
 
-    Runs are reused: copy what is needed later.
+    Runs are reused, so receivers must copy the data that they keep.
     """
 
     def receipts(self, run: ReceiptRun) -> None: ...
     def send_failed(self, sequence_id: int, error: PulsarException) -> None: ...
     def migrated(self, there: Assigned) -> None:
-        """The topic has migrated to another cluster. Called for attached and attaching producers; a CLOSE
-        follows."""
+        """Called when the topic of an attached or attaching producer has migrated to another cluster; a CLOSE
+        follows.
+        """
         ...
 
     def closed_by_broker(self, assigned: Assigned | None) -> None: ...
@@ -71,17 +74,21 @@ class ConsumerEnd(Protocol):
     """The events of a connection for a consumer."""
 
     def messages(self, buffer: bytes, run: MessageRun) -> None:
-        """Entries ``buffer[run.starts[i]:run.ends[i]]`` have arrived; their checksums are correct."""
+        """Called when the entries ``buffer[run.starts[i]:run.ends[i]]`` have arrived; their checksums are
+        correct.
+        """
         ...
 
     def message(self, command: CommandMessage, entry: bytes, intact: bool) -> None:
-        """An entry with further fields has arrived; ``intact`` is false if its checksum is wrong."""
+        """Called when a single entry with further fields has arrived; ``intact`` is False if its checksum is
+        wrong.
+        """
         ...
 
     def active_changed(self, active: bool) -> None: ...
     def end_of_topic(self) -> None: ...
     def migrated(self, there: Assigned) -> None:
-        """Called when a consumer's topic has moved to another cluster."""
+        """Called when a consumer's topic has migrated to another cluster."""
         ...
 
     def closed_by_broker(self, assigned: Assigned | None) -> None: ...
@@ -89,7 +96,7 @@ class ConsumerEnd(Protocol):
 
 
 class Runs:
-    """The arrays that frames are read into; shared by the connections of one loop."""
+    """The arrays that received frames are parsed into; shared by the connections of one event loop."""
 
     __slots__ = ("messages", "receipts")
 
@@ -142,9 +149,9 @@ class Wire:
     # Outgoing
 
     def connect(self, proxy_to: str = "", auth_method: str = "", auth_data: bytes = b"") -> None:
-        """Sends the first command.
+        """Sends CONNECT.
 
-        :param proxy_to: ``host:port`` of the broker behind a proxy; empty without a proxy
+        :param proxy_to: ``host:port`` of the broker behind a proxy; empty: no proxy
         """
         command = BaseCommand(type=BaseCommand.CONNECT)
         connect = command.connect
@@ -161,7 +168,7 @@ class Wire:
         self.send(command)
 
     def respond(self, auth_method: str, auth_data: bytes) -> None:
-        """Answers a challenge."""
+        """Answers the broker's authentication challenge."""
         command = BaseCommand(type=BaseCommand.AUTH_RESPONSE)
         answer = command.authResponse
         answer.client_version = CLIENT_VERSION
@@ -180,7 +187,7 @@ class Wire:
 
     @property
     def is_used(self) -> bool:
-        """Whether the connection has a request without an answer, a producer, a consumer, or a watch."""
+        """Whether the connection has an unanswered request, a producer, a consumer, or a watch."""
         return bool(self.pending or self.producers or self.consumers or self.watchers)
 
     def new_request_id(self) -> int:
@@ -193,7 +200,7 @@ class Wire:
     def receive(self, data: bytes) -> None:
         """Processes received bytes.
 
-        :raises FrameError: the bytes violate the protocol; the connection cannot be used any more
+        :raises FrameError: the bytes violate the protocol; the connection must be closed
         """
         if self._partial:
             self._partial.append(data)
@@ -308,7 +315,7 @@ class Wire:
         self._answer(success.request_id, command)
 
     def _receipt(self, command: BaseCommand) -> None:
-        """Handles a receipt with other fields than usual."""
+        """Handles a receipt that has other fields than most receipts."""
         receipt = command.send_receipt
         producer = self.producers.get(receipt.producer_id)
         if producer is None:
@@ -365,7 +372,7 @@ class Wire:
             end.migrated(Assigned(moved.brokerServiceUrl, moved.brokerServiceUrlTls))
 
     def lost(self, error: PulsarException) -> None:
-        """Passes the loss of the connection on to all its users."""
+        """Reports the loss of the connection to all its users."""
         pending, self.pending = self.pending, {}
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}

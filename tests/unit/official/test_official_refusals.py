@@ -34,7 +34,7 @@ def test_arguments_of_a_wrong_type_are_refused() -> None:
         pulsar.Client(URL, operation_timeout_seconds="5")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Argument authentication is expected to be either None or of type"):
         pulsar.Client(URL, authentication="token")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="not an address"):
+    with pytest.raises(ValueError, match="not a service URL"):
         pulsar.Client("ftp://localhost")
     with pytest.raises(ValueError, match="Argument token"):
         pulsar.AuthenticationToken(5)  # type: ignore[arg-type]

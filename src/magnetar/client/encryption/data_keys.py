@@ -1,4 +1,4 @@
-"""Data keys, encrypted for the owner of a private key: RSA with OAEP, or ECIES on elliptic curves."""
+"""Encrypts and decrypts data keys: RSA with OAEP, or ECIES on elliptic curves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from magnetar.client.exceptions import CryptoError
 
 _UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 _PARAMETERS = re.compile(rb"-----BEGIN EC PARAMETERS-----.*?-----END EC PARAMETERS-----\s*", re.DOTALL)
-"""``openssl ecparam -genkey`` writes these in front of a key; the key names its curve as well."""
+"""Curve parameters that ``openssl ecparam -genkey`` writes before a key; redundant, because the key names its
+curve.
+"""
 _MAC_KEY_BYTES = 16
 _MAC_BYTES = 20
 _NO_PARAMETERS = bytes(8)
@@ -47,10 +49,10 @@ def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
 
 
 def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
-    """Decrypts the data key of :func:`wrapped`.
+    """Decrypts a data key that :func:`wrapped` encrypted.
 
     :param private_key: PEM without a password
-    :raises CryptoError: ``private_key`` is not a private key, or does not match
+    :raises CryptoError: ``private_key`` is not a private key, or not the matching one
     """
     try:
         key = load_pem_private_key(_PARAMETERS.sub(b"", private_key), None)
@@ -62,7 +64,9 @@ def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
         if isinstance(key, ec.EllipticCurvePrivateKey):
             return decrypt(key, encrypted)
     except (ValueError, NotForThisKey) as error:
-        raise CryptoError(f"it was not encrypted for the private key given for {name!r}: {error}") from error
+        raise CryptoError(
+            f"the data key was not encrypted for the private key of {name!r}: {error}"
+        ) from error
     raise CryptoError(f"the private key for {name!r} must be RSA or on an elliptic curve")
 
 
@@ -74,13 +78,15 @@ def _oaep() -> padding.OAEP:
 class NotForThisKey(Exception):
     """The content was encrypted for another key, or is damaged.
 
-    KDF2 with SHA-1 derives, from the shared secret with an ephemeral key, a key for HMAC-SHA1 and bytes that
-    are combined with the content by XOR: IEEE 1363a, DHAES mode, with empty parameters.
+    The encryption is IEEE 1363a, DHAES mode, with empty parameters: KDF2 with SHA-1 derives an HMAC-SHA1 key
+    and a key stream for XOR from the secret shared with an ephemeral key.
     """
 
 
 def encrypt(key: ec.EllipticCurvePublicKey, content: bytes) -> bytes:
-    """Returns the point of an ephemeral key, the encrypted content, and its authentication code."""
+    """Returns the ephemeral public point, the encrypted content, and the authentication code,
+    concatenated.
+    """
     own = ec.generate_private_key(key.curve)
     point = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
     mac_key, pad = _keys(point + own.exchange(ec.ECDH(), key), len(content))

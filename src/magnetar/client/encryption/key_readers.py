@@ -1,4 +1,4 @@
-"""Sources of the keys that encrypt messages."""
+"""Sources of the keys for encrypting and decrypting messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from magnetar.security.key_material import UnusableKey, key_source
 
 
 class KeyReader(Protocol):
-    """Finds keys by name. Called in the client's event loop, so it must not block.
-
-    Its errors must be :class:`CryptoError`.
+    """Returns keys by name. The client calls it in its event loop, so methods must not block; their errors
+    must be :class:`CryptoError`.
     """
 
     def public_key(self, name: str) -> bytes:
@@ -25,7 +24,7 @@ class KeyReader(Protocol):
     def private_key(self, name: str) -> bytes:
         """Returns a key for decryption, in PEM.
 
-        :param name: the name of the key, from the message
+        :param name: the name of the key in the metadata of the message
         :raises CryptoError: no key has the name
         """
         ...
@@ -34,13 +33,13 @@ class KeyReader(Protocol):
 class CryptoKeyReader:
     """One pair of keys for all names, as in the official clients.
 
-    A key is a path, a ``file:`` URL or a ``data:`` URL of a PEM file; it is read when it is needed.
+    Each key is a path, a ``file:`` URL or a ``data:`` URL of a PEM file, which is read at each use.
     """
 
     def __init__(self, public_key_path: str = "", private_key_path: str = "") -> None:
-        """:param public_key_path: the key for encryption; empty without encryption
+        """:param public_key_path: the key for encryption; empty: no encryption
 
-        :param private_key_path: the key for decryption; empty without decryption
+        :param private_key_path: the key for decryption; empty: no decryption
         """
         self._public = public_key_path
         self._private = private_key_path
@@ -64,8 +63,8 @@ class CryptoKeyReader:
 
 def _read(text: str, what: str, name: str) -> bytes:
     if not text:
-        raise CryptoError(f"no {what} key was given for {name!r}")
+        raise CryptoError(f"no {what} key is set for {name!r}; pass its path to CryptoKeyReader")
     try:
         return key_source(text).read()
     except UnusableKey as error:
-        raise CryptoError(f"the {what} key for {name!r}: {error}") from error
+        raise CryptoError(f"the {what} key for {name!r} cannot be read: {error}") from error

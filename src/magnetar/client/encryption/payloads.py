@@ -17,13 +17,13 @@ from magnetar.protocol.pulsar_api_pb2 import EncryptionKeys, MessageMetadata
 
 DATA_KEY_BYTES = 32
 DATA_KEY_SECONDS = 4 * 3600.0
-"""How long a data key is used, as in Pulsar's Java client."""
+"""Lifetime of a data key in seconds, as in the Java client."""
 _NONCE_BYTES = 12
 _MOST_NONCES = 1 << 32
-"""Random nonces under one key before two might be the same (NIST SP 800-38D)."""
+"""Maximum number of random nonces with one key, so that a collision stays unlikely (NIST SP 800-38D)."""
 _TAG_BYTES = 16
 _KNOWN = 1000
-"""Data keys that a consumer remembers; each producer has its own."""
+"""Maximum number of data keys that a consumer caches; each producer has its own data keys."""
 _FIELDS = ("encryption_keys", "encryption_algo", "encryption_param")
 
 
@@ -31,7 +31,7 @@ class Sealer:
     """Encrypts the payloads of one producer."""
 
     def __init__(self, names: Sequence[str], reader: KeyReader, randomness: Randomness, clock: Clock) -> None:
-        """:param names: the names of keys; the owner of any of them can decrypt
+        """:param names: the names of the public keys; each matching private key can decrypt
 
         :raises CryptoError: a public key cannot be read, or is not a key
         """
@@ -43,7 +43,7 @@ class Sealer:
 
     @property
     def overhead_bytes(self) -> int:
-        """Bytes that encryption adds to an entry."""
+        """Number of bytes that encryption adds to an entry."""
         return len(self._head) + _NONCE_BYTES + 2 + _TAG_BYTES
 
     def _renew(self) -> None:
@@ -60,7 +60,7 @@ class Sealer:
     def seal(self, payload: bytes) -> tuple[bytes, bytes]:
         """Returns additional metadata, serialized, and the encrypted payload.
 
-        :raises CryptoError: a new data key was necessary, and a public key is no longer available
+        :raises CryptoError: a new data key is needed, and a public key is no longer available
         """
         if self._left == 0 or self._clock.monotonic() >= self._until:
             self._renew()
@@ -78,9 +78,9 @@ class Opener:
         self._known: OrderedDict[bytes, AESGCM] = OrderedDict()
 
     def opened(self, entry: Entry) -> Entry:
-        """Returns the entry as it was before encryption.
+        """Returns the decrypted entry.
 
-        :raises CryptoError: no available key decrypts the entry; the text has the reason for each
+        :raises CryptoError: no available key decrypts the entry; the text has the reason for each key
         """
         metadata = entry.metadata
         reasons = []

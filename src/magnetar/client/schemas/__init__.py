@@ -1,13 +1,12 @@
-"""Schemas with values: producers take values instead of bytes, and ``value()`` of a message returns them.
+"""Schemas for values: producers accept values instead of bytes, and ``value()`` of a message returns the
+value.
 
 A record declares its fields as class attributes, as in ``pulsar.schema`` of the official client::
 
-    class Order(Record):
-        number = Integer(required=True)
-        customer = String()
+    class Order(Record): number = Integer(required=True) customer = String()
 
-    producer = client.create_producer("orders", schema=AvroSchema(Order))
-    producer.send(Order(number=1, customer="a"))
+    producer = client.create_producer("orders", schema=AvroSchema(Order)) producer.send(Order(number=1,
+    customer="a"))
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ __all__ = [
 
 
 def _name_classes() -> None:
-    """Lets errors and texts call the classes by their names here, which are those of the official client."""
+    """Sets the names of the classes, which errors show, to the official client's."""
     for name in __all__:
         kind = globals()[name]
         if kind.__name__ != name:

@@ -1,5 +1,6 @@
-"""Records and their fields, from which Avro definitions are made: the same, byte for byte, as the official
-client's."""
+"""Records and their fields, which produce the same Avro definitions, byte for byte, as the official
+client.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ def _text(kind: object) -> str:
 
 
 class RecordField:
-    """A field of a record, or the type of items and values."""
+    """A field of a record, or the type of an array's items or a map's values."""
 
     def __init__(
         self, default: object = None, required: bool = False, required_default: bool = False
     ) -> None:
-        """:param default: value of a field that is not set
+        """:param default: the value of a field that is not set
 
         :param required: whether None is refused
-        :param required_default: whether the definition names the default
+        :param required_default: whether the definition contains the default
         :raises TypeError: the default has the wrong type
         """
         if default is not None:
@@ -58,7 +59,7 @@ class RecordField:
         raise NotImplementedError
 
     def validate_type(self, name: str, val: object) -> object:
-        """Returns the value to keep.
+        """Checks a value for the field, and returns the value to store.
 
         :raises TypeError: the value has the wrong type
         """
@@ -75,14 +76,14 @@ class RecordField:
         return self.schema_info(set())
 
     def schema_info(self, defined_names: set[str]) -> object:
-        """As :meth:`schema`.
+        """Like :meth:`schema`, with references to types that are already defined.
 
-        :param defined_names: types that are defined already, and are referred to by name
+        :param defined_names: names of the defined types; new ones are added
         """
         return self.type()
 
     def _item_info(self, defined_names: set[str]) -> object:
-        """The definition as the type of an array's items or a map's values."""
+        """Returns the definition as the type of an array's items or a map's values."""
         return self.type()
 
     def default(self) -> object:
@@ -93,7 +94,7 @@ class RecordField:
 
 
 class RecordMeta(type):
-    """Collects the fields of a record's class."""
+    """Collects the fields of a record class."""
 
     _fields: dict[str, RecordField | AvroRecord]
 
@@ -117,7 +118,7 @@ class RecordMeta(type):
 
 
 class AvroRecord(metaclass=RecordMeta):
-    """A record; derived classes declare fields as class attributes."""
+    """A record; subclasses declare fields as class attributes."""
 
     _avro_namespace: str | None = None
     _sorted_fields = False
@@ -132,7 +133,7 @@ class AvroRecord(metaclass=RecordMeta):
         *args: object,
         **kwargs: object,
     ) -> None:
-        """:param kwargs: values of fields; records may be given as mappings
+        """:param kwargs: values of the fields; mappings are accepted for records
 
         :raises TypeError: a value has the wrong type
         """
@@ -159,9 +160,9 @@ class AvroRecord(metaclass=RecordMeta):
 
     @classmethod
     def schema_info(cls, defined_names: set[str]) -> object:
-        """As :meth:`schema`.
+        """Like :meth:`schema`, with references to types that are already defined.
 
-        :param defined_names: types that are defined already, and are referred to by name
+        :param defined_names: names of the defined types; new ones are added
         """
         namespace = cls._avro_namespace
         full_name = f"{namespace}.{cls.__name__}" if namespace is not None else cls.__name__
@@ -187,7 +188,7 @@ class AvroRecord(metaclass=RecordMeta):
         return info
 
     def _item_info(self, defined_names: set[str]) -> object:
-        """As :meth:`RecordField._item_info`."""
+        """See :meth:`RecordField._item_info`."""
         return self.schema_info(defined_names)
 
     def __setattr__(self, key: str, value: object) -> None:
@@ -212,9 +213,9 @@ class AvroRecord(metaclass=RecordMeta):
         return type(self)
 
     def validate_type(self, name: str, val: object) -> object:
-        """As :meth:`RecordField.validate_type`.
+        """See :meth:`RecordField.validate_type`.
 
-        :raises TypeError: the value is not such a record
+        :raises TypeError: the value is not a record of this class
         """
         if val is None and not self._required:
             return self.default()
@@ -232,7 +233,7 @@ class AvroRecord(metaclass=RecordMeta):
 
 
 def _with_records(field: RecordField | AvroRecord, value: object) -> object:
-    """Returns a value in which mappings are records where the field has records."""
+    """Converts the mappings in a value to records, as far as the field requires records."""
     if isinstance(field, AvroRecord) and isinstance(value, dict):
         return field._made(value)
     if isinstance(field, ArrayField) and isinstance(value, list):
@@ -354,7 +355,7 @@ class CustomEnum(RecordField):
         return self.enum_type
 
     def validate_type(self, name: str, val: object) -> object:
-        """Returns the member that is given itself, by its name, or by its number."""
+        """Returns the member of the enumeration for a member, a name or a number."""
         members = self.enum_type.__members__
         if type(val) is str:
             if val not in members:
@@ -383,7 +384,9 @@ def _bad_member(val: object, name: str, expected: object) -> TypeError:
 
 
 def _checked_item(item: RecordField | AvroRecord) -> RecordField | AvroRecord:
-    """:raises Exception: the type of items or values is neither a record nor a field"""
+    """Returns the item if it is a record or a field. :raises Exception: the item is neither a record nor a
+    field
+    """
     if isinstance(item, type) and not issubclass(item, AvroRecord):
         raise Exception(f"Argument {_text(item)} is not a Record or a Field")
     return item

@@ -1,7 +1,5 @@
-"""How values are encoded and decoded: records as Avro and JSON, messages of protobuf, text, numbers, dates
-and times, and pairs.
-
-The interface of the official client uses these, too.
+"""Encodes and decodes values: records as Avro and JSON, protobuf messages, text, numbers, dates and times,
+and key/value pairs. The official client's interface (``magnetar.pulsar``) uses this module, too.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ __all__ = [
 ]
 Definition = dict[str, object]
 _Parsed = str | list[object] | dict[str, object]
-"""A definition as fastavro has it."""
+"""A definition in the parsed form of fastavro."""
 _OWN = ("_default", "_required", "_required_default")
 """Attributes of a record that are not fields."""
 
@@ -48,7 +46,7 @@ _OWN = ("_default", "_required", "_required_default")
 def check_kind(value: object, kind: type | None) -> None:
     """Checks the type of a value.
 
-    :param kind: None: any
+    :param kind: the required type; None: any type
     :raises TypeError: the value has another type
     """
     if kind is not None and not isinstance(value, kind):
@@ -81,20 +79,21 @@ _ENCODERS: dict[str, Callable[[object], bytes]] = {
 
 
 def values_of(record: object) -> Definition:
-    """Returns the values of a record's fields."""
+    """Returns the values of a record's fields, by name."""
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
 class PrimitiveValues(ValueSchema):
-    """Text, bytes, numbers, dates and times, as other clients encode them."""
+    """Text, bytes, numbers, dates and times, in the encoding of other clients."""
 
     def __init__(self, kind: str) -> None:
         """:param kind: ``STRING``, ``BYTES``, ``BOOLEAN``, ``INT8``, ``INT16``, ``INT32``, ``INT64``,
-            ``FLOAT``, ``DOUBLE``; ``DATE`` and ``LOCAL_DATE`` for a date, ``TIME`` and ``LOCAL_TIME`` for a
-            time, ``TIMESTAMP`` and ``INSTANT`` for a datetime with a time zone, ``LOCAL_DATE_TIME`` for one
-            without. ``DATE``, ``TIME`` and ``TIMESTAMP`` are in milliseconds of UTC
+            ``FLOAT``, ``DOUBLE``; ``DATE`` and ``LOCAL_DATE`` for a date, ``TIME`` and ``LOCAL_TIME`` for
+            a time, ``TIMESTAMP`` and ``INSTANT`` for a datetime with a time zone, ``LOCAL_DATE_TIME`` for
+            a datetime without a time zone. ``DATE``, ``TIME`` and ``TIMESTAMP`` are encoded in
+            milliseconds, in UTC
 
-        :raises ValueError: another kind
+        :raises ValueError: ``kind`` is not one of these
         """
         if kind not in _ENCODERS:
             first, *others = _ENCODERS
@@ -112,23 +111,23 @@ class PrimitiveValues(ValueSchema):
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """A pair, the value of messages with a :class:`KeyValueSchema`."""
+    """A key and a value, the value of messages with a :class:`KeyValueSchema`."""
 
     key: object
-    """A value of the schema of keys, or None."""
+    """A value of the key's schema, or None."""
     value: object
-    """A value of the schema of values, or None."""
+    """A value of the value's schema, or None."""
 
 
 class KeyValueValues(ValueSchema):
-    """Pairs of a key and a value, each with a schema."""
+    """Key/value pairs; key and value each have a schema."""
 
     def __init__(self, key: ValueSchema, value: ValueSchema, *, separated: bool = False) -> None:
         """:param key: the schema of keys
 
         :param value: the schema of values
-        :param separated: the key is that of the message, which chooses the partition and what compaction
-            keeps, and the content is the value; else the content has both
+        :param separated: True: the key is the message's key, which determines partition and compaction, and
+            the content is the value; False: the content contains both
         """
         super().__init__(key_value_schema(key.declared, value.declared, separated=separated))
         self._key = key
@@ -149,7 +148,7 @@ class KeyValueValues(ValueSchema):
             return
         for name in ("partition_key", "partition_key_bytes", "null_partition_key", "null_value"):
             if options.get(name) not in (None, False):
-                raise ValueError(f"{name} must not be given, because the pair has the key and the value")
+                raise ValueError(f"{name} must not be set, because the KeyValue contains key and value")
         pair = _pair(value)
         key = self._encoded_key(pair)
         if key is None:
@@ -159,14 +158,14 @@ class KeyValueValues(ValueSchema):
         options["null_value"] = pair.value is None
 
     def decode(self, data: bytes, writer: object = None) -> KeyValue:
-        """Returns the pair of a content that has both parts.
+        """Returns the pair in a content that contains key and value.
 
         :param data: the content of a message
-        :param writer: the schemas with which it was written, as :meth:`writer` returns them; None: this one
+        :param writer: the writer's schemas, as :meth:`writer` returns them; None: this schema
         :raises ValueError: the content does not match, or the keys are separated
         """
         if self._separated:
-            raise ValueError("the content has only the value, because keys are separated; use value_of")
+            raise ValueError("the content contains only the value, because keys are separated; use value_of")
         return self._decoded(*split(data), writer)
 
     def value_of(self, message: PulsarMessage, writer: object = None) -> KeyValue | None:
@@ -187,7 +186,7 @@ class KeyValueValues(ValueSchema):
 
     def writer(self, found: TopicSchema) -> tuple[object, object]:
         if found.kind != "KEY_VALUE":
-            raise ValueError(f"its type is {found.kind or 'unknown'}, not KEY_VALUE")
+            raise ValueError(f"the type of the writer's schema is {found.kind or 'unknown'}, not KEY_VALUE")
         key, value = (
             schema.writer(TopicSchema(part.kind, data or b"", part.properties))
             if schema.needs_writer
@@ -209,7 +208,7 @@ def _pair(value: object) -> KeyValue:
 
 
 class JsonValues(ValueSchema):
-    """Records as JSON."""
+    """Records, encoded as JSON."""
 
     def __init__(self, record_cls: type[AvroRecord]) -> None:
         """:param record_cls: a class derived from ``Record``"""
@@ -231,17 +230,20 @@ def _plain(value: object) -> object:
 
 
 class AvroValues(ValueSchema):
-    """Records as Avro, or dictionaries with a given definition; read with the definition of their writer."""
+    """Records, or dictionaries with a given definition, encoded as Avro; contents are read with the writer's
+    definition.
+    """
 
     needs_writer = True
 
     def __init__(
         self, record_cls: type[AvroRecord] | None, schema_definition: Definition | None = None
     ) -> None:
-        """:param record_cls: a class derived from ``Record``; None: values are dictionaries
+        """:param record_cls: a subclass of ``Record``; None: values are dictionaries
 
-        :param schema_definition: the Avro definition of dictionaries; None: that of the record
-        :raises ValueError: there is neither
+        :param schema_definition: the Avro definition for dictionaries; None: the definition of the record
+            class
+        :raises ValueError: both are None
         """
         schema = record_cls.schema() if record_cls is not None else schema_definition
         if not isinstance(schema, dict):
@@ -252,7 +254,7 @@ class AvroValues(ValueSchema):
         super().__init__(ProducerSchema("AVRO", json.dumps(schema, indent=True)))
 
     def _own(self) -> _Parsed:
-        """Returns the definition as the library has it, which parses it once."""
+        """The definition, parsed once by fastavro."""
         if self._parsed is None:
             import fastavro
 
@@ -261,10 +263,10 @@ class AvroValues(ValueSchema):
 
     def writer(self, found: TopicSchema) -> object:
         if found.kind != "AVRO":
-            raise ValueError(f"its type is {found.kind or 'unknown'}, not AVRO")
+            raise ValueError(f"the type of the writer's schema is {found.kind or 'unknown'}, not AVRO")
         definition = json.loads(found.data)
         if not isinstance(definition, dict):
-            raise ValueError("it is not the definition of a record")
+            raise ValueError("the writer's schema is not the definition of a record")
         import fastavro
 
         # A reader may call its record differently.
@@ -285,7 +287,7 @@ class AvroValues(ValueSchema):
         return buffer.getvalue()
 
     def encode_dict(self, values: Mapping[str, object]) -> Definition:
-        """Returns the values for Avro: enumerations by name, records as dictionaries."""
+        """Converts the values of a record for Avro: enumerations to names, records to dictionaries."""
         return {key: self._for_avro(value) for key, value in values.items()}
 
     def _for_avro(self, value: object) -> object:
@@ -309,7 +311,7 @@ class AvroValues(ValueSchema):
 
 
 def descriptors(message: type[Message]) -> dict[str, str]:
-    """Returns the definition of a schema ``PROTOBUF_NATIVE``: the descriptors of a message's files."""
+    """Returns the definition for ``PROTOBUF_NATIVE``: the descriptors of the files that define a message."""
     descriptor = message.DESCRIPTOR
     pool = descriptor.file.pool
     files = FileDescriptorSet()
@@ -333,12 +335,12 @@ def descriptors(message: type[Message]) -> dict[str, str]:
 
 
 class ProtobufValues(ValueSchema):
-    """Messages of protobuf, with their own descriptors as the schema (``PROTOBUF_NATIVE``)."""
+    """Protobuf messages, with their descriptors as the schema (``PROTOBUF_NATIVE``)."""
 
     def __init__(self, record_cls: type[Message]) -> None:
         """:param record_cls: a class of protobuf messages
 
-        :raises TypeError: it is another class
+        :raises TypeError: ``record_cls`` is not a class of protobuf messages
         """
         if not (isinstance(record_cls, type) and issubclass(record_cls, Message)):
             raise TypeError(f"record_cls must be a protobuf Message subclass, got {record_cls!r}")
