@@ -276,7 +276,9 @@ def test_a_restore_is_killed_at_each_step(world: World, capsys: pytest.CaptureFi
         assert sorted(path.name for path in data.iterdir()) == ["ledgers", "metadata"]
         capsys.readouterr()
         assert world.run("restore", target, "--data-dir", data) == 1
-        assert "is not empty: it has ledgers. Restore into a new or empty folder" in capsys.readouterr().err
+        assert (
+            "is not empty: it contains ledgers. Restore into a new or empty folder" in capsys.readouterr().err
+        )
         shutil.rmtree(data)
     assert refused > 10
 

@@ -189,7 +189,7 @@ def test_recovery_without_anything_to_recover(tmp_path: Path) -> None:
     server = Server(tmp_path, {})
     nothing = run(server, "recover-metadata", "--data-dir", "nowhere")
     assert nothing.returncode == 1
-    assert "nowhere has no ledgers of a broker" in nothing.stderr
+    assert "nowhere contains no ledgers of a broker" in nothing.stderr
     server.start()
     running = run(server, "recover-metadata", "--data-dir", "data")
     assert running.returncode == 1

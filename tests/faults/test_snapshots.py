@@ -212,7 +212,7 @@ def test_files_stay_until_a_snapshot_is_released_or_expires() -> None:
     load.snapshots.release(taken[0]["id"])
     load.snapshots.prolong(taken[1]["id"], 600)
     load.life.loop.run_for(61)
-    with pytest.raises(NotFound, match="it was released, or it has expired"):
+    with pytest.raises(NotFound, match="it was released, or has expired"):
         load.snapshots.prolong(taken[2]["id"], 600)
     assert load.snapshots.held == 1
     load.life.loop.run_for(600)

@@ -289,9 +289,9 @@ def test_a_broker_that_has_stopped(start_server: StartServer, tmp_path: Path) ->
     assert "is not the data directory of a broker: it has no ledgers" in refused.stderr
     fresh = start_server()
     refused = run("backup", target, "--admin-url", fresh.http_url)
-    assert "use another folder for it" in refused.stderr
+    assert "use another folder for this broker" in refused.stderr
     refused = run("backup", target, "--data-dir", data, "--admin-url", fresh.http_url)
-    assert "but the running broker has" in refused.stderr
+    assert "but the running broker uses" in refused.stderr
 
 
 def begun(server: Server, target: Path) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Additional settings of a broker on ZooKeeper and BookKeeper, typed."""
+"""The additional settings of a broker on ZooKeeper and BookKeeper, typed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """The attributes are Pulsar's names in snake case; units, ranges, defaults: docs/settings.md."""
+    """Settings with Pulsar's names in snake case as attributes; for units, ranges and defaults see
+    docs/settings.md.
+    """
 
     # Written by tools/generate_settings.py.
     zookeeper_servers: str
@@ -116,26 +118,26 @@ class ClusterSettings:
 
     @property
     def session_timeout_ms(self) -> int:
-        """The requested timeout of sessions with ZooKeeper."""
+        """The requested timeout of ZooKeeper sessions, in milliseconds."""
         older = self.zoo_keeper_session_timeout_millis
         return older if older > 0 else self.metadata_store_session_timeout_millis
 
     @property
     def local_store(self) -> str:
-        """The store of the cluster's own metadata; empty: not set."""
+        """The address of the cluster's own metadata store; empty: not set."""
         return self.metadata_store_url or self.zookeeper_servers
 
     @property
     def configuration_store(self) -> str:
-        """The store that clusters share; empty: not set."""
+        """The address of the configuration store, which clusters share; empty: not set."""
         older = self.configuration_store_servers or self.global_zookeeper_servers
         return self.configuration_metadata_store_url or older
 
 
 def quorum_problems(values: Mapping[str, Value]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Checks the quorums: copies go to some of the bookies of an ensemble, and some of these are waited for.
+    """Checks that the ensemble size, write quorum and ack quorum fit together.
 
-    Yields, for each contradiction, the names of the settings and a description.
+    Yields the names of the two settings of each contradiction, and a description.
     """
     names = ("EnsembleSize", "WriteQuorum", "AckQuorum")
     ensemble, write, ack = (f"managedLedgerDefault{name}" for name in names)

@@ -1,4 +1,4 @@
-"""Writes the settings pages from their tables.
+"""Writes the documentation pages of settings from the tables of settings.
 
 ``python -m magnetar.config.document docs/settings.md``; ``docs/settings-proxy.md`` for proxies,
 ``docs/settings-websocket.md`` for the WebSocket server without a broker.
@@ -100,17 +100,17 @@ _BECOMES = {
 
 
 def settings_page() -> str:
-    """Returns the page of settings."""
+    """Returns the page of the broker's settings."""
     return "\n".join([_HEAD, *_sections(settings_table()), _CLUSTER, *_cluster_table()]) + "\n"
 
 
 def proxy_page() -> str:
-    """Returns the page of a proxy's settings."""
+    """Returns the page of the proxy's settings."""
     return "\n".join([_PROXY_HEAD, *_sections(proxy_settings_table())])
 
 
 def websocket_page() -> str:
-    """Returns the page of the settings of WebSockets without a broker."""
+    """Returns the page of the settings of a WebSocket server without a broker."""
     return "\n".join([_WEBSOCKET_HEAD, *_sections(websocket_settings_table())])
 
 

@@ -1,4 +1,4 @@
-"""Finds the effect of each setting in a configuration file without starting a broker."""
+"""Determines how each setting in a configuration file is handled, without starting a broker."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class Fate(Enum):
-    """The effects, the most important first."""
+    """How a setting is handled, most serious first."""
 
     REFUSED = "refused"
     """The broker refuses to start."""
     NOT_HONOURED = "not honoured"
-    """The setting requires something that is not supported; a start logs a warning and continues."""
+    """The setting requires an unsupported feature; a start logs a warning and continues."""
     UNKNOWN = "unknown"
     """The name is unknown; a start logs a warning and continues."""
     IGNORED = "ignored"
-    """The setting sizes something that does not exist in Magnetar."""
+    """The setting configures a part that does not exist in Magnetar."""
     HONOURED = "honoured"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFinding:
-    """The finding for one setting; if a name is given twice, for the last one, which applies."""
+    """How one setting is handled; if a name occurs twice, the last occurrence counts."""
 
     name: str
     value: str
-    """The value in the file; secrets are masked."""
+    """The value in the file, with secrets masked."""
     fate: Fate
     said: str
-    """The message of a start; empty: none."""
+    """The message that a start logs; empty: no message."""
 
 
 def fates(
@@ -44,10 +44,10 @@ def fates(
     accept: Iterable[str] = (),
     known: re.Pattern[str] | None = None,
 ) -> list[SettingFinding]:
-    """Returns the findings for all settings of a file, in its order.
+    """Returns the findings for all settings of a file, in the order of the file.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param known: further names, not in the table, that are honoured
+    :param known: pattern of further honoured names, which are not in the table
     :raises ConfigurationError: the file cannot be read
     """
     accepted = frozenset(accept)
@@ -78,7 +78,7 @@ def _of(item: Given, accepted: frozenset[str]) -> SettingFinding:
 
 
 def _other(path: Path, name: str, text: str, unknown: Mapping[str, int]) -> SettingFinding:
-    """A setting that is not in the table may be a secret as well."""
+    """Returns the finding for a setting outside the table; its value can be a secret and is masked, too."""
     shown = "*****" if text else ""
     if name not in unknown:
         return SettingFinding(name, shown, Fate.HONOURED, "")

@@ -1,12 +1,10 @@
-"""The file of Java's ``-Djava.security.auth.login.config``: logins, with their credentials.
+"""Parses the JAAS file of Java's ``-Djava.security.auth.login.config``, which contains logins with
+credentials.
 
 A section has a name and login modules with options::
 
-    BookKeeper {
-      org.apache.zookeeper.server.auth.DigestLoginModule required
-      username="broker"
-      password="secret";
-    };
+    BookKeeper { org.apache.zookeeper.server.auth.DigestLoginModule required username="broker"
+    password="secret"; };
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ MAX_BYTES = 1 << 20
 
 
 class LoginRefused(ValueError):
-    """The file cannot be used; the text says why, and contains no secret."""
+    """The file cannot be used; the text says why, without secrets."""
 
 
 class LoginModule(NamedTuple):
     name: str
-    """A Java class."""
+    """The name of a Java class."""
     options: Mapping[str, str]
 
 
@@ -44,9 +42,9 @@ def login_sections(path: str) -> Mapping[str, Sequence[LoginModule]]:
     except OSError as error:
         raise LoginRefused(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise LoginRefused(f"{path} is not text") from error
+        raise LoginRefused(f"{path} is not UTF-8 text") from error
     if len(data) > MAX_BYTES:
-        raise LoginRefused(f"{path} has more than {MAX_BYTES} bytes")
+        raise LoginRefused(f"{path} exceeds {MAX_BYTES} bytes, the maximum size of a login file")
     return _Reading(path, text).sections()
 
 

@@ -20,16 +20,16 @@ class PropertyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One setting as written in the file."""
+    """A setting as the file contains it."""
 
     key: str
     value: str
     line: int
-    """The number of its first line, from 1."""
+    """The number of the first line of the setting, from 1."""
 
 
 def parse_properties(text: str) -> list[Property]:
-    """Returns all properties of a file, in order, repeated keys included (in Java the last one applies).
+    """Returns all properties of a file in order, including repeated keys (Java uses the last one).
 
     Comments begin with ``#`` or ``!``; a backslash at the end continues a line; ``=``, ``:`` or blanks
     separate key and value; ``\\t \\n \\r \\f \\uXXXX`` are escapes, any other escaped character stands for
@@ -41,7 +41,7 @@ def parse_properties(text: str) -> list[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Joins continued lines; leaves out blank lines and comments."""
+    """Joins continued lines; omits blank lines and comments."""
     pending = ""
     begins_at = 0
     for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):

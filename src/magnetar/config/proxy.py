@@ -1,4 +1,4 @@
-"""The settings of a proxy, typed, and how they are read from Pulsar's ``proxy.conf``."""
+"""The settings of a proxy, typed; reads them from Pulsar's ``proxy.conf``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ OF_PROXIES = re.compile(
     # From a discovery.conf: a TLS port implies TLS, and 127.0.0.1 is among the bind addresses anyway.
     r"|bindOnLocalhost|tlsEnabled|authorizationAllowWildcardsMatching"
 )
-"""Names that are not in the table but honoured."""
+"""Matches honoured names that are not in the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges:
-    docs/settings-proxy.md."""
+    """The honoured settings, with Pulsar's names in snake case as attributes; for units and ranges see
+    docs/settings-proxy.md.
+    """
 
     # Written by tools/generate_settings.py.
     zookeeper_servers: str
@@ -111,29 +112,29 @@ class ProxySettings:
 
     @property
     def metadata_store(self) -> str:
-        """The store where brokers are registered; empty: not set."""
+        """The address of the store in which brokers are registered; empty: not set."""
         return self.metadata_store_url or self.zookeeper_servers
 
     @property
     def session_timeout_ms(self) -> int:
-        """The requested timeout of the session with ZooKeeper."""
+        """The requested timeout of the ZooKeeper session, in milliseconds."""
         older = self.zookeeper_session_timeout_ms
         return older if older > 0 else self.metadata_store_session_timeout_millis
 
     @property
     def authenticate_original_auth_data(self) -> bool:
-        """Always False: a proxy has clients only, and none of them acts for others."""
+        """Always False: a proxy serves clients directly, and no client acts on behalf of others."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class ReverseProxy:
-    """Requests below a path are forwarded to another server."""
+    """A path whose requests are forwarded to another server."""
 
     path: str
-    """The path, which begins with a slash and does not end with one."""
+    """The path, with a slash at the start and none at the end."""
     proxy_to: str
-    """``http://host:port/path``, without a slash at the end."""
+    """The target, ``http://host:port/path``, without a slash at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +143,20 @@ class LoadedProxy:
 
     settings: ProxySettings
     warnings: tuple[str, ...]
-    """One sentence each, for the log."""
+    """Warnings for the log, one sentence each."""
     given: Mapping[str, str] = field(repr=False)
-    """The settings of file and command line, by name; secrets are not masked."""
+    """The settings in the file and on the command line, by name; secrets are not masked."""
     reverse_proxies: tuple[ReverseProxy, ...] = ()
 
 
 def load_proxy(
     path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
 ) -> LoadedProxy:
-    """Reads a ``proxy.conf``; without a file all defaults apply.
+    """Reads a ``proxy.conf``; None: all settings have their defaults.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they take precedence over the file
-    :raises ConfigurationError: the file cannot be read, or its content cannot be used
+    :param overrides: settings from the command line, which take precedence over the file
+    :raises ConfigurationError: the file cannot be read, or a setting cannot be used
     """
     read = read_settings(path, proxy_settings_table(), accept, overrides, OF_PROXIES)
     for plain, secured in (("servicePort", "servicePortTls"), ("webServicePort", "webServicePortTls")):

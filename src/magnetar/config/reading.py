@@ -1,4 +1,4 @@
-"""Reads values from a Pulsar property file and a table of settings, and collects the errors."""
+"""Reads the values of a Pulsar property file according to a table of settings, and collects all errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used; ``problems`` has each reason with its file and line."""
+    """The configuration cannot be used; ``problems`` contains each reason with its file and line."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -29,17 +29,19 @@ class ConfigurationError(Exception):
 
 
 def attribute_name(key: str) -> str:
-    """Converts a name: ``managedLedgerCacheSizeMB`` becomes ``managed_ledger_cache_size_mb``."""
+    """Converts a setting's name to an attribute: ``managedLedgerCacheSizeMB`` becomes
+    ``managed_ledger_cache_size_mb``.
+    """
     return _WORD_START.sub("_", key).lower()
 
 
 class SettingsContradict(ValueError):
-    """Settings that are valid individually contradict each other; the text names them."""
+    """Individually valid settings contradict each other; the text names the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A key that was set, and where."""
+    """A setting that was given, with its position in the file or on the command line."""
 
     setting: Setting
     text: str
@@ -48,23 +50,23 @@ class Given:
 
 @dataclass(slots=True)
 class Read:
-    """The settings of a file and a command line, according to a table."""
+    """The settings in a file and on a command line, according to a table."""
 
     table: Mapping[str, Setting]
     values: dict[str, Value] = field(default_factory=dict)
-    """Every key of the table; the default if the given value cannot be used."""
+    """The value of every key of the table; the default if the given value cannot be used."""
     given: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """Why the configuration cannot be used; each with file and line."""
+    """Reasons why the configuration cannot be used, each with file and line."""
     warnings: list[str] = field(default_factory=list)
     everything: dict[str, str] = field(default_factory=dict)
-    """All given settings by name, unknown ones included; secrets are not masked."""
+    """All given settings by name, including unknown ones; secrets are not masked."""
     unknown: dict[str, int] = field(default_factory=dict)
-    """Unknown names, and their lines."""
+    """The line number of each unknown name."""
 
     @property
     def texts(self) -> dict[str, str]:
-        """Returns every key of the table with its effective value as text; secrets masked."""
+        """Returns the effective value of every key of the table as text, with secrets masked."""
         return {key: _as_text(self.table[key], value) for key, value in self.values.items()}
 
 
@@ -75,11 +77,11 @@ def read_settings(
     overrides: Mapping[str, str] | None = None,
     known: re.Pattern[str] | None = None,
 ) -> Read:
-    """Reads the settings; without a file all defaults apply.
+    """Reads the settings; None: all settings have their defaults.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they take precedence over the file
-    :param known: further names, not in the table, that are not reported as unknown
+    :param overrides: settings from the command line, which take precedence over the file
+    :param known: pattern of further names that are not reported as unknown
     :raises ConfigurationError: the file cannot be read
     """
     accepted = frozenset(accept)
@@ -105,7 +107,7 @@ def read_settings(
 
 
 def typed(kind: type[T], values: Mapping[str, Value]) -> T:
-    """Makes an object of a settings class, by the names of its attributes."""
+    """Creates an object of a settings class from values by attribute name."""
     by_attribute: dict[str, object] = {attribute_name(key): value for key, value in values.items()}
     return kind(**{entry.name: by_attribute[entry.name] for entry in fields(kind)})
 
@@ -135,17 +137,17 @@ def _read_file(path: Path, read: Read, known: re.Pattern[str] | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of judging a setting: its effective value, and what is wrong with the configured one."""
+    """The judgement of a setting: its effective value, and the problem of the given value, if any."""
 
     value: Value
     """The effective value."""
     problem: str | None = None
-    """Why a start is refused."""
+    """The reason why a start is refused; None: the start is not refused."""
     warning: str | None = None
 
 
 def judge(item: Given, accepted: Container[str] = ()) -> Judged:
-    """Judges one setting.
+    """Returns the judgement of one setting.
 
     :param accepted: guarded keys that may be set although they are not honoured
     """

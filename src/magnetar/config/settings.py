@@ -1,4 +1,4 @@
-"""The effective settings, typed, and how they are read from a file."""
+"""The effective settings of a broker, typed; reads them from a file."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ _NAMES = {
     "bindAddress": _HOST,
     "advertisedAddress": _HOST,
 }
-"""Settings with a special format; empty is the default."""
+"""Settings with a special format; an empty value means the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges, defaults:
-    docs/settings.md."""
+    """The honoured settings, with Pulsar's names in snake case as attributes; for units, ranges and defaults
+    see docs/settings.md.
+    """
 
     # Written by tools/generate_settings.py.
     broker_service_port: int | None
@@ -354,26 +355,27 @@ class Settings:
 
     @property
     def reads_in_flight_bytes(self) -> int:
-        """The most bytes of reads in flight for dispatch."""
+        """The maximum size of reads in progress for dispatch, in bytes."""
         return (self.managed_ledger_max_reads_in_flight_size_in_mb or 32) << 20
 
     @property
     def publish_buffer_bytes(self) -> int | None:
-        """The number of received and not yet durable bytes of publishes at which reading pauses;
-        None: never."""
+        """The size of received but not yet durable publishes at which reading from connections pauses, in
+        bytes; None: never.
+        """
         limit = self.max_message_publish_buffer_size_in_mb
         return limit << 20 if limit > 0 else None
 
     @property
     def min_ledger_rollover_seconds(self) -> float:
-        """The age below which a ledger is not rolled over for its size."""
+        """The minimum age at which a ledger is rolled over because of its size, in seconds."""
         if self.magnetar_min_ledger_rollover_seconds is not None:
             return self.magnetar_min_ledger_rollover_seconds
         return self.managed_ledger_min_ledger_rollover_time_minutes * 60.0
 
     @property
     def expiry_check_seconds(self) -> float:
-        """The time between two checks for expired messages."""
+        """The interval of checks for expired messages, in seconds."""
         return (
             self.magnetar_message_expiry_check_interval_seconds
             or self.message_expiry_check_interval_in_minutes * 60.0
@@ -381,14 +383,16 @@ class Settings:
 
     @property
     def backlog_quota_bytes(self) -> int:
-        """The default quota, -1 for none; the setting in the old unit takes precedence, as in Pulsar."""
+        """The default backlog quota in bytes; -1: no quota. The setting in the old unit takes precedence, as
+        in Pulsar.
+        """
         if self.backlog_quota_default_limit_gb > 0:
             return int(self.backlog_quota_default_limit_gb * (1 << 30))
         return self.backlog_quota_default_limit_bytes
 
     @property
     def http_body_limit_bytes(self) -> int:
-        """The largest body of an HTTP request, in bytes."""
+        """The maximum size of the body of an HTTP request, in bytes."""
         return self.http_max_request_size if self.http_max_request_size >= 0 else 8 << 20
 
 
@@ -398,13 +402,15 @@ class Loaded:
 
     settings: Settings
     warnings: tuple[str, ...]
-    """One sentence each, for the log."""
+    """Warnings for the log, one sentence each."""
     texts: Mapping[str, str] = field(repr=False)
-    """Every key of the table with its effective value as text; secrets masked."""
+    """The effective value of every key of the table as text, with secrets masked."""
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The settings of file and command line, by name, unknown ones included; secrets are not masked."""
+    """All settings in the file and on the command line by name, including unknown ones; secrets are not
+    masked.
+    """
     cluster: ClusterSettings | None = None
-    """None: a standalone broker."""
+    """The settings of the cluster; None: a standalone broker."""
 
 
 def load(
@@ -414,13 +420,13 @@ def load(
     *,
     cluster: bool = False,
 ) -> Loaded:
-    """Reads a Pulsar property file; without one all defaults apply.
+    """Reads a Pulsar property file; None: all settings have their defaults.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they take precedence over the file
+    :param overrides: settings from the command line, which take precedence over the file
     :param cluster: load the settings of a broker on ZooKeeper and BookKeeper
     :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key
-        is set and not accepted, or ``accept`` names something that is not a key
+        is set and not accepted, or ``accept`` contains an unknown key
     """
     read = read_settings(path, cluster_settings_table() if cluster else settings_table(), accept, overrides)
     values, given, problems = read.values, read.given, read.problems
@@ -438,14 +444,14 @@ def load(
 
 
 def default_settings(**changes: Any) -> Settings:
-    """Returns the defaults, with ``changes`` by attribute name; values are not checked."""
+    """Returns the default settings, changed by ``changes`` (by attribute name); values are not checked."""
     values = {attribute_name(key): row.parse("") for key, row in settings_table().items()}
     known = {entry.name: values[entry.name] for entry in fields(Settings)}
     return Settings(**{**known, **changes})
 
 
 def _close_ports(values: dict[str, Value], given: Mapping[str, Given]) -> None:
-    """An empty port means no listener, as in Pulsar, where the one with TLS replaces it."""
+    """Removes the listener of each empty port; as in Pulsar, a TLS listener then replaces the plain one."""
     for plain, secured in (
         ("brokerServicePort", "brokerServicePortTls"),
         ("webServicePort", "webServicePortTls"),
@@ -456,7 +462,7 @@ def _close_ports(values: dict[str, Value], given: Mapping[str, Given]) -> None:
 
 
 def _check_names(given: Mapping[str, Given], problems: list[str]) -> None:
-    """Checks names that become paths of metadata, and hosts that are looked up or advertised."""
+    """Checks names that become metadata paths, and hosts that are looked up or advertised."""
     for key, (form, wanted) in _NAMES.items():
         item = given.get(key)
         if item is not None and not form.fullmatch(item.text.strip()):
@@ -464,7 +470,7 @@ def _check_names(given: Mapping[str, Given], problems: list[str]) -> None:
 
 
 def _check_together(values: Mapping[str, Value], given: Mapping[str, Given], problems: list[str]) -> None:
-    """Checks conditions between settings."""
+    """Checks settings that depend on each other."""
     low, high = "managedLedgerMinLedgerRolloverTimeMinutes", "managedLedgerMaxLedgerRolloverTimeMinutes"
     shortest, longest = values[low], values[high]
     if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:

@@ -1,8 +1,5 @@
-"""The table of all settings: Pulsar's names, types, defaults and ranges, and the effect of each in Magnetar.
-
-``settings.tsv`` beside this module is the table, and ``cluster.tsv`` has the differences for a broker on
-ZooKeeper and BookKeeper; ``docs/settings.md`` is made from both. ``proxy.tsv`` is the table of proxies, and
-``websocket.tsv`` that of WebSockets without a broker; each has its own page.
+"""The tables of all settings: Pulsar's names, types, defaults and ranges, and the effect of each setting in
+Magnetar.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The settings of WebSockets without a broker, typed, and how they are read from Pulsar's
-``websocket.conf``."""
+"""The settings of a WebSocket server without a broker, typed; reads them from Pulsar's ``websocket.conf``."""
 
 from __future__ import annotations
 
@@ -14,8 +13,9 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSocketProcessSettings:
-    """The honoured settings. Attributes are Pulsar's names in snake case; units, ranges:
-    docs/settings-websocket.md."""
+    """The honoured settings, with Pulsar's names in snake case as attributes; for units and ranges see
+    docs/settings-websocket.md.
+    """
 
     # Written by tools/generate_settings.py.
     cluster_name: str
@@ -70,7 +70,7 @@ class WebSocketProcessSettings:
 
     @property
     def configuration_store(self) -> str:
-        """The store that clusters share; empty: it is not read."""
+        """The address of the configuration store, which clusters share; empty: the store is not read."""
         return (
             self.configuration_metadata_store_url
             or self.configuration_store_servers
@@ -79,7 +79,7 @@ class WebSocketProcessSettings:
 
     @property
     def session_timeout_ms(self) -> int:
-        """The requested timeout of the session with ZooKeeper."""
+        """The requested timeout of the ZooKeeper session, in milliseconds."""
         older = self.zoo_keeper_session_timeout_millis
         return older if older > 0 else self.metadata_store_session_timeout_millis
 
@@ -87,59 +87,59 @@ class WebSocketProcessSettings:
 
     @property
     def authenticate_original_auth_data(self) -> bool:
-        """Always False: no client acts for others."""
+        """Always False: no client acts on behalf of others."""
         return False
 
     @property
     def proxy_roles(self) -> tuple[str, ...]:
-        """Always empty: no client acts for others."""
+        """Always empty: no client acts on behalf of others."""
         return ()
 
     @property
     def magnetar_replication_roles(self) -> tuple[str, ...]:
-        """Empty: clusters do not replicate through WebSockets."""
+        """Always empty: clusters do not replicate through WebSockets."""
         return ()
 
     @property
     def tls_protocols(self) -> tuple[str, ...]:
-        """Empty: the process has no binary listener."""
+        """Always empty: the process has no binary listener."""
         return ()
 
     @property
     def tls_ciphers(self) -> tuple[str, ...]:
-        """Empty: the process has no binary listener."""
+        """Always empty: the process has no binary listener."""
         return ()
 
     @property
     def broker_client_certificate_file_path(self) -> str:
-        """Empty: the process authenticates with its plugin."""
+        """Always empty: the process authenticates with its plug-in."""
         return ""
 
     @property
     def broker_client_key_file_path(self) -> str:
-        """Empty: the process authenticates with its plugin."""
+        """Always empty: the process authenticates with its plug-in."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedWebSockets:
-    """The result of reading a configuration of WebSockets."""
+    """The result of reading a WebSocket server's configuration."""
 
     settings: WebSocketProcessSettings
     warnings: tuple[str, ...]
-    """One sentence each, for the log."""
+    """Warnings for the log, one sentence each."""
     given: Mapping[str, str] = field(repr=False)
-    """The settings of file and command line, by name; secrets are not masked."""
+    """The settings in the file and on the command line, by name; secrets are not masked."""
 
 
 def load_websockets(
     path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
 ) -> LoadedWebSockets:
-    """Reads a ``websocket.conf``; without a file all defaults apply.
+    """Reads a ``websocket.conf``; None: all settings have their defaults.
 
     :param accept: guarded keys that may be set although they are not honoured
-    :param overrides: keys from the command line; they take precedence over the file
-    :raises ConfigurationError: the file cannot be read, or its content cannot be used
+    :param overrides: settings from the command line, which take precedence over the file
+    :raises ConfigurationError: the file cannot be read, or a setting cannot be used
     """
     read = read_settings(path, websocket_settings_table(), accept, overrides)
     if read.problems:

@@ -1,4 +1,5 @@
-"""The file of ``metadataStoreConfigPath``: properties of ZooKeeper's client, of which those for TLS are used.
+"""Reads the file of ``metadataStoreConfigPath``: properties of ZooKeeper's Java client, of which only the TLS
+properties have an effect.
 
 Names and defaults: https://zookeeper.apache.org/doc/r3.9.4/zookeeperAdmin.html and the guide to TLS,
 https://cwiki.apache.org/confluence/display/ZOOKEEPER/ZooKeeper+SSL+User+Guide.
@@ -34,47 +35,47 @@ _OF_SERVERS_OR_JAVA = frozenset(
         "handshakeDetectionTimeoutMillis",
     )
 )
-"""Accepted without an effect: Magnetar's own client has nothing that they could change."""
+"""Properties that are accepted without an effect, because Magnetar's own client has no such feature."""
 _REFUSED = {
     f"{_SSL}context.supplier.class": "no Java classes are loaded",
     f"{_SSL}crl": "certificate revocation is not checked",
     f"{_SSL}ocsp": "certificate revocation is not checked",
     f"{_SASL}client": "SASL is not supported; magnetarZooKeeperPassword is for the scheme digest",
 }
-"""Refused unless they are false."""
+"""Properties that are refused unless their value is false."""
 
 
 class ZooKeeperClientRefused(ValueError):
-    """The file cannot be used; the text says why, and contains no secret."""
+    """The file cannot be used; the text says why, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """A file with a key and its certificates, or with trusted certificates."""
+    """A file with a private key and its certificates, or with trusted certificates."""
 
     location: str = ""
-    """Empty: none."""
+    """The path of the file; empty: no file."""
     pkcs12: bool = False
-    """False: it is PEM."""
+    """Whether the file is PKCS12; otherwise it is PEM."""
     password: str = field(default="", repr=False)
     password_path: str = ""
-    """A file with the password; it takes precedence."""
+    """The path of a file with the password, which takes precedence over the password; empty: no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecureClient:
-    """How a ZooKeeper client uses TLS."""
+    """The TLS settings of a ZooKeeper client."""
 
     own: KeyStore
     trusted: KeyStore
-    """Empty: the system's trusted issuers."""
+    """The trusted issuers; an empty location means the system's issuers."""
     verify_host: bool
     protocols: tuple[str, ...]
     ciphers: tuple[str, ...]
 
 
 def secure_client(path: str) -> SecureClient | None:
-    """Returns None if the file does not enable TLS.
+    """Returns the TLS settings in a file, or None if the file does not enable TLS.
 
     :raises ZooKeeperClientRefused: the file cannot be read, or requires something that is not supported
     """
@@ -83,7 +84,7 @@ def secure_client(path: str) -> SecureClient | None:
         _check(path, name, value)
     if not _truth(path, given, SECURE, default=False):
         if named := [name for name in given if name in _HONOURED]:
-            raise ZooKeeperClientRefused(f"{path}: {named[0]} is a setting of TLS, but {SECURE} is not true")
+            raise ZooKeeperClientRefused(f"{path}: {named[0]} is set, but TLS is off; set {SECURE}=true")
         return None
     protocols = given.get(f"{_SSL}enabledProtocols") or given.get(f"{_SSL}protocol", "")
     return SecureClient(
@@ -107,7 +108,10 @@ def _properties(path: str) -> Mapping[str, str]:
 
 
 def _check(path: str, name: str, value: str) -> None:
-    """:raises ZooKeeperClientRefused: the property concerns security and is not honoured"""
+    """Checks one property.
+
+    :raises ZooKeeperClientRefused: the property concerns security and is not supported
+    """
     if name in _REFUSED:
         if value.lower() != "false":
             raise ZooKeeperClientRefused(f"{path}: {name}: {_REFUSED[name]}")
@@ -118,7 +122,7 @@ def _check(path: str, name: str, value: str) -> None:
 def _truth(path: str, given: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = given.get(name, "").lower()
     if text not in ("", "true", "false"):
-        raise ZooKeeperClientRefused(f"{path}: {name} must be true or false")
+        raise ZooKeeperClientRefused(f"{path}: {name} must be true or false, not {text!r}")
     return text == "true" if text else default
 
 

@@ -1,4 +1,6 @@
-"""The addresses of a server process: what it listens on and advertises, names in requests, and warnings."""
+"""The addresses of a server process: listening and advertised addresses, host names in requests, and
+warnings.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,16 @@ _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # nosec B104 - compared, not bound to
 class BindAddress:
     """One address that the broker listens on.
 
-    ``bindAddresses``, ``advertisedListeners`` and ``internalListenerName`` are those of PIP-61 and PIP-95.
+    PIP-61 and PIP-95 define ``bindAddresses``, ``advertisedListeners`` and ``internalListenerName``.
     """
 
     scheme: str
     """One of :data:`SCHEMES`."""
     host: str
     port: int
-    """0: any free port."""
+    """The port; 0: any free port."""
     listener: str = ""
-    """The advertised listener whose addresses clients of this address get; empty: the main one."""
+    """The advertised listener whose addresses clients of this address get; empty: the default listener."""
 
     @property
     def tls(self) -> bool:
@@ -51,14 +53,14 @@ class BindAddress:
 
     @property
     def option(self) -> str:
-        """The setting or option that changes the port."""
+        """The setting or command-line option that changes the port."""
         return _OPTIONS.get(self.scheme, "another port in the settings, or")
 
 
 def bind_addresses(settings: Settings) -> Sequence[BindAddress]:
-    """Returns all bind addresses, those of the port settings first.
+    """Returns all bind addresses, starting with the addresses of the port settings.
 
-    :raises SettingsContradict: an address is malformed or given twice, or a protocol has none
+    :raises SettingsContradict: an address is malformed or given twice, or a protocol has no address
     """
     host = settings.bind_address
     ports = (
@@ -86,18 +88,18 @@ def bind_addresses(settings: Settings) -> Sequence[BindAddress]:
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """The addresses that clients get."""
+    """The addresses that clients get from the broker."""
 
     main: Addresses
-    """The addresses for clients that name no listener."""
+    """The addresses for clients that request no listener by name."""
     listeners: Mapping[str, Addresses]
 
 
 def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Advertised:
     """Returns the advertised addresses once the ports are known.
 
-    :param host: the address for clients that name no listener
-    :param ports: the ports by scheme, of the bind addresses without a listener name
+    :param host: the host for clients that request no listener by name
+    :param ports: the ports of the bind addresses without a listener name, by scheme
     :raises SettingsContradict: the settings of listeners contradict each other
     """
     own = Addresses(None)
@@ -117,10 +119,14 @@ def advertised(settings: Settings, host: str, ports: Mapping[str, int]) -> Adver
             )
         named[name] = _with(known, scheme, f"{scheme}://{address}:{port}")
     if named and settings.advertised_address:
-        raise SettingsContradict("advertisedAddress and advertisedListeners cannot be used together")
+        raise SettingsContradict(
+            "advertisedAddress and advertisedListeners cannot be used together; remove one of them"
+        )
     internal = settings.internal_listener_name
     if internal and internal not in named:
-        raise SettingsContradict(f"internalListenerName {internal!r} is not among advertisedListeners")
+        raise SettingsContradict(
+            f"internalListenerName {internal!r} is not in advertisedListeners; add it there"
+        )
     if not named:
         return Advertised(own, {})
     first = named[internal or next(iter(named))]
@@ -136,12 +142,13 @@ def check_listeners(settings: Settings, all_addresses: Sequence[BindAddress]) ->
     for bind in all_addresses:
         if bind.listener and bind.listener not in told.listeners:
             raise SettingsContradict(
-                f"bindAddresses has the listener {bind.listener!r}, which is not in advertisedListeners"
+                f"bindAddresses has the listener {bind.listener!r}, which is not in "
+                "advertisedListeners; add it there"
             )
 
 
 def _completed(listener: Addresses, own: Addresses) -> Addresses:
-    """Adds the broker's HTTP addresses to a listener without its own."""
+    """Adds the broker's HTTP addresses to a listener that has no HTTP addresses."""
     return replace(
         listener,
         http=listener.http or own.http,
@@ -155,7 +162,7 @@ def _with(addresses: Addresses, scheme: str, url: str) -> Addresses:
 
 
 def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
-    """Returns the listener name (may be empty), the scheme, the host and the port of each address.
+    """Returns the listener name (possibly empty), scheme, host and port of each address.
 
     :raises SettingsContradict: the text is malformed
     """
@@ -195,7 +202,7 @@ def is_loopback(host: str) -> bool:
 
 
 def exposures(settings: Settings, listening: Sequence[BindAddress]) -> Sequence[Exposure]:
-    """Returns warnings about listeners that other machines can reach.
+    """Returns warnings about insecure listeners that other machines can reach.
 
     :param listening: see :func:`magnetar.server.addresses.bind_addresses`
     """
@@ -215,7 +222,9 @@ def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequ
 
 
 def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
-    """Returns warnings about lookups that would send clients on other machines to their own machine."""
+    """Returns warnings about lookups whose answers would direct clients on other machines to their own
+    machine.
+    """
     if settings.advertised_address or settings.advertised_listeners:
         return []
     if not any(bind.host in _ALL_ADDRESSES for bind in reached):
@@ -235,7 +244,7 @@ def _shown(bind: BindAddress) -> str:
 
 
 class NameSettings(Protocol):
-    """Host names that plain HTTP requests may use for a process: its own, and those of its settings."""
+    """Settings of the host names that plain HTTP requests can use for a process."""
 
     @property
     def bind_address(self) -> str: ...
@@ -246,8 +255,8 @@ class NameSettings(Protocol):
 
 
 def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
-    """Returns the accepted names: ``own``, those of the machine, and allowed ones. Origins that may change
-    something may also read.
+    """Returns the accepted host names: ``own``, the machine's names, and the allowed names. Origins that are
+    permitted to write can also read.
 
     :raises SettingsContradict: an allowed name is malformed
     """

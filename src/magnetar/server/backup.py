@@ -1,4 +1,6 @@
-"""``magnetar backup``: copies the data of a standalone broker, which may run, into a folder with backups."""
+"""``magnetar backup``: copies the data of a running or stopped standalone broker into a folder with
+backups.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ from magnetar.server.embedded_stores import LEDGERS, METADATA_FILE, RESTORING
 log = logging.getLogger(__name__)
 
 _HELD_SECONDS = 120
-"""The broker keeps the files of a snapshot for this long after the last sign of the command."""
+"""Time in seconds for which the broker keeps the files of a snapshot after the last request of the
+command.
+"""
 _PROLONG_SECONDS = 20.0
 
 
@@ -50,12 +54,12 @@ class SourceFile(NamedTuple):
     """A file to copy."""
 
     path: str
-    """In the backup."""
+    """The path of the file in the backup."""
     location: Path
     bytes: int
-    """-1: all."""
+    """Number of bytes to copy; -1: the whole file."""
     sealed: bool
-    """Whether the broker never changes it."""
+    """Whether the broker no longer changes the file."""
 
 
 @dataclass
@@ -66,33 +70,33 @@ class Source:
     taken_ms: int
     files: Sequence[SourceFile]
     shared: bool
-    """Whether a broker runs, so that segments are locked while they are copied."""
+    """Whether a broker is running, so that segments must be locked while they are copied."""
     keep: Callable[[], None] = lambda: None
-    """Called often while the files are used. :raises BackupRefused: the broker no longer keeps them"""
+    """Called often while the files are used. :raises BackupRefused: the broker no longer keeps the files"""
     confirm: Callable[[], None] = lambda: None
-    """Called at the end. :raises BackupRefused: the broker has not kept the files up to now"""
+    """Called at the end. :raises BackupRefused: the broker did not keep the files until now"""
 
 
 @dataclass(frozen=True)
 class BackupRequest:
-    """The options of the command line."""
+    """The options on the command line."""
 
     target: Path
     data_dir: Path | None
-    """None: the directory that the running broker names."""
+    """The data directory; None: the directory that the running broker reports."""
     keep: int
     bytes_per_second: int
-    """0: no limit."""
+    """Maximum number of bytes per second; 0: no limit."""
     dry_run: bool
     quiet: bool
 
 
 class BackupTaken(NamedTuple):
-    """What a backup has, and what it took."""
+    """The contents of a new backup, and the work that it took."""
 
     backup: Backup
     new: Sequence[StoredFile]
-    """Files that the folder did not have."""
+    """Files that the folder did not contain before."""
     removed: Sequence[int]
     """The numbers of the backups that were removed."""
 
@@ -102,12 +106,12 @@ class BackupTaken(NamedTuple):
 
 
 def take_backup(wanted: BackupRequest, broker: Callable[[], AdminClient]) -> BackupTaken:
-    """Takes a backup, or only looks what it would copy.
+    """Takes a backup, or only determines the files that it would copy.
 
     :param broker: returns the access to the running broker; its errors are raised here
-    :raises BackupRefused: the backup cannot be taken; the earlier ones are as they were
-    :raises AdminError: the broker cannot be asked, or refuses
-    :raises OSError: a file cannot be read or written; the earlier backups are as they were
+    :raises BackupRefused: the backup cannot be taken; earlier backups are unchanged
+    :raises AdminError: the broker does not answer, or refuses
+    :raises OSError: a file cannot be read or written; earlier backups are unchanged
     """
     with _source(wanted.data_dir, broker) as source:
         if wanted.dry_run:
@@ -122,7 +126,7 @@ def take_backup(wanted: BackupRequest, broker: Callable[[], AdminClient]) -> Bac
 
 @contextmanager
 def _source(data_dir: Path | None, broker: Callable[[], AdminClient]) -> Iterator[Source]:
-    """Yields the data of a broker that runs, or of one that has stopped and cannot be started meanwhile."""
+    """Yields the data of a running broker, or of a stopped broker that cannot be started meanwhile."""
     if data_dir is None:
         with _running(None, broker()) as source:
             yield source
@@ -162,20 +166,26 @@ def _running(data_dir: Path | None, admin: AdminClient) -> Iterator[Source]:
 
 
 def _check_store(data_dir: Path, store: str) -> None:
-    """:raises BackupRefused: the directory is not that of the broker"""
+    """Checks that the directory belongs to the broker.
+
+    :raises BackupRefused: the directory is another broker's, or does not exist
+    """
     where = f"the data directory of the running broker is {data_dir}"
     if not (data_dir / LEDGERS / "VERSION").exists():
         raise BackupRefused(
-            f"{where}, which does not exist on this machine: run the command where it does, or use "
-            "--data-dir with the place at which it is mounted"
+            f"{where}, which does not exist on this machine; run the command on the broker's "
+            "machine, or give the path where the directory is mounted with --data-dir"
         )
     found = store_identity(RealDisk(data_dir), LEDGERS, lambda: b"").hex()
     if found != store:
-        raise BackupRefused(f"{data_dir} has ledger store {found}, but the running broker has {store}")
+        raise BackupRefused(
+            f"{data_dir} contains the ledger store {found}, but the running broker uses "
+            f"{store}; use the data directory of that broker"
+        )
 
 
 class _Lease:
-    """Keeps a snapshot as long as it is used."""
+    """Keeps a snapshot alive as long as it is used."""
 
     def __init__(self, admin: AdminClient, snapshot_id: str) -> None:
         self._admin = admin
@@ -183,7 +193,9 @@ class _Lease:
         self._next = time.monotonic() + _PROLONG_SECONDS
 
     def keep(self) -> None:
-        """Prolongs it in time. :raises BackupRefused: the broker has stopped, or the snapshot has expired"""
+        """Extends the snapshot in time. :raises BackupRefused: the broker has stopped, or the snapshot has
+        expired
+        """
         if time.monotonic() >= self._next:
             self.prolong()
 
@@ -207,13 +219,18 @@ class _Lease:
 
 
 def _stopped(data_dir: Path) -> Source:
-    """Returns the data of a broker that does not run; the caller has its lock."""
+    """Returns the data of a stopped broker; the caller holds the broker's lock."""
     if (data_dir / RESTORING).exists():
-        raise BackupRefused(f"{data_dir / RESTORING} exists: a restore into this directory was interrupted")
+        raise BackupRefused(
+            f"{data_dir / RESTORING} exists: a restore into this directory was "
+            "interrupted; run magnetar restore again first"
+        )
     ledgers, metadata = data_dir / LEDGERS, data_dir / METADATA_FILE
     for path in (ledgers / "VERSION", ledgers / CHECKPOINT_NAME, metadata):
         if not path.exists():
-            raise BackupRefused(f"{path} is missing: a start of the broker would be refused")
+            raise BackupRefused(
+                f"{path} is missing, so the data directory is incomplete and cannot be backed up"
+            )
     store = store_identity(RealDisk(data_dir), LEDGERS, lambda: b"").hex()
     path = ledgers / CHECKPOINT_NAME
     checkpoint = decode_checkpoint(path.read_bytes(), str(path))
@@ -237,7 +254,7 @@ def _stopped(data_dir: Path) -> Source:
 
 
 def _look(source: Source, folder: BackupFolder | None) -> BackupTaken:
-    """Returns what a backup would copy, without checksums of it."""
+    """Returns the files that a backup would copy, without computing their checksums."""
     reuse = _Reuse(source, folder)
     files = [reuse.find(file) or _sized(file) for file in source.files]
     number = folder.listed[-1].number + 1 if folder is not None and folder.listed else 1
@@ -251,11 +268,11 @@ def _sized(file: SourceFile) -> StoredFile:
 
 
 class _Reuse:
-    """Finds files that the last backup has, without reading them.
+    """Finds files that the last backup already contains, without reading them.
 
-    A sealed segment never changes, but a restored broker continues with the ids of segments that came after
-    the backup. The index has the checksum of each run: segments of the same size with the same index are the
-    same.
+    A sealed segment never changes, but a restored broker reuses the ids of segments that were created after
+    the backup. The index contains the checksum of each run, so segments with the same size and the same index
+    are equal.
     """
 
     def __init__(self, source: Source, folder: BackupFolder | None) -> None:
@@ -266,14 +283,14 @@ class _Reuse:
             return
         if folder.store != source.store:
             raise BackupRefused(
-                f"{folder.path} has backups of ledger store {folder.store}, but this broker has "
-                f"{source.store}: use another folder for it"
+                f"{folder.path} contains backups of the ledger store {folder.store}, but this "
+                f"broker uses {source.store}; use another folder for this broker"
             )
         self._has = folder.has
         self._known = {file.path: file for file in folder.read(folder.listed[-1]).files}
 
     def find(self, file: SourceFile) -> StoredFile | None:
-        """Returns the copy of a segment in the folder; None: the file has to be read."""
+        """Returns the copy of a segment in the folder; None: the file must be read."""
         segment_id = segment_id_of(file.path.rpartition("/")[2])
         known = self._known.get(file.path)
         if segment_id is None or known is None or not (file.sealed and known.sealed):
@@ -321,7 +338,9 @@ def _copy(source: Source, folder: BackupFolder, wanted: BackupRequest) -> Backup
 
 
 def _copy_one(file: SourceFile, source: Source, folder: BackupFolder, pace: Pace) -> StoredFile | None:
-    """Returns None for an index that does not exist: a start rebuilds it."""
+    """Copies one file into the folder; returns None for an index that does not exist, because a start
+    rebuilds it.
+    """
     segment_id = segment_id_of(file.path.rpartition("/")[2])
     try:
         opened = file.location.open("rb")
@@ -336,18 +355,16 @@ def _copy_one(file: SourceFile, source: Source, folder: BackupFolder, pace: Pace
 
 
 def _hold(file: BinaryIO, segment_id: int, store: str) -> None:
-    """Takes a shared lock, with which the broker does not use the file again for another segment.
+    """Takes a shared lock, which prevents the broker from reusing the file for another segment.
 
-    :raises BackupRefused: it has done so already
+    :raises BackupRefused: the broker has already reused the file
     """
     name = segment_name(segment_id)
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise BackupRefused(
-            f"{name} is being used again for another segment; run the command again"
-        ) from None
+        raise BackupRefused(f"{name} is being reused for another segment; run the command again") from None
     header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
     file.seek(0)
     if header is None or header.segment_id != segment_id or header.store_id.hex() != store:
-        raise BackupRefused(f"{name} is no longer the segment of the snapshot; run the command again")
+        raise BackupRefused(f"{name} no longer contains the segment of the snapshot; run the command again")

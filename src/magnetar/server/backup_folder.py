@@ -1,13 +1,11 @@
-"""A folder with backups: their files, their manifests, and the list that says which backups there are.
+"""A folder with backups: their files, their manifests, and the list of the backups.
 
-| file | holds |
-| --- | --- |
-| ``backups.json`` | the list of the backups, each with the checksum of its manifest; it is replaced last |
-| ``backup-N.json`` | the manifest of a backup: the path, size and checksum of each file |
-| ``files/`` | the files of all backups; a name ends with the beginning of the file's checksum |
-| ``LOCK`` | nothing; the process that uses the folder holds a lock on it |
+| file | holds | | --- | --- | | ``backups.json`` | the list of the backups, each with the checksum of its
+manifest; it is replaced last | | ``backup-N.json`` | the manifest of a backup: the path, size and checksum of
+each file | | ``files/`` | the files of all backups; each name ends with the first digits of the file's
+checksum | | ``LOCK`` | nothing; the process that uses the folder holds a lock on it |
 
-A file that several backups have is stored once. What the list does not lead to belongs to no backup.
+A file of several backups is stored once. Files that the listed manifests do not name belong to no backup.
 """
 
 from __future__ import annotations
@@ -31,26 +29,26 @@ _PART = ".part"
 _CHUNK_BYTES = 1 << 20
 _MOST_CREDIT_SECONDS = 0.2
 _SHOWN = 16
-"""Digits of a checksum in a file's name."""
+"""Number of checksum digits in a file name."""
 
 
 class BackupRefused(Exception):
-    """A backup cannot be taken, read or restored; the text names the file and says why."""
+    """A backup cannot be taken, read or restored; the text names the file and the reason."""
 
 
 class StoredFile(NamedTuple):
     """A file of a backup."""
 
     path: str
-    """In the data directory."""
+    """The path of the file in the data directory."""
     bytes: int
     sha256: str
     sealed: bool
-    """Whether the broker never changes it."""
+    """Whether the broker no longer changes the file."""
 
     @property
     def name(self) -> str:
-        """The name of its copy in the folder."""
+        """The name of the file's copy in the folder."""
         return f"{self.path.rpartition('/')[2]}.{self.sha256[:_SHOWN]}"
 
 
@@ -59,7 +57,7 @@ class Backup(NamedTuple):
 
     number: int
     taken_ms: int
-    """The moment that it shows, in milliseconds since 1970."""
+    """The time of the state that the backup contains, in milliseconds since 1970."""
     store: str
     """The id of the ledger store."""
     files: Sequence[StoredFile]
@@ -70,7 +68,7 @@ class Backup(NamedTuple):
 
 
 class BackupRow(NamedTuple):
-    """A row of the list."""
+    """A row of the list of backups."""
 
     number: int
     taken_ms: int
@@ -79,24 +77,26 @@ class BackupRow(NamedTuple):
 
     @property
     def manifest(self) -> str:
-        """The name of the manifest."""
+        """The file name of the manifest."""
         return f"backup-{self.number}.json"
 
 
 class BackupFolder:
     """A folder with backups of one ledger store, the oldest backup first.
 
-    :ivar path: of the folder
+    :ivar path: the path of the folder
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads the list. :raises BackupRefused: it is missing, damaged, or of a newer release"""
+        """Reads the list of backups. :raises BackupRefused: the list is missing, damaged, or written by a
+        newer release
+        """
         self.path = path
         self.store = ""
         """The id of the ledger store; empty while there is no backup."""
         self.listed: list[BackupRow] = []
         if not path.is_dir():
-            raise BackupRefused(f"{path} is not a folder with backups: there is no such folder")
+            raise BackupRefused(f"{path} does not exist; give a folder with backups")
         found = json.loads(_read_checked(path / LIST_NAME, "the list of the backups"))
         _check_format(path, found)
         try:
@@ -110,16 +110,16 @@ class BackupFolder:
 
     @classmethod
     def create(cls, path: Path) -> BackupFolder:
-        """Makes a new folder for backups, or takes an empty one.
+        """Creates a folder for backups, or uses an existing empty folder.
 
-        :raises BackupRefused: something else is in it
+        :raises BackupRefused: the folder contains other files
         """
         make_directory(path)
         others = others_in(path, (LOCK_NAME, f"{LIST_NAME}{_PART}"))
         if others:
             raise BackupRefused(
-                f"{path} is not a folder with backups: it has {others[0]} but no {LIST_NAME}. Use an "
-                "empty folder, or one that magnetar backup has made"
+                f"{path} is not a folder with backups: it has {others[0]} but no {LIST_NAME}. Use "
+                "an empty folder, or a folder that magnetar backup created"
             )
         _replace(
             path / LIST_NAME, _checked({"format": FORMAT, "writer": _writer(), "store": "", "backups": []})
@@ -127,7 +127,7 @@ class BackupFolder:
         return cls(path)
 
     def chosen(self, number: int | None) -> list[BackupRow]:
-        """Returns one backup of the list, or all for None.
+        """Returns the backup with a number, or all backups for None.
 
         :raises BackupRefused: no backup has this number
         """
@@ -135,7 +135,7 @@ class BackupFolder:
         if not found:
             known = ", ".join(str(row.number) for row in self.listed) or "none"
             which = "a backup" if number is None else f"backup {number}"
-            raise BackupRefused(f"{self.path} does not have {which}; backups there: {known}")
+            raise BackupRefused(f"{self.path} does not contain {which}; its backups are: {known}")
         return found
 
     def read(self, row: BackupRow) -> Backup:
@@ -146,7 +146,10 @@ class BackupFolder:
         path = self.path / row.manifest
         data = _read(path, f"the manifest of backup {row.number}")
         if hashlib.sha256(data).hexdigest() != row.sha256:
-            raise BackupRefused(f"{path} is damaged: it does not match its checksum in {LIST_NAME}")
+            raise BackupRefused(
+                f"{path} is damaged: its checksum differs from the checksum in "
+                f"{LIST_NAME}; use another backup"
+            )
         found = json.loads(data)
         _check_format(path, found)
         files = [
@@ -158,18 +161,19 @@ class BackupFolder:
         return self.path / _FILES / file.name
 
     def has(self, file: StoredFile) -> bool:
-        """Whether there is a copy of the file's size."""
+        """Whether the folder contains a copy of the file with the right size."""
         try:
             return self.place_of(file).stat().st_size == file.bytes
         except FileNotFoundError:
             return False
 
     def add(self, backup: Backup, keep: int) -> list[BackupRow]:
-        """Adds a backup whose files are all durable, and removes the oldest ones; returns those.
+        """Adds a backup whose files are all durable, and removes the oldest backups; returns the removed
+        ones.
 
-        The backup exists from the moment at which the list is replaced.
+        The backup exists as soon as the list is replaced.
 
-        :param keep: how many backups stay, this one included
+        :param keep: number of backups to keep, including the new one
         """
         sync_directory(self.path / _FILES)
         manifest = json.dumps(
@@ -193,7 +197,7 @@ class BackupFolder:
         return gone
 
     def unused(self) -> list[Path]:
-        """Returns the files that belong to no backup: an interrupted command has left them.
+        """Returns the files that belong to no backup, which interrupted commands leave behind.
 
         :raises BackupRefused: a manifest is missing or damaged
         """
@@ -206,7 +210,7 @@ class BackupFolder:
         return found
 
     def remove_unused(self) -> None:
-        """Removes what belongs to no backup, as far as its name is one that this program gives."""
+        """Removes the files that belong to no backup, if their names follow this program's pattern."""
         for path in self.unused():
             ours = path.parent.name == _FILES or path.name.startswith(("backup-", LIST_NAME))
             if ours and path.is_file():
@@ -214,9 +218,9 @@ class BackupFolder:
 
 
 class Pace:
-    """Limits the speed of copying, and tells about the progress.
+    """Limits the speed of copying, and reports the progress.
 
-    :ivar copied: bytes so far
+    :ivar copied: number of bytes copied so far
     """
 
     def __init__(
@@ -226,9 +230,9 @@ class Pace:
         sleep: Callable[[float], None],
         told: Callable[[int], None] = lambda _copied: None,
     ) -> None:
-        """:param bytes_per_second: 0: no limit
+        """:param bytes_per_second: maximum number of bytes per second; 0: no limit
 
-        :param told: called with the number of bytes after each piece
+        :param told: called after each piece with the number of bytes so far
         """
         self.copied = 0
         self._limit = bytes_per_second
@@ -239,7 +243,7 @@ class Pace:
         """The time at which the rate limit allows the next piece."""
 
     def took(self, count: int) -> None:
-        """Called after each piece; waits until the next one may be copied."""
+        """Counts ``count`` copied bytes, and waits until the next piece can be copied within the limit."""
         self.copied += count
         self._told(self.copied)
         if self._limit:
@@ -258,8 +262,8 @@ class Pace:
 def copy_checked(source: BinaryIO, size: int, target: Path, pace: Pace) -> StoredFile:
     """Copies the first ``size`` bytes (-1: all) to ``target``, durably; returns the size and the checksum.
 
-    :raises BackupRefused: the source has fewer bytes
-    :raises OSError: a file cannot be read or written; nothing is left of the target
+    :raises BackupRefused: the source has fewer than ``size`` bytes
+    :raises OSError: a file cannot be read or written; the target is removed
     """
     digest, copied = hashlib.sha256(), 0
     try:
@@ -275,7 +279,7 @@ def copy_checked(source: BinaryIO, size: int, target: Path, pace: Pace) -> Store
             file.flush()
             os.fsync(file.fileno())
         if copied < size:
-            raise BackupRefused(f"{source.name} has {copied} bytes instead of {size}")
+            raise BackupRefused(f"{source.name} has {copied} bytes, fewer than the expected {size}")
     except BaseException:
         target.unlink(missing_ok=True)
         raise
@@ -296,7 +300,7 @@ def checksum_of(path: Path, pace: Pace) -> tuple[int, str]:
 def store_copy(
     folder: BackupFolder, source: BinaryIO, path: str, size: int, pace: Pace, *, sealed: bool
 ) -> StoredFile:
-    """Copies a file into the folder, unless the folder has the same bytes already."""
+    """Copies a file into the folder, unless the folder already contains the same bytes."""
     files = folder.path / _FILES
     make_directory(files)
     part = files / f"{path.rpartition('/')[2]}{_PART}"
@@ -310,29 +314,31 @@ def store_copy(
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keeps other processes out of a folder.
+    """Excludes other processes from a folder within the ``with`` statement.
 
-    :raises BackupRefused: another process uses it
+    :raises BackupRefused: another process uses the folder
     """
     file = (path / LOCK_NAME).open("ab")
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BackupRefused(f"{path} is in use by another backup or restore") from None
+            raise BackupRefused(
+                f"{path} is in use by another backup or restore; wait until it has ended"
+            ) from None
         yield
     finally:
         file.close()
 
 
 def sync_tree(top: Path) -> None:
-    """Makes the names in a folder and in the folders below it durable."""
+    """Makes the file names in a folder and its subfolders durable."""
     for folder, _, _ in os.walk(top):
         sync_directory(Path(folder))
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory and those above it, durably, unless they exist."""
+    """Creates a directory and its missing parents, durably."""
     if not path.exists():
         make_directory(path.parent)
         path.mkdir(0o750, exist_ok=True)
@@ -340,7 +346,7 @@ def make_directory(path: Path) -> None:
 
 
 def others_in(path: Path, known: Collection[str]) -> list[str]:
-    """Returns the names in a directory, except those that are known or that a file system makes."""
+    """Returns the names in a directory, except ``known`` names and names that file systems create."""
     return sorted(set(os.listdir(path)) - {*known, "lost+found"})
 
 
@@ -353,7 +359,7 @@ def sync_directory(path: Path) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replaces a file; durable when this returns."""
+    """Replaces a file; the change is durable on return."""
     part = path.with_name(path.name + _PART)
     try:
         with _new(part) as file:
@@ -368,7 +374,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _new(path: Path) -> BinaryIO:
-    """Opens a new file, or an empty one in place of an old one, with the permissions of a broker's files."""
+    """Creates a file, or truncates an existing one, with the permissions of a broker's files."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), "wb")
 
 
@@ -377,18 +383,20 @@ def _writer() -> str:
 
 
 def _checked(content: Mapping[str, object]) -> bytes:
-    """Returns a file with a line of JSON and a line with its checksum."""
+    """Returns the bytes of a file: a line of JSON, and a line with its checksum."""
     line = json.dumps(content).encode() + b"\n"
     return line + f"sha256 {hashlib.sha256(line).hexdigest()}\n".encode()
 
 
 def _read_checked(path: Path, what: str) -> bytes:
-    """Returns the line that :func:`_checked` has written. :raises BackupRefused: it is missing or damaged"""
+    """Returns the JSON line of a file that :func:`_checked` wrote. :raises BackupRefused: the file is missing
+    or damaged
+    """
     data = _read(path, what)
     line, _, rest = data.partition(b"\n")
     line += b"\n"
     if rest != f"sha256 {hashlib.sha256(line).hexdigest()}\n".encode():
-        raise BackupRefused(f"{path} is damaged: it does not match its checksum")
+        raise BackupRefused(f"{path} is damaged: its content does not match its checksum; use another backup")
     return line
 
 
@@ -396,14 +404,14 @@ def _read(path: Path, what: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise BackupRefused(f"{path} is missing: it is {what}") from None
+        raise BackupRefused(f"{path} is missing; it should contain {what}") from None
 
 
 def _check_format(path: Path, found: Mapping[str, object]) -> None:
-    """:raises BackupRefused: a newer release wrote it"""
+    """Checks the version of a file's format. :raises BackupRefused: a newer release wrote the file"""
     written = found.get("format")
     if not isinstance(written, int) or written < 1:
-        raise BackupRefused(f"{path} has the format {written!r}, which no release writes")
+        raise BackupRefused(f"{path} has the unknown format {written!r}; the file is damaged")
     if written > FORMAT:
         raise BackupRefused(
             f"{path} has format {written}, written by {found.get('writer')}; "

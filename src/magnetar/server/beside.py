@@ -1,4 +1,6 @@
-"""Runs processes that accompany brokers (proxy, WebSocket server), from the command line to their end."""
+"""Runs the processes that accompany brokers (proxy, WebSocket server), from the command line to the exit
+code.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OptionsBeside:
-    """The options of the command line."""
+    """The options on the command line."""
 
     config: Path | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
-    """Settings by Pulsar's names."""
+    """Settings from the command line, by Pulsar's names."""
     accept_unhonoured: frozenset[str] = frozenset()
     wait_seconds: float | None = None
-    """How long to wait for ZooKeeper at the start; None: without limit."""
+    """Maximum time to wait for ZooKeeper at the start, in seconds; None: no limit."""
     log_format: LogFormat = "text"
     log_level: str = "info"
 
@@ -60,9 +62,10 @@ def run_beside(
     say: Callable[[L, S], None],
     not_served: str,
 ) -> int:
-    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately.
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends the process
+    immediately.
 
-    :param say: announces that the process serves
+    :param say: announces that the process is serving
     :param not_served: the beginning of the message when a start is refused
     """
     try:

@@ -1,4 +1,6 @@
-"""How a broker connects to other brokers: clients and HTTP requests with the credentials of its settings."""
+"""Connections of a broker to other brokers: clients and HTTP requests with the credentials in its
+settings.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ Headers = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 class TlsChecks(NamedTuple):
-    """Which properties of a broker's certificate are checked."""
+    """The properties of a broker's certificate that are checked."""
 
     issuer: bool = True
     name: bool = True
@@ -64,7 +66,7 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
 
 
 def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
-    """Returns a function that returns the headers with the credentials."""
+    """Returns a function that returns HTTP headers with credentials."""
 
     async def auth_headers() -> Mapping[str, str]:
         if authentication is None:
@@ -77,7 +79,8 @@ def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentic
 
 
 def client_io(io: Io, loop: asyncio.AbstractEventLoop) -> ClientIo:
-    """Returns the interfaces of a client inside a broker: the broker's own where it has them.
+    """Returns the I/O interfaces for a client inside a broker, which shares the broker's interfaces where
+    possible.
 
     :param loop: the loop of ``io``
     """
@@ -91,18 +94,20 @@ def own_client(
     tls: TlsChecks = _CHECKED,
     connections: int = 1,
 ) -> Client:
-    """Returns a client that uses the credentials of this process.
+    """Returns a client that connects to a broker with the credentials of this process.
 
     :param at: a broker's addresses
     :param tls: the checks of brokers' certificates
     :param connections: number of connections to each broker
-    :raises InvalidUrl: the address is not one of the binary protocol
+    :raises InvalidUrl: the address is not a binary service URL
     """
     authentication = _authentication(settings)
     url = at.binary_tls if settings.broker_client_tls_enabled else at.binary
     if not url:
         kind = "with" if settings.broker_client_tls_enabled else "without"
-        raise ServiceNotReady(f"brokerClientTlsEnabled: the broker has no binary address {kind} TLS")
+        raise ServiceNotReady(
+            f"brokerClientTlsEnabled: the broker has no binary address {kind} TLS; configure such a port"
+        )
     # A client would also take the address of a web service.
     parse_service_url(url)
     return Client(
@@ -121,24 +126,27 @@ def own_client(
 def way_to(
     io: Io, loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
 ) -> Way:
-    """Returns how to reach another cluster: from the cluster's record, else the settings (``brokerClient…``).
+    """Returns addresses and credentials for another cluster, from the cluster's record or the settings
+    (``brokerClient…``).
 
     :param record: Pulsar's ``ClusterData``
-    :raises ServiceNotReady: the record does not say how to reach the cluster, or in a form that is not
-        supported; the text names the field
+    :raises ServiceNotReady: a field of the record is missing or not supported; the text names the field
     """
     tls = bool(record.get("brokerClientTlsEnabled")) or settings.broker_client_tls_enabled
     field = "brokerServiceUrlTls" if tls else "brokerServiceUrl"
     url = record.get(field) or record.get("serviceUrlTls" if tls else "serviceUrl") or ""
     if not url.startswith("pulsar"):
-        raise ServiceNotReady(f"the record of cluster {name} has no {field}")
+        raise ServiceNotReady(
+            f"the record of cluster {name} has no {field}; set it with pulsar-admin clusters update"
+        )
     if record.get("proxyServiceUrl"):
         raise ServiceNotReady(
-            f"the record of cluster {name} has a proxyServiceUrl: proxies are not supported"
+            f"the record of cluster {name} has a proxyServiceUrl, which is not supported; remove it"
         )
     if record.get("brokerClientTlsEnabledWithKeyStore"):
         raise ServiceNotReady(
-            f"the record of cluster {name} has brokerClientTlsEnabledWithKeyStore: use PEM files instead"
+            f"the record of cluster {name} has brokerClientTlsEnabledWithKeyStore, which is not "
+            "supported; use PEM files"
         )
     try:
         authentication = (
@@ -184,7 +192,7 @@ def _secured(
     authentication: Authentication | None,
     record: Mapping[str, object],
 ) -> TlsClientNetwork:
-    """:raises SettingsContradict: files cannot be used"""
+    """Returns the network with TLS. :raises SettingsContradict: a file cannot be used"""
     insecure = bool(record.get("tlsAllowInsecureConnection"))
     context = ClientContext(ClientTls(files, verify=not insecure, verify_host=not insecure))
     try:
@@ -213,7 +221,9 @@ def _files(settings: ServingSettings, authentication: Authentication | None) -> 
 
 
 class HttpPeerAdmin:
-    """See :class:`magnetar.broker.ownership.peers.PeerAdmin`. One connection per call: calls are rare."""
+    """See :class:`magnetar.broker.ownership.peers.PeerAdmin`. Opens a connection for each call, because calls
+    are rare.
+    """
 
     def __init__(
         self,
@@ -223,10 +233,11 @@ class HttpPeerAdmin:
         auth_headers: Headers,
         seconds: float = SECONDS,
     ) -> None:
-        """:param secured: the network with TLS; None: plain text
+        """:param secured: the network with TLS; None: TLS is off
 
-        :param auth_headers: returns headers with credentials. :raises NoCredentials: none are available
-        :param seconds: timeout of each call
+        :param auth_headers: returns headers with credentials. :raises NoCredentials: no credentials are
+            available
+        :param seconds: timeout of each call, in seconds
         """
         self._loop = loop
         self._tasks = TaskScope(loop, "requests to brokers")
@@ -246,7 +257,9 @@ class HttpPeerAdmin:
         told = broker.addresses
         url = told.http_tls if self._secured is not None else told.http
         if url is None:
-            raise ServiceNotReady(f"The broker {broker.broker_id} has no HTTP address for this request")
+            raise ServiceNotReady(
+                f"The broker {broker.broker_id} has not registered an HTTP address for this request"
+            )
         return await self.ask(url, f"broker {broker.broker_id}", method, path, query, body)
 
     async def ask(
@@ -258,7 +271,7 @@ class HttpPeerAdmin:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> PeerAnswer:
-        """As :meth:`call`, but to an address.
+        """Like :meth:`call`, but to an address.
 
         :param url: ``http://host:port``, or with TLS ``https://host:port``
         :param who: name of the server, for errors
@@ -300,7 +313,7 @@ class HttpPeerAdmin:
 
 
 class _Exchange:
-    """One request and its answer, on their own connection."""
+    """One request and its answer, on a connection of their own."""
 
     def __init__(self, loop: Loop, head: h11.Request, body: bytes | None) -> None:
         self._http = h11.Connection(h11.CLIENT)
@@ -336,7 +349,7 @@ class _Exchange:
         )
 
     def pause_writing(self) -> None:
-        """Does nothing: the only request is queued already."""
+        """Does nothing: the only request is already queued."""
 
     def resume_writing(self) -> None:
         """Does nothing: see :meth:`pause_writing`."""
@@ -353,7 +366,7 @@ class _Exchange:
                 elif isinstance(event, h11.Data):
                     self._received += event.data
                     if len(self._received) > ANSWER_BYTES:
-                        raise h11.RemoteProtocolError(f"the answer has more than {ANSWER_BYTES} bytes")
+                        raise h11.RemoteProtocolError(f"the answer exceeds {ANSWER_BYTES} bytes")
                 elif isinstance(event, h11.EndOfMessage):
                     settle(self.answered, PeerAnswer(self._status, bytes(self._received), self._location))
                     return
@@ -364,7 +377,8 @@ class _Exchange:
 
 
 def _place(url: str) -> tuple[str, int, str]:
-    """Returns host, port, and both as text. Brokers write these addresses themselves, so they may be wrong.
+    """Returns host, port, and ``host:port``. Brokers write these URLs to the metadata, so a URL can be
+    malformed.
 
     :raises OSError: the URL has no valid host and port
     """
@@ -372,9 +386,9 @@ def _place(url: str) -> tuple[str, int, str]:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
     except ValueError as error:
-        raise OSError(f"{url[:300]!r} is not an address: {error}") from error
+        raise OSError(f"{url[:300]!r} is not a valid URL: {error}") from error
     if not host or port is None:
-        raise OSError(f"{url[:300]!r} is not an HTTP address")
+        raise OSError(f"{url[:300]!r} is not a valid HTTP URL")
     return host, port, parts.netloc
 
 

@@ -1,4 +1,4 @@
-"""The process of a broker: event loop, signals, the line that says it serves, an orderly end."""
+"""The process of a broker: event loop, signals, the line that reports that it serves, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ _HTTP_GRACE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ProcessOptions:
-    """The options of the command line."""
+    """The options on the command line."""
 
     data_dir: Path | None = None
-    """None: the broker keeps no data on this machine."""
+    """The data directory; None: the broker stores no data on this machine."""
     config: Path | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
-    """Settings by Pulsar's names."""
+    """Settings from the command line, by Pulsar's names."""
     accept_unhonoured: frozenset[str] = frozenset()
     log_format: LogFormat = "text"
     log_level: str = "info"
@@ -76,33 +76,33 @@ class ProcessOptions:
 
 @dataclass(frozen=True)
 class BrokerSurroundings:
-    """The surroundings in which a broker runs."""
+    """The environment of a broker: settings, addresses, authorization and the process."""
 
     io: Io
     settings: Settings
     runtime_settings: Mapping[str, str]
-    """Every setting in effect, as text."""
+    """The effective value of every setting, as text."""
     advertised_host: str
-    """The host that clients get; an IPv6 address in brackets."""
+    """The advertised host; an IPv6 address is in brackets."""
     http_ports: Mapping[str, int]
-    """The actual ports, by ``http`` and ``https``."""
+    """The actual HTTP ports, by ``http`` and ``https``."""
     bind_addresses: Sequence[BindAddress]
-    """Addresses of the binary protocol."""
+    """The addresses of the binary protocol to listen on."""
     tls: ListenerTls | None = None
-    """None: no bind address has TLS."""
+    """The TLS contexts; None: no bind address uses TLS."""
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     make_authorizer: Callable[[Grants], Authorizer] | None = None
-    """None: without authorization."""
+    """Creates the authorizer; None: authorization is off."""
     cluster: ClusterSettings | None = None
-    """None: a standalone broker."""
+    """The settings of the cluster; None: a standalone broker."""
     dynamic: Mapping[str, Changeable] = field(default_factory=dict)
-    """Settings that can be changed while the broker runs, and what applies each change."""
+    """Settings that can be changed while the broker runs, and functions that apply their changes."""
     stop: Callable[[], None] = lambda: None
-    """Begins an orderly end of the process."""
+    """Begins an orderly stop of the process."""
 
 
 class Broker(Protocol):
-    """A broker with its stores, as the process sees it."""
+    """The interface of a broker, with its stores, to its process."""
 
     @property
     def admin(self) -> Admin: ...
@@ -115,12 +115,12 @@ class Broker(Protocol):
 
     @property
     def binary_ports(self) -> Mapping[str, int]:
-        """Actual ports of bind addresses without a listener name, by ``pulsar`` and ``pulsar+ssl``."""
+        """The actual ports of bind addresses without a listener name, by ``pulsar`` and ``pulsar+ssl``."""
         ...
 
     @property
     def may_be_interrupted(self) -> bool:
-        """Whether the start may be cancelled now."""
+        """Whether the start can be cancelled now."""
         ...
 
     async def start(self) -> None:
@@ -133,10 +133,10 @@ class Broker(Protocol):
         ...
 
     async def stop(self) -> bool:
-        """Stops serving, makes everything durable and closes the stores. Also after a failed start.
+        """Stops serving, makes all data durable and closes the stores; also after a failed start.
 
-        :returns: False: the metadata did not answer, so that the end of a registration, bundle or topic may
-            not be recorded; nothing acknowledged is lost
+        :returns: False if the metadata store did not answer, so that the end of a registration, bundle or
+            topic is possibly not recorded; no acknowledged data is lost
         """
         ...
 
@@ -145,16 +145,17 @@ MakeBroker = Callable[[BrokerSurroundings], Broker]
 
 
 def advertised_host(settings: Settings) -> str:
-    """Returns the advertised host: the setting, else the host of the listener, else ``localhost``."""
+    """Returns the advertised host: the setting, or the listener's host, or ``localhost``."""
     return reachable_host(settings.advertised_address or settings.bind_address)
 
 
 def run_process(
     title: str, options: ProcessOptions, make_broker: MakeBroker, *, cluster: bool = False
 ) -> int:
-    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately.
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends the process
+    immediately.
 
-    :param cluster: metadata and ledgers are in ZooKeeper and BookKeeper
+    :param cluster: whether metadata and ledgers are in ZooKeeper and BookKeeper
     """
     try:
         loaded = load(options.config, options.accept_unhonoured, options.overrides, cluster=cluster)
@@ -206,11 +207,11 @@ class Assembly:
         asked_through: Callable[[Authenticator], Authenticator] | None = None,
         telemetry: TelemetrySettings | None = None,
     ) -> None:
-        """:param stop: begins an orderly end of the process
+        """:param stop: begins an orderly stop of the process
 
-        :param broker_io: the broker's own access to the outside world; None: ``io``, like everything else
+        :param broker_io: the I/O interface of the broker alone; None: ``io``, which the other parts use
         :param asked_through: wraps the authenticator; None: the authenticator is used directly
-        :param telemetry: settings of the export to a collector; None: no export
+        :param telemetry: settings of the export to an OpenTelemetry collector; None: no export
         :raises SettingsContradict: settings contradict each other
         """
         self._io = io
@@ -250,7 +251,7 @@ class Assembly:
         self._exporter: Exporter | None = None
 
     async def make(self) -> Broker:
-        """Makes the broker, which does not serve yet; HTTP listens and answers that the broker is starting.
+        """Creates the broker, which does not serve yet; HTTP already answers that the broker is starting.
 
         :raises OSError: an address cannot be used
         """
@@ -274,7 +275,7 @@ class Assembly:
         return self._make_broker(place)
 
     def serve_http(self, broker: Broker) -> None:
-        """Starts serving HTTP for a broker that has started."""
+        """Starts serving HTTP requests with a started broker."""
         settings = self._loaded.settings
         process = broker.process
         if self._telemetry is not None:
@@ -299,7 +300,7 @@ class Assembly:
         return {**broker.binary_ports, **self._http_ports}
 
     async def stop(self, broker: Broker) -> int:
-        """Stops everything and returns the exit code."""
+        """Stops all parts, and returns the exit code."""
         if self._exporter is not None:
             await self._exporter.begin_last()
         seconds = self._loaded.settings.broker_shutdown_timeout_ms / 1000
@@ -341,7 +342,7 @@ async def _serve(
 
 
 async def _started(broker: Broker, loop: asyncio.AbstractEventLoop, stopping: asyncio.Future[None]) -> bool:
-    """Starts the broker; False if a signal came while it waited for other services."""
+    """Starts the broker; returns False if a signal arrived while the broker waited for other services."""
     starting = TaskScope(loop, "the broker").answer(broker.start())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done() and broker.may_be_interrupted:
@@ -369,7 +370,9 @@ async def _open_http(
 
 
 async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int:
-    """Stops both, within the time that the settings allow. The start after a timeout is a normal one."""
+    """Stops HTTP and the broker within a time; returns the exit code. After a timeout, no recovery is needed
+    at the next start.
+    """
     try:
         async with asyncio.timeout(timeout_seconds):
             await http.stop(min(_HTTP_GRACE_SECONDS, timeout_seconds))
@@ -378,7 +381,7 @@ async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int
         log.error("stopping took too long", extra={"seconds": timeout_seconds})
         return FAILED
     if not complete:
-        log.error("stopped, but the metadata did not record all of it; the next start makes up for that")
+        log.error("stopped, but the metadata store did not record every end; the next start repairs this")
         return FAILED
     return SUCCEEDED
 
@@ -393,7 +396,9 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _http_origins(settings: Settings, host: str) -> Origins:
-    """:raises SettingsContradict: an allowed origin is malformed"""
+    """Returns the origins of the browser pages that are accepted. :raises SettingsContradict: an allowed
+    origin is malformed
+    """
     try:
         return Origins((settings.bind_address, host), settings.magnetar_http_allowed_origins)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Settings of a file with the changes made while a broker runs, and which settings can change."""
+"""The settings of a file combined with changes at run time, and the settings that can change."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ _FOR_GOOD = {
     "entryFilterNames": "filters are code, which only the configuration file may load",
     "loadManagerClassName": "there is only one load manager",
 }
-"""Honoured settings that Pulsar can change while a broker runs, and why this broker cannot."""
+"""Honoured settings that Pulsar can change at run time, and the reasons why this broker cannot."""
 
 
 class ChangingSettings(Generic[S, T]):
-    """Settings and the object derived from them. Both are immutable, and a change replaces them.
+    """Settings and an object derived from them. Both are immutable; a change replaces both.
 
     :param of_file: the settings of the file
     :param table: the description of each setting
-    :param read: derives the object from settings. :raises SettingsContradict: they contradict each other
+    :param read: derives the object from settings. :raises SettingsContradict: the settings contradict each
+        other
     """
 
     def __init__(self, of_file: S, table: Mapping[str, Setting], read: Callable[[S], T]) -> None:
@@ -52,7 +53,7 @@ class ChangingSettings(Generic[S, T]):
         self.now = read(of_file)
 
     def changeable(self, names: Iterable[str]) -> Mapping[str, Changeable]:
-        """Returns the settings with these names, and what applies each change."""
+        """Returns the settings with these names, and the functions that apply their changes."""
         return {name: Changeable(partial(self._take, name), partial(self._check, name)) for name in names}
 
     def _check(self, name: str, text: str) -> None:
@@ -62,7 +63,7 @@ class ChangingSettings(Generic[S, T]):
             raise SettingRefused(str(error)) from error
 
     def _with(self, name: str, text: str | None) -> tuple[Mapping[str, Value], T]:
-        """Returns the changes and the derived object with one more change."""
+        """Returns all changes including one more, and the object derived from the changed settings."""
         changed = dict(self._changed)
         changed.pop(attribute_name(name), None)
         if text is not None:
@@ -70,7 +71,7 @@ class ChangingSettings(Generic[S, T]):
         return changed, self._read(replace(self._of_file, **changed))
 
     def _take(self, name: str, text: str | None) -> bool:
-        """Applies a change; a value that cannot be used is ignored, and the former one stays."""
+        """Applies a change; an unusable value is ignored, and the former value remains."""
         if text is None and attribute_name(name) not in self._changed:
             # A start asks about every setting: a copy of all for each of them would take 10 ms.
             return False
@@ -84,7 +85,7 @@ class ChangingSettings(Generic[S, T]):
 
 
 class BrokerOptions:
-    """The present settings of a broker, whatever its stores."""
+    """The present settings of a broker on any stores."""
 
     def __init__(self, settings: Settings, *, cluster: bool) -> None:
         """:param cluster: the broker uses ZooKeeper and BookKeeper"""
@@ -106,7 +107,7 @@ def _themselves(settings: Settings) -> Settings:
 
 
 def changeable_names(*, cluster: bool) -> list[str]:
-    """Returns the settings whose changes take effect immediately."""
+    """Returns the names of the settings whose changes take effect immediately."""
     return [
         row.name
         for row in _dynamic(cluster=cluster)
@@ -115,7 +116,9 @@ def changeable_names(*, cluster: bool) -> list[str]:
 
 
 def unchangeable(*, cluster: bool) -> Mapping[str, str]:
-    """Returns the settings that Apache Pulsar can change while a broker runs, and why this broker cannot."""
+    """Returns the settings that Apache Pulsar can change at run time, and the reasons why this broker
+    cannot.
+    """
     changeable = changeable_names(cluster=cluster)
     return {
         row.name: _why_not(row, cluster=cluster)

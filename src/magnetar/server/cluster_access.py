@@ -31,14 +31,14 @@ _KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 class ZooKeeperAccess(NamedTuple):
-    """Access to one ensemble."""
+    """TLS and session settings for one ZooKeeper ensemble."""
 
     session: SessionSettings
     context: ClientContext | None = None
     """The TLS context; None: plain text."""
 
     def outside(self, io: Io) -> Outside:
-        """Returns the surroundings of a session on the running loop."""
+        """Returns the I/O environment of a ZooKeeper session on the running loop."""
         network: ConnectingNetwork = io.network
         if self.context is not None:
             network = TlsClientNetwork(asyncio.get_running_loop(), self.context)
@@ -46,15 +46,15 @@ class ZooKeeperAccess(NamedTuple):
 
 
 class MetadataAccess(NamedTuple):
-    """Access to the metadata of a cluster."""
+    """Access to the metadata stores of a cluster."""
 
     local: ZooKeeperAccess
     configuration: ZooKeeperAccess
 
 
 def cluster_access(settings: ClusterSettings) -> MetadataAccess:
-    """Returns the access. As in Pulsar, the file of the local store also applies to the configuration store,
-    unless that has its own.
+    """Returns the access to both metadata stores. As in Pulsar, the local store's file also applies to the
+    configuration store, unless that store has a file of its own.
 
     :raises SettingsContradict: a file or the user cannot be used
     """
@@ -66,7 +66,8 @@ def cluster_access(settings: ClusterSettings) -> MetadataAccess:
 
 
 def alone_access(settings: ProxySettings | WebSocketProcessSettings) -> ZooKeeperAccess:
-    """Returns the access of a process without brokers; Pulsar's own uses only Java properties for it.
+    """Returns the ZooKeeper access of a proxy or WebSocket server, which Pulsar configures only by Java
+    properties.
 
     :raises SettingsContradict: the file or the user cannot be used
     """
@@ -80,7 +81,8 @@ def session_settings(
 ) -> SessionSettings:
     """Returns the settings of a session with ZooKeeper.
 
-    :param password: ``user:password`` of the scheme digest, or a ``file:`` URL of it; empty: no user
+    :param password: ``user:password`` for digest authentication, or a ``file:`` URL of a file with it; empty:
+        no user
 
     :param name: the name of the setting, for errors
     :raises SettingsContradict: the value is not a user with a password
@@ -90,17 +92,19 @@ def session_settings(
     except NoCredentials as error:
         raise SettingsContradict(f"{name}: {error}") from error
     if said and not all(said.partition(":")):
-        raise SettingsContradict(f"{name} must be user:password, or a file:///path with that")
+        raise SettingsContradict(
+            f"{name} must be user:password, or file:///path of a file that contains user:password"
+        )
     if password and not said:
-        raise SettingsContradict(f"{name}: the file is empty")
+        raise SettingsContradict(f"{name}: the file is empty; it must contain user:password")
     return SessionSettings(timeout_ms, said.encode())
 
 
 def zookeeper_access(name: str, path: str, session: SessionSettings) -> ZooKeeperAccess:
-    """Returns how to connect to ZooKeeper: credentials, TLS and session.
+    """Returns the ZooKeeper access: credentials, TLS and session.
 
     :param name: the name of the setting, for errors
-    :param path: configuration file of ZooKeeper's own client; empty: no file
+    :param path: configuration file of ZooKeeper's Java client; empty: no file
     :raises SettingsContradict: the file cannot be used
     """
     if not path:
@@ -139,7 +143,7 @@ def _password(store: KeyStore) -> str:
 def bookie_network(loop: asyncio.AbstractEventLoop, settings: ClusterSettings) -> ConnectingNetwork | None:
     """Returns the network for connections to bookies; None: plain text.
 
-    As with Apache's client, any certificate of a trusted issuer is accepted, whatever its name.
+    As with Apache's client, any certificate of a trusted issuer is accepted; its host name is not checked.
 
     :raises SettingsContradict: the files cannot be used
     """
@@ -223,7 +227,7 @@ def _credentials(path: str, section: str) -> NameAndPassword:
     missing = [option for option in ("username", "password") if not module.options.get(option)]
     if missing:
         raise SettingsContradict(
-            f"magnetarJaasConfigPath: {path}, {section}: {module.name} has no {' and no '.join(missing)}"
+            f"magnetarJaasConfigPath: {path}, {section}: {module.name} lacks {' and '.join(missing)}"
         )
     return NameAndPassword(module.options["username"], module.options["password"])
 

@@ -41,16 +41,16 @@ from magnetar.server.settings import entry_cache_settings, managed_ledger_settin
 log = logging.getLogger(__name__)
 
 _EXPIRY_SECONDS = 10.0
-"""How much later than promised ZooKeeper may end a session."""
+"""Extra time in seconds that ZooKeeper can take beyond the timeout to end a session."""
 _LOOK_SECONDS = 0.5
 _HANDING_OVER = 2 / 3
-"""The part of the time for stopping in which bundles are released one by one."""
+"""Fraction of the stop timeout in which bundles are handed over one by one."""
 
 
 def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit code.
 
-    :param wait_seconds: how long to wait for ZooKeeper and bookies at the start; None: without limit
+    :param wait_seconds: maximum time to wait for ZooKeeper and bookies at the start; None: no limit
     """
     return run_process("broker", options, lambda place: ClusterBroker(place, wait_seconds), cluster=True)
 
@@ -58,19 +58,20 @@ def run_broker(options: ProcessOptions, wait_seconds: float | None) -> int:
 class ClusterBroker(ServingBroker):
     """See :class:`magnetar.server.broker_process.Broker`.
 
-    The process ends when its ZooKeeper session is lost: other brokers may own its topics from then on.
+    The process ends when its ZooKeeper session is lost, because other brokers can own its topics from then
+    on.
     """
 
     def __init__(
         self, place: BrokerSurroundings, wait_seconds: float | None, host: Host | None = None
     ) -> None:
-        """:param host: the machine whose usage the broker reports; None: the one that it runs on
+        """:param host: the machine whose load the broker reports; None: the broker's machine
 
-        :raises SettingsContradict: the settings name no ZooKeeper
+        :raises SettingsContradict: the settings contain no ZooKeeper address
         """
         super().__init__(place)
         if place.cluster is None:
-            raise SettingsContradict("the settings have no section for a cluster")
+            raise SettingsContradict("the settings were loaded without the settings of a cluster")
         self._settings: ClusterSettings = place.cluster
         self._places = metadata_places(self._settings)
         self._access = cluster_access(self._settings)
@@ -89,7 +90,7 @@ class ClusterBroker(ServingBroker):
 
     @property
     def may_be_interrupted(self) -> bool:
-        """True during the start, which may wait for other services for a long time."""
+        """True during the start, which can wait for other services for a long time."""
         return self._broker is None
 
     async def start(self) -> None:
@@ -157,7 +158,9 @@ class ClusterBroker(ServingBroker):
         self._tasks.start(self._delete_leftovers(broker, ledgers), "the deletion of leftover ledgers")
 
     async def _check_cluster(self, metadata: MetadataStore) -> None:
-        """:raises SettingsContradict: the metadata has no record of the cluster"""
+        """Checks that the metadata has a record of the cluster. :raises SettingsContradict: there is no such
+        record
+        """
         name = self._place.settings.cluster_name
         if not await metadata.exists(f"/admin/clusters/{name}"):
             raise SettingsContradict(
@@ -168,7 +171,9 @@ class ClusterBroker(ServingBroker):
     async def _wait_for_bookies(
         self, metadata: MetadataStore, root: str, wanted: int, patience: Patience
     ) -> None:
-        """:raises MetadataRefused: too few bookies have registered in time"""
+        """Waits until enough bookies are registered. :raises MetadataRefused: too few bookies registered in
+        time
+        """
         while True:
             registered = [each for each in await metadata.children(f"{root}/available") if each != "readonly"]
             if len(registered) >= wanted:
@@ -198,14 +203,15 @@ class ClusterBroker(ServingBroker):
         return "" if store is None else f"{store.session.server}: {store.session.trouble}"
 
     def _check_session(self) -> None:
-        """:raises MetadataFailure: ZooKeeper does not answer"""
+        """Checks the connection to ZooKeeper. :raises MetadataFailure: ZooKeeper does not answer"""
         if self._zookeeper is not None and not self._zookeeper.session.connected:
             raise MetadataFailure(f"Not connected with ZooKeeper at {self._places.local}: {self._trouble()}")
 
     @staticmethod
     async def _delete_leftovers(broker: BrokerService, ledgers: ManagedLedgerFactory) -> None:
         """Deletes ledgers whose deletion an earlier process recorded. Does not search for orphaned ledgers,
-        because other brokers keep ledgers in the same place."""
+        because other brokers store ledgers in the same BookKeeper cluster.
+        """
         try:
             await ledgers.resume_deletions()
         except MetadataError as error:
@@ -233,7 +239,7 @@ class ClusterBroker(ServingBroker):
     async def _hand_over(self, membership: Membership) -> bool:
         """Passes the bundles on to other brokers while this broker still redirects clients.
 
-        :returns: whether the registration was withdrawn
+        :returns: whether the broker's registration was withdrawn
         """
         towards = await membership.destinations()
         withdrawn = await membership.retire()
@@ -245,13 +251,13 @@ class ClusterBroker(ServingBroker):
 
 
 class _InBookKeeper:
-    """Storage figures of a broker on BookKeeper: of its writes only, as bookies report the space."""
+    """Storage figures of a broker on BookKeeper: only its writes, because bookies report the disk space."""
 
     def __init__(self, store: BookKeeperLedgerStore) -> None:
         self._store = store
 
     async def report(self, namespace: str | None = None) -> NoReturn:
-        raise NotSupported("Entries are stored in BookKeeper: ask its bookies for the space they use")
+        raise NotSupported("This broker stores entries in BookKeeper; ask the bookies for the used space")
 
     def metrics(self) -> Mapping[str, float]:
         known = self._store.figures()

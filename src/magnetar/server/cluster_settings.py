@@ -1,4 +1,4 @@
-"""Derives the places of the metadata and the settings of ledgers from the settings of a cluster."""
+"""Derives the addresses of the metadata stores and the BookKeeper settings from the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -24,32 +24,30 @@ from magnetar.protocol.frames import max_frame_size
 from magnetar.server.cluster_setup import LEDGERS, bookkeeper_of
 
 _OTHER_STORE = re.compile(r"(?!zk:|zookeeper:)[a-z][-a-z0-9+.]*:(?![0-9])")
-"""Matches the name of another kind of store, such as ``etcd:``, but not a host with its port."""
+"""Matches the address of another kind of store, such as ``etcd:``, but not a host with a port."""
 
 
 class MetadataPlaces(NamedTuple):
     local: EnsembleAddress
     configuration: EnsembleAddress
     bookkeeper: EnsembleAddress
-    """The ensemble, without a path."""
+    """The ensemble with BookKeeper's metadata, without a path."""
     ledgers: str
-    """The path of the ledgers there."""
+    """The path of the ledgers' metadata in that ensemble."""
 
     @property
     def own_bookkeeper(self) -> bool:
-        """Whether the ledgers' metadata is in the local store."""
+        """Whether the metadata of the ledgers is in the local store."""
         return self.bookkeeper.hosts == self.local.hosts and self.ledgers == self.local.chroot + LEDGERS
 
 
 def metadata_places(settings: ClusterSettings) -> MetadataPlaces:
     """Returns the addresses of the metadata stores.
 
-    :raises SettingsContradict: a setting is missing, or names no ZooKeeper
+    :raises SettingsContradict: a setting is missing, or is not a ZooKeeper address
     """
     if not settings.local_store:
-        raise SettingsContradict(
-            "metadataStoreUrl is not set: a broker of a cluster needs the cluster's ZooKeeper"
-        )
+        raise SettingsContradict("metadataStoreUrl is not set; set it to the ZooKeeper of the cluster")
     local = _address("metadataStoreUrl", settings.local_store)
     shared = settings.configuration_store
     configuration = _address("configurationMetadataStoreUrl", shared) if shared else local
@@ -78,7 +76,7 @@ def ledger_settings(
 
     :param root: path above the metadata of ledgers
 
-    :param max_message_size: the broker's limit in bytes; as in Pulsar, requests to bookies may be this large
+    :param max_message_size: the broker's limit in bytes, which, as in Pulsar, also limits requests to bookies
     :param auth_provider: authentication towards bookies
     """
     return BookKeeperSettings(
@@ -138,7 +136,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def in_cluster(known: BrokerSettings, settings: ClusterSettings) -> BrokerSettings:
-    """Returns the settings adapted to a broker whose ledgers are in BookKeeper."""
+    """Returns the broker's settings, adapted to ledgers in BookKeeper."""
     copies, policies = quorums(settings), known.policies
     persistence = replace(
         policies.persistence,

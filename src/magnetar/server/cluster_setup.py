@@ -1,6 +1,6 @@
 """Creates the metadata that a cluster needs before bookies and brokers start, as Apache Pulsar's set-up does.
 
-Existing nodes stay; a node that contradicts the request is refused with its name.
+Existing nodes are kept; an existing node with another value is an error.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ _SERVICE_URI = re.compile(r"(?:zk(?:\+\w+)?://|metadata-store:)(?P<address>.+)")
 
 
 class SetupContradicts(Exception):
-    """The metadata already has another value; the text names the node and both values."""
+    """A metadata node already has another value; the text contains the node and both values."""
 
 
 @dataclass(frozen=True)
 class ClusterSetup:
-    """The requested cluster."""
+    """The requested properties of a cluster."""
 
     cluster: str
     urls: Mapping[str, str]
-    """Addresses and credentials of the cluster, by the names of its record; empty ones are left out."""
+    """Addresses and credentials of the cluster, by the field names of its record; empty values are
+    omitted.
+    """
     tls: bool = False
     bundles: int = 16
     transaction_coordinators: int = 16
@@ -53,9 +55,9 @@ async def set_up_cluster(
 ) -> None:
     """Creates missing nodes.
 
-    :param bookkeeper: the ensemble with the bookies' metadata; its path is that of the ledgers
-    :param own_bookkeeper: whether to create that metadata too, below :data:`LEDGERS` of ``local``
-    :raises SetupContradicts: a node has another value already
+    :param bookkeeper: the ensemble with the bookies' metadata, with the path of the ledgers
+    :param own_bookkeeper: whether to create the bookies' metadata, too, below :data:`LEDGERS` in ``local``
+    :raises SetupContradicts: a node already has another value
     :raises MetadataError: a store refused
     """
     await _check_cluster(configuration, setup)
@@ -72,8 +74,8 @@ async def set_up_coordinators(configuration: MetadataStore, cluster: str, count:
     """Creates the partitioned topic of transaction coordinators, with its tenant and namespace, in a cluster
     that was set up without them.
 
-    :param count: coordinators, at least 1
-    :raises SetupContradicts: there is another number of coordinators already
+    :param count: number of coordinators, at least 1
+    :raises SetupContradicts: there is already another number of coordinators
     :raises MetadataError: the store refused
     """
     if count < 1:
@@ -83,14 +85,15 @@ async def set_up_coordinators(configuration: MetadataStore, cluster: str, count:
 
 
 def bookkeeper_of(service_uri: str) -> EnsembleAddress:
-    """Returns where the metadata of existing bookies is, with the path of their ledgers.
+    """Returns the ensemble with the metadata of existing bookies, with the path of their ledgers.
 
     :raises ValueError: the text is not a ZooKeeper address
     """
     found = _SERVICE_URI.fullmatch(service_uri)
     if found is None:
         raise ValueError(
-            f"{service_uri!r} is not zk+hierarchical://hosts/path or metadata-store:zk:hosts/path"
+            f"{service_uri!r} is not a metadata URI; use zk+hierarchical://hosts/path or "
+            "metadata-store:zk:hosts/path"
         )
     address = ensemble_address(found["address"].replace(";", ","))
     if service_uri.startswith("metadata-store:"):
@@ -99,7 +102,7 @@ def bookkeeper_of(service_uri: str) -> EnsembleAddress:
 
 
 async def _make_functions(local: MetadataStore, setup: ClusterSetup, bookkeeper: EnsembleAddress) -> None:
-    """Creates the nodes for packages and state of Pulsar's functions, in ledgers of the same bookies."""
+    """Creates the nodes for packages and state of Pulsar Functions, which are stored by the same bookies."""
     if setup.storage_containers > 0:
         await _make(local, "/stream/metadata", b"\x08" + _varint(setup.storage_containers))
         await _make(local, "/stream/assignment", b"")
@@ -135,7 +138,9 @@ async def _make_namespace(store: MetadataStore, namespace: NamespaceName, cluste
 
 
 async def _check_cluster(store: MetadataStore, setup: ClusterSetup) -> None:
-    """Runs before anything is created, so that a contradiction does not leave half of a cluster."""
+    """Checks the record of the cluster before any node is created, so that a contradiction leaves no partial
+    cluster.
+    """
     for path, wanted in (
         (f"/admin/clusters/{setup.cluster}", _cluster_record(setup)),
         (_COORDINATORS, _coordinators_record(setup.transaction_coordinators)),
@@ -160,10 +165,10 @@ async def _make_json(
     check: bool = False,
     joins: str = "",
 ) -> None:
-    """Creates a record; an existing one stays, except for ``joins``.
+    """Creates a record; an existing record is kept, except for the list ``joins``.
 
-    :param check: an existing record must agree
-    :param joins: name of a list that gets new items, for clusters that share a configuration store
+    :param check: whether an existing record must have the same values
+    :param joins: name of a list that new items are added to, for clusters that share a configuration store
     """
     while True:
         node = await store.get(path)
@@ -207,7 +212,7 @@ def _decoded(path: str, value: bytes) -> dict[str, Any]:
 
 
 def _client_record(*, tls: bool) -> dict[str, Any]:
-    """Returns the default connection settings of the cluster's own clients."""
+    """Returns the default connection settings for clients inside the cluster."""
     return {
         "brokerClientTlsEnabled": tls,
         "tlsAllowInsecureConnection": False,
@@ -223,7 +228,9 @@ def _cluster_record(setup: ClusterSetup) -> dict[str, object]:
 
 
 def _namespace_binding(bookkeeper: EnsembleAddress) -> bytes:
-    """Returns the binding of DistributedLog, version 1: servers and path of the ledgers, in Thrift's JSON."""
+    """Returns the namespace binding of DistributedLog, version 1, in Thrift's JSON: the servers and path of
+    the ledgers.
+    """
     servers = _text(str(EnsembleAddress(bookkeeper.hosts)))
     fields: Sequence[str] = (servers, _text(bookkeeper.chroot), '{"tf":1}', '{"tf":0}', *(servers,) * 3)
     body = ",".join(f'"{number}":{field}' for number, field in enumerate(fields, 1))

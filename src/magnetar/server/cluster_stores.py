@@ -1,4 +1,6 @@
-"""The metadata stores of a cluster: its own ZooKeeper and the configuration store, or one for both."""
+"""The metadata stores of a cluster: its local store and the configuration store, which can be the same
+store.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +38,20 @@ _PATIENCE_SECONDS = 30.0
 _TELL_SECONDS = 10.0
 _BOOKIES_ASKED = 10
 _SIZE_CHECK = "magnetar/size-check"
-"""Names the purpose of the ledger of a size check; after a crash it is an orphaned ledger."""
+"""Purpose recorded in the ledger of a size check; after a crash, the ledger is an orphaned ledger."""
 _METADATA_BYTES = 8 * 1024
-"""Bytes added to the message in the largest entry that is tried; clients may add more."""
+"""Allowance for metadata in the largest entry of the size check, in bytes; clients can send larger
+metadata.
+"""
 _FIRST_SECONDS = 1.0
-"""After this time the log says what the process waits for."""
+"""Time in seconds after which the log reports the wait for a service."""
 
 
 class Patience:
-    """How long to wait for missing servers, and how often to log it."""
+    """The time limit of a wait for missing servers, and the interval of its log lines."""
 
     def __init__(self, clock: Clock, loop: Loop, limit_seconds: float | None) -> None:
-        """:param limit_seconds: None: without limit"""
+        """:param limit_seconds: maximum time to wait, in seconds; None: no limit"""
         self.clock, self.loop = clock, loop
         self._deadline = None if limit_seconds is None else clock.monotonic() + limit_seconds
         self._tell_at = 0.0
@@ -57,14 +61,14 @@ class Patience:
         return self._deadline is not None and self.clock.monotonic() >= self._deadline
 
     def slice(self) -> float:
-        """Returns the seconds until the next log line about the wait, or until the limit."""
+        """Returns the seconds until the next log line about the wait, or until the time limit."""
         until = _TELL_SECONDS if self._tell_at else _FIRST_SECONDS
         if self._deadline is None:
             return until
         return min(until, max(0.0, self._deadline - self.clock.monotonic()))
 
     def tell(self, missing: str) -> None:
-        """Logs what the process waits for, if the interval has passed."""
+        """Logs the missing services if the interval of log lines has passed."""
         if self.clock.monotonic() >= self._tell_at:
             self._tell_at = self.clock.monotonic() + _TELL_SECONDS
             log.warning("waiting for other services", extra={"missing": missing})
@@ -90,14 +94,14 @@ async def open_zookeeper(
 
 
 class ClusterMetadata(NamedTuple):
-    """The metadata of a cluster; closing ``everything`` closes all of it."""
+    """The metadata stores of a cluster; closing ``everything`` closes both stores."""
 
     zookeeper: ZooKeeperMetadataStore
-    """The local store."""
+    """The local store, without measurements."""
     local: MeasuredStore
-    """The local store with measured operations; use this instead of ``zookeeper``."""
+    """The local store with measured operations, for general use."""
     everything: MetadataStore
-    """The local store and the configuration store as one."""
+    """The local store and the configuration store, combined."""
     measured: Sequence[MeasuredStore]
 
 
@@ -111,7 +115,7 @@ async def open_metadata(
     """Connects to the local and the configuration metadata store.
 
 
-    :raises MetadataError: a store does not answer in time
+    :raises MetadataError: one of the stores does not answer in time
     """
     own = await open_zookeeper(io, local, access.local, patience)
     measured = MeasuredStore(own, io.clock, "metadata-store")
@@ -127,12 +131,12 @@ async def open_metadata(
 
 
 class BookiesMetadata(NamedTuple):
-    """Where the metadata of bookies and ledgers is."""
+    """The store with the metadata of bookies and ledgers."""
 
     metadata: MetadataStore
     root: str
     other: MetadataStore | None
-    """A separate store, which the caller closes; None: the local store of the cluster."""
+    """A separate store, which the caller closes; None: the cluster's local store."""
 
 
 async def open_bookies_metadata(
@@ -163,8 +167,8 @@ async def open_ledgers(
 
     :param of_bookies: the store with the metadata of bookies and ledgers, below ``root``
     :param local: the store with the table of racks
-    :param max_message_size: the largest message that the broker accepts, in bytes
-    :raises SettingsContradict: the files for TLS towards bookies, or the login there, cannot be used
+    :param max_message_size: maximum message size of the broker, in bytes
+    :raises SettingsContradict: the files for TLS towards bookies, or the login at bookies, cannot be used
     """
     network = bookie_network(asyncio.get_running_loop(), settings)
     auth_provider = bookie_auth_provider(settings, io.randomness.token)
@@ -178,12 +182,12 @@ async def open_ledgers(
 
 
 async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message_size: int) -> None:
-    """Checks whether bookies accept entries with the largest message; not needed for the default size.
+    """Checks whether bookies accept entries of the maximum message size; does nothing for the default size.
 
-    A bookie closes the connection without an answer when a request is too large. Such an entry would be
-    written to one new ledger after another, and no further message of its topic would be stored.
+    A bookie closes the connection without an answer if a request is too large. The broker would then retry
+    such an entry in one new ledger after another, and store no further message of the topic.
 
-    :param max_message_size: the largest message that the broker accepts, in bytes
+    :param max_message_size: maximum message size of the broker, in bytes
     :raises SettingsContradict: bookies store a small entry, but not a large one
     :raises LedgerError: the ledger of the check cannot be deleted
     :raises MetadataError: the metadata store does not answer
@@ -220,10 +224,10 @@ async def check_entry_size(loop: Loop, store: BookKeeperLedgerStore, max_message
 def set_up_coordinators_of(
     configuration: EnsembleAddress, cluster: str, count: int, access: MetadataAccess
 ) -> None:
-    """Sets up the transaction coordinators of a cluster, in its own event loop.
+    """Sets up the transaction coordinators of a cluster; runs an event loop.
 
-    :param count: coordinators, at least 1
-    :raises SetupContradicts: there is another number of coordinators already
+    :param count: number of coordinators, at least 1
+    :raises SetupContradicts: there is already another number of coordinators
     :raises MetadataError: the store does not answer, or refused
     """
 
@@ -255,9 +259,9 @@ def set_up_stores(
     own_bookkeeper: bool,
     access: MetadataAccess,
 ) -> None:
-    """Sets up a cluster, in its own event loop.
+    """Sets up the metadata of a cluster; runs an event loop.
 
-    :raises SetupContradicts: a node has another value already
+    :raises SetupContradicts: a node already has another value
     :raises MetadataError: a store does not answer, or refused
     """
 

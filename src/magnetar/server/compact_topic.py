@@ -1,4 +1,4 @@
-"""Compacts a topic of a stopped standalone broker: opens its stores without serving clients."""
+"""Compacts a topic of a stopped standalone broker: opens the broker's stores without serving clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NotCompacted(Exception):
 
 
 def compact_stored(settings: Settings, data_dir: Path, topic: str) -> None:
-    """Compacts a topic, or all its partitions, in the data directory of a stopped broker.
+    """Compacts a topic, or all partitions of a partitioned topic, in the data directory of a stopped broker.
 
     :raises StoreLocked: a broker uses the data directory
     :raises NotCompacted: the topic does not exist, or cannot be compacted
@@ -57,7 +57,7 @@ async def _compact(loop: asyncio.AbstractEventLoop, settings: Settings, data_dir
         raise NotCompacted(str(error)) from error
     io = real_io(loop, data_dir)
     if not io.disk.exists(LEDGERS):
-        raise NotCompacted(f"{data_dir} has no data of a broker")
+        raise NotCompacted(f"{data_dir} contains no data of a broker; give the broker's data directory")
     stores = EmbeddedStores(io, embedded_settings(settings))
     try:
         await stores.open()

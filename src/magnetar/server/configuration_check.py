@@ -1,4 +1,6 @@
-"""Checks a configuration file: whether a process would start with it, and how it uses each setting."""
+"""Checks a configuration file: whether a process would start with the file, and how it handles each
+setting.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,16 @@ class Checked:
 
     findings: list[SettingFinding]
     problems: list[str]
-    """Reasons why a start would be refused, in its words; empty: the file is no reason to refuse one."""
+    """Reasons why a start would be refused, in the words of the start; empty: the file permits a start."""
     warnings: Sequence[str] = ()
-    """Further warnings of a start, about listeners that other machines can reach."""
+    """Further warnings of a start, such as listeners that other machines can reach."""
 
 
 @dataclass(frozen=True)
 class _Kind:
     table: Callable[[], dict[str, Setting]]
     try_it: Callable[[Path, Iterable[str]], Sequence[str]]
-    """Returns the warnings and raises the errors of a start."""
+    """Loads a file like a start; returns the warnings and raises the errors of a start."""
     known: re.Pattern[str] | None = None
 
 
@@ -78,11 +80,11 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 _METADATA = ("metadataStoreUrl", "zookeeperServers")
-"""Settings that indicate a cluster."""
+"""Settings whose presence indicates a cluster."""
 
 
 def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
-    """Checks a file. Does not look at ports, disks, keys and certificates.
+    """Checks a file, but no ports, disks, keys and certificates.
 
     :param kind: the kind of process: ``standalone``, ``broker``, ``proxy`` or ``websocket``
     :param accept: guarded keys that may be set although they are not honoured
@@ -102,7 +104,7 @@ def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
 
 
 def kind_of(path: Path) -> str:
-    """Returns the kind of process that a file is for: by its name, else by its settings.
+    """Returns the kind of process that a file configures, determined from its name or else from its settings.
 
     :raises ConfigurationError: the file cannot be read
     """

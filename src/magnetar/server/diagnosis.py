@@ -1,4 +1,4 @@
-"""Checks the machine for a broker: by itself, and with the settings of one."""
+"""Checks a machine for a broker, in general and for the settings of a broker."""
 
 from __future__ import annotations
 
@@ -32,30 +32,32 @@ from magnetar.server.loop_process import owner_of
 from magnetar.server.settings import disk_guard_settings
 
 SLOW_SYNC_SECONDS = 0.01
-"""Each publish waits for at least one sync; disks of servers take a hundredth of this."""
+"""Sync time in seconds that is reported as slow: each publish waits for a sync, which takes servers a
+hundredth of this.
+"""
 _SYNCS = 40
 _MOST_SECONDS = 0.4
-"""Limit of the time for measuring syncs."""
+"""Maximum time for measuring syncs, in seconds."""
 _BLOCK = bytes(4096)
 FEW_FILES = 10_000
-"""Fewer open files than this are worth a warning: each client needs one."""
+"""A limit of open files below this number causes a warning, because each client needs an open file."""
 _OF_TRANSACTIONS = (
     "SELECT DISTINCT parent FROM nodes WHERE parent LIKE '%/persistent' AND "
     r"(path LIKE '%/\_\_transaction\_buffer\_snapshot%' ESCAPE '\' "
     r"OR path LIKE '%\_\_transaction\_pending\_ack' ESCAPE '\')"
 )
-"""Finds where topics with transactions are."""
+"""Finds the topics that have transactions."""
 _MOST_NAMED = 5
 _NOT_KEPT = 5
-"""The result of adjtimex if the clock is not synchronized (TIME_ERROR of sys/timex.h)."""
+"""Result of ``adjtimex`` for an unsynchronized clock (TIME_ERROR in sys/timex.h)."""
 _TIMEX_BYTES = 512
-"""More than the structure has on any platform. Zeros read the clock's state and change nothing."""
+"""Size of a buffer that exceeds the structure of every platform. Zeros only read the state of the clock."""
 
 
 def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
-    """Yields each finding as soon as it is known; ends after the first if the settings cannot be used.
+    """Yields each finding as soon as it is known; only one finding if the settings cannot be used.
 
-    :param config: a ``standalone.conf`` or ``broker.conf``; None: the defaults
+    :param config: a ``standalone.conf`` or ``broker.conf``; None: the default settings
     :param data_dir: the data directory of a standalone broker; it need not exist
     """
     try:
@@ -84,7 +86,7 @@ def exposed(settings: Settings, listening: Sequence[BindAddress]) -> Iterator[Fi
 
 
 def port(bind: BindAddress) -> Finding:
-    """Checks whether a broker could listen on the address."""
+    """Checks whether a broker could listen on an address."""
     subject = f"port {bind.port}"
     where = f"{bind.scheme} on {bind.host or 'all addresses'}"
     host = bind.host or None
@@ -105,9 +107,8 @@ def port(bind: BindAddress) -> Finding:
 
 
 def left_by_transactions(data_dir: Path) -> Iterator[Finding]:
-    """Yields a warning if topics have had transactions, which are disabled.
-
-    What a running broker writes at the same time may not be seen.
+    """Yields a warning if topics contain transactions, although transactions are disabled. Concurrent writes
+    of a running broker are possibly not seen.
     """
     file = data_dir / METADATA_FILE
     if not file.exists():
@@ -133,13 +134,13 @@ def left_by_transactions(data_dir: Path) -> Iterator[Finding]:
 
 
 def _existing(folder: Path) -> Path:
-    """Returns the folder, or its nearest parent that exists."""
+    """Returns the folder, or its nearest existing parent."""
     folder = folder.absolute()
     return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
 
 
 def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
-    """Checks the free space of the data's device against the thresholds for publishing."""
+    """Checks the free space on the data's device against the thresholds below which publishing stops."""
     disk = RealDisk(_existing(data_dir))
     use = DiskUse(disk.total_bytes(), disk.free_bytes())
     found = f"{data_dir}: {use.free >> 20:,} MiB free, {use.share:.1%} used"
@@ -158,7 +159,7 @@ def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
 
 
 def sync_speed(data_dir: Path) -> Finding:
-    """Measures how long a commit takes, written in the same way as the broker's log."""
+    """Measures the time of a commit that is written like the commits of the broker's log."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
         advice = "make it writable for the user that runs the broker, or use another --data-dir"
@@ -180,7 +181,7 @@ def sync_speed(data_dir: Path) -> Finding:
 
 
 def _syncs(folder: str) -> list[float]:
-    """Returns the seconds of each sync."""
+    """Returns the durations of syncs, in seconds."""
     file = RealDisk(folder).open("commits", create=True)
     try:
         file.allocate(_SYNCS * len(_BLOCK))
@@ -195,24 +196,24 @@ def _syncs(folder: str) -> list[float]:
 
 
 class FindingState(Enum):
-    """How serious a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
     """The broker works, but not as well as it could."""
     FAIL = "fail"
-    """A start would fail, or nothing could be published."""
+    """A start would fail, or publishing would be impossible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report: what was checked, and how it is."""
+    """One line of the report: the checked property and its state."""
 
     subject: str
     state: FindingState
     found: str
     advice: str = ""
-    """The advice to the operator; empty if nothing is to be done."""
+    """The advice to the operator; empty: no action is needed."""
 
 
 def machine() -> Iterator[Finding]:
@@ -236,7 +237,7 @@ def versions() -> Finding:
 
 
 def compiled() -> Finding:
-    """Checks whether hot modules run compiled."""
+    """Checks whether the hot modules are compiled."""
     status = hot.status(hot.SERVING)
     warning = status.warning()
     if warning is None:
@@ -246,7 +247,7 @@ def compiled() -> Finding:
 
 
 def open_files() -> Finding:
-    """Checks the limit of open files; a broker raises its soft limit to the hard one."""
+    """Checks the limit of open files; a broker raises its soft limit to the hard limit."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     shown = "any number" if hard == resource.RLIM_INFINITY else f"{hard:,}"
     found = f"{shown} open files are allowed; each client connection is one"

@@ -1,8 +1,8 @@
-"""Opens the ledger store and the metadata of a data directory together, or neither.
+"""Opens the ledger store and the metadata store of a data directory together, and checks that they match.
 
-Each looks sound alone when the other one is missing, older, or another broker's. Ledgers that the metadata
-do not name would then count as orphaned. So the ledgers hold a journal of the metadata, the metadata hold
-the id of the ledger store, and each records the progress of the other.
+A store alone cannot detect that the other store is missing, older, or another broker's, and ledgers without a
+metadata record would count as orphaned. Therefore the ledgers contain a journal of the metadata, the metadata
+contains the id of the ledger store, and each store records the progress of the other.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LEDGERS = "ledgers"
 METADATA = "metadata"
 METADATA_FILE = f"{METADATA}/metadata.sqlite"
 SNAPSHOTS = "snapshots"
-"""Copies that belong to snapshots of the running broker; of no use after its end."""
+"""Folder with the copies of a running broker's snapshots; useless after the broker has stopped."""
 RESTORING = "restoring"
-"""Exists in a data directory while ``magnetar restore`` fills it."""
+"""File that exists in a data directory while ``magnetar restore`` fills the directory."""
 
 _PUT_BACK = f"Restore the newest copy of {METADATA}/ (metadata.sqlite together with metadata.sqlite-wal)"
 _HELP = f"{_PUT_BACK}, or rebuild it from the ledgers: magnetar recover-metadata --data-dir DIR"
@@ -32,17 +32,17 @@ _USED = f"the ledger store in {LEDGERS} has been used"
 
 
 class StoresDisagree(LedgerError):
-    """The ledger store and the metadata do not match; the text names the file and the remedy."""
+    """The ledger store and the metadata do not match; the text contains the file and the remedy."""
 
 
 class EmbeddedStores:
     """Both stores of a data directory, and the journal between them; usable once :meth:`open` has returned.
 
-    The caller closes it, also when opening failed.
+    The caller must call :meth:`close`, also after opening failed.
     """
 
     def __init__(self, io: Io, settings: EmbeddedSettings, *, reserve_bytes: int = 0) -> None:
-        """:param reserve_bytes: space kept for metadata that must be written when the device is full"""
+        """:param reserve_bytes: space reserved for metadata writes while the device is full, in bytes"""
         self._io = io
         self._settings = settings
         self._reserve_bytes = reserve_bytes
@@ -66,7 +66,7 @@ class EmbeddedStores:
         return self._journal
 
     async def open(self) -> None:
-        """Opens the ledger store first, because its lock keeps a second process away from the rest.
+        """Opens both stores, the ledger store first, because its lock excludes other processes.
 
         :raises StoresDisagree: metadata or ledgers are missing, older than the other, or another broker's, or
             a restore was interrupted
@@ -88,7 +88,7 @@ class EmbeddedStores:
         await journal.start(journals)
 
     async def close(self) -> None:
-        """Makes everything durable and closes both stores. Idempotent."""
+        """Makes all data durable and closes both stores. Idempotent."""
         if self._journal is not None:
             await self._journal.stop()
         if self._ledgers is not None:
@@ -171,9 +171,9 @@ def _older_ledgers(last_known: int, ledgers: EmbeddedLedgerStore) -> StoresDisag
 async def _check_named(
     ledgers: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore, journals: list[Journal]
 ) -> None:
-    """Checks data of releases without a journal, in which the stores record less about each other.
+    """Checks data of old releases without a journal, in which the stores record less about each other.
 
-    :raises StoresDisagree: the metadata names ledgers that the ledger store never had
+    :raises StoresDisagree: the metadata refers to ledgers that the ledger store never contained
     """
     if journals or metadata.progress.ledger_store:
         return

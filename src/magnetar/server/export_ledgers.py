@@ -50,7 +50,7 @@ from magnetar.server.settings import (
 Say = Callable[[str], None]
 _PATIENCE_SECONDS = 30.0
 _EXPIRY_SECONDS = 10.0
-"""How much later than promised ZooKeeper may end a session."""
+"""Extra time in seconds that ZooKeeper can take beyond the timeout to end a session."""
 _LOOK_SECONDS = 0.25
 
 
@@ -60,7 +60,7 @@ class ExportPlace:
 
     loaded: Loaded
     data_dir: Path | None
-    """None: a cluster."""
+    """The data directory; None: a cluster."""
 
     def open(
         self, loop: asyncio.AbstractEventLoop, *, make: bool, check: bool
@@ -73,32 +73,32 @@ class ExportPlace:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The options of the command line."""
+    """The options on the command line."""
 
     source: ExportPlace
     target: ExportPlace
     selection: Selection
     policies: WhichPolicies
     mapping: Path | None
-    """None: message ids are not kept outside."""
+    """The file for the mapping; None: no mapping is written."""
     check: bool
     give_up: bool = False
-    """Undo an interrupted export, except for topics that have left the source already."""
+    """Whether to undo an interrupted export, except for topics that have already left the source."""
 
 
 class MappingFile:
-    """The file of the mapping. Appended lines are durable before the export relies on them."""
+    """The mapping file; appended lines are durable before the export relies on them."""
 
     def __init__(self, path: Path) -> None:
         """:raises NotExported: the file is not a mapping file
 
-        :raises OSError: it cannot be written
+        :raises OSError: the file cannot be written
         """
         self._file = path.open("a+", encoding="utf-8")
         self._file.seek(0)
         if self._file.readline().rstrip("\n") not in ("", HEADER):
             self._file.close()
-            raise NotExported(f"{path} exists and is not a mapping file")
+            raise NotExported(f"{path} exists and is not a mapping file; give another file")
         # A full disk or a crash may have left half a line at the end: ignore it.
         whole = path.read_bytes().rfind(b"\n") + 1
         self._file.truncate(whole)
@@ -115,7 +115,8 @@ class MappingFile:
 
 
 def export_ledgers(wanted: ExportRequest, say: Say) -> bool:
-    """Exports, or only checks. Returns whether all topics were or can be exported; reasons go to ``say``.
+    """Exports topics, or only checks the export. Returns whether all topics were or can be exported; ``say``
+    receives the reasons.
 
     :raises NotExported: a side cannot be opened, or another process interfered
     :raises LedgerError: entries cannot be read or written
@@ -185,14 +186,14 @@ async def standalone_side(
 ) -> AsyncIterator[OpenStores]:
     """Opens the data directory of a standalone broker.
 
-    :param make: whether to create a missing one; with ``check`` only for the duration of the check
-    :raises NotExported: a broker uses the directory, or it has no data
+    :param make: whether to create a missing directory; with ``check``, only for the duration of the check
+    :raises NotExported: a broker uses the directory, or the directory contains no data
     :raises LedgerError: the ledgers cannot be opened
     :raises MetadataError: the metadata cannot be opened
     """
     missing = not (data_dir / LEDGERS).exists()
     if missing and not make:
-        raise NotExported(f"{data_dir} has no data of a broker")
+        raise NotExported(f"{data_dir} contains no data of a broker; give the broker's data directory")
     folder = Path(tempfile.mkdtemp()) if missing and check else data_dir
     try:
         io = real_io(loop, folder)
@@ -232,8 +233,8 @@ async def cluster_side(
 ) -> AsyncIterator[OpenStores]:
     """Opens a cluster on ZooKeeper and BookKeeper. While it is open, no Magnetar broker starts in it.
 
-    :param check: the cluster is only examined, and brokers may serve it
-    :raises NotExported: brokers serve the cluster, it does not exist, or another export runs
+    :param check: the cluster is only examined, while brokers can serve it
+    :raises NotExported: brokers serve the cluster, the cluster does not exist, or another export runs
     :raises LedgerError: the ledgers cannot be opened
     :raises MetadataError: the metadata store does not answer
     """
@@ -273,7 +274,7 @@ async def cluster_side(
 
 
 class _Guard:
-    """Keeps brokers from starting in a cluster during an export."""
+    """Prevents brokers from starting in a cluster during an export."""
 
     def __init__(self, io: Io, metadata: MetadataStore, places: MetadataPlaces) -> None:
         self._io = io
@@ -300,7 +301,7 @@ class _Guard:
     async def take(self, patience_seconds: float) -> None:
         """Excludes brokers and other exports from the cluster.
 
-        :param patience_seconds: how long the sessions of killed processes may take to end
+        :param patience_seconds: maximum time to wait for the end of killed processes' sessions, in seconds
         :raises NotExported: brokers serve the cluster, or another export runs
         """
         deadline = self._io.clock.monotonic() + patience_seconds
@@ -313,8 +314,9 @@ class _Guard:
             await sleep(self._io.loop, _LOOK_SECONDS)
 
     async def _others(self) -> list[str]:
-        """Returns the other processes. Each registers before it looks, so that of two that start at the same
-        time at least one sees the other."""
+        """Returns the other brokers and exports. Each process registers before it looks, so at least one of
+        two that start at the same time sees the other.
+        """
         node = await self._metadata.get(EXPORTER)
         if node is None:
             try:
@@ -333,9 +335,9 @@ class _Guard:
         return f"{' and '.join(others)} at {self._places.local}"
 
     def check(self) -> None:
-        """Checks that the exclusion still holds.
+        """Checks that the cluster is still excluded from serving.
 
-        :raises NotExported: brokers may have started
+        :raises NotExported: the exclusion was lost, and brokers have possibly started
         """
         if self._lost:
             raise NotExported(
@@ -376,7 +378,7 @@ def _side(
 
 
 def _alone() -> None:
-    """Does nothing: the lock of the data directory keeps other processes away."""
+    """Does nothing: the lock of the data directory already excludes other processes."""
 
 
 @asynccontextmanager

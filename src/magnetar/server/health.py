@@ -21,14 +21,16 @@ from magnetar.protocol.pulsar_api_pb2 import MessageMetadata
 
 _TOPIC = "healthcheck"
 _SECONDS = 58.0
-"""A little less than the timeout of administration clients, so that they learn what took so long."""
+"""Timeout in seconds, slightly less than the timeout of admin clients, so that they get the reason."""
 
 
 class HealthCheck:
-    """Uses topics in namespaces of this broker. Without subscriptions they are trimmed."""
+    """The health check, on topics in namespaces of this broker; they have no subscriptions, so their messages
+    are trimmed.
+    """
 
     def __init__(self, broker: BrokerService, check: Callable[[], None] | None = None) -> None:
-        """:param check: raises BrokerError if a store is known not to answer"""
+        """:param check: raises BrokerError if a store is known to be unavailable"""
         self._broker = broker
         self._check = check
         self._mutex = Mutex(broker.io.loop)
@@ -37,10 +39,10 @@ class HealthCheck:
     async def run(self, newer_name: bool = False) -> None:
         """Runs the health check.
 
-        :param newer_name: use the topic whose name has the newer form
+        :param newer_name: use the topic with the newer form of the name
 
         :raises PersistenceFailure: a message cannot be stored, or is not read back in time
-        :raises MetadataFailure: the metadata store does not work
+        :raises MetadataFailure: the metadata store does not answer
         :raises BrokerError: the topic cannot be loaded
         """
         if not self._broker.ready:
@@ -52,7 +54,9 @@ class HealthCheck:
         going.add_done_callback(nobody_waits)
         try:
             if not await finished(loop, going, lambda end: loop.call_later(_SECONDS, end)):
-                raise PersistenceFailure(f"no message was delivered within {_SECONDS:.0f} s")
+                raise PersistenceFailure(
+                    f"The message of the health check was not delivered within {_SECONDS:.0f} s"
+                )
         finally:
             going.cancel()
         try:
@@ -84,4 +88,6 @@ class HealthCheck:
 
             await read_on(topic, before, take)
             if not any(each.endswith(token.encode()) for each in found):
-                raise PersistenceFailure("the message read differs from the message written")
+                raise PersistenceFailure(
+                    "The message that was read differs from the message that was written"
+                )

@@ -1,4 +1,6 @@
-"""The load manager of a broker: its settings, the machine's counters, its reports, and the leader's work."""
+"""The load manager of a broker: settings, the machine's counters, load reports, and the work of the
+leader.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,16 @@ _BOTH = "AvgShedder"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _IDLE = (3, 4)
-"""Fields of a processor's line with idle time: idle, and waiting for a disk."""
+"""Columns of idle time in a processor's line of /proc/stat: idle, and waiting for a disk."""
 _ETHERNET = "1"
 _KBITS_PER_MBIT = 1000
 _KBITS_PER_GBIT = 1_000_000
 
 
 class LoadBalancing:
-    """Created before the broker, because the broker's first record already contains its load."""
+    """Load management; created before the broker, because the broker's first registration already contains
+    its load.
+    """
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class LoadBalancing:
         cluster: str,
         host: Host,
     ) -> None:
-        """:param host: the machine whose usage the load reports give"""
+        """:param host: the machine whose load is reported"""
         self._io = io
         self._wheel = wheel
         self._metadata = metadata
@@ -98,16 +102,18 @@ class LoadBalancing:
         return manager
 
     def desk(self) -> LoadDesk:
-        """Available as soon as the broker's ownership exists."""
+        """The interface for other parts of the broker; available once the broker's ownership exists."""
         return LoadDesk(self.manager, self.reporter)
 
     @property
     def manager(self) -> LoadManager:
-        """The newest manager; available as soon as the broker exists."""
+        """The current load manager; available once the broker exists."""
         return self._managers[-1]
 
     def start(self, served: ServedTopics) -> None:
-        """Starts reporting the load of the topics, and balancing load while this broker leads."""
+        """Starts reporting the load of the topics; while this broker leads the cluster, also balances the
+        load.
+        """
         self._served = served
         served.unloads.patience = lambda: self._options.now.unload_seconds
 
@@ -118,7 +124,7 @@ class LoadBalancing:
         self.reporter.start()
 
     def stop(self) -> None:
-        """Stops, also after a failed start."""
+        """Stops load management, also after a failed start."""
         self.reporter.stop()
         for manager in self._managers:
             manager.stop()
@@ -196,7 +202,9 @@ def _named(key: str, given: str, known: Mapping[str, object]) -> str:
 
 
 def _weights(settings: ClusterSettings) -> Weights:
-    """Returns the weights. For a weight with two names, the new one counts unless it has its default."""
+    """Returns the weights of the resources. If a weight has two names, the new name counts unless it has its
+    default.
+    """
     weight_in, weight_out = (
         settings.load_balancer_bandwidth_in_resource_weight,
         settings.load_balancer_bandwidth_out_resource_weight,
@@ -274,7 +282,7 @@ class LoadOptions:
 
     @property
     def dynamic(self) -> Mapping[str, Changeable]:
-        """The settings that can change, and what applies each change."""
+        """The settings that can change at run time, and functions that apply their changes."""
         return self._changing.changeable(filter(_of_load, changeable_names(cluster=True)))
 
 
@@ -283,10 +291,12 @@ def _of_load(name: str) -> bool:
 
 
 class LinuxHost:
-    """See :class:`magnetar.broker.load.reporter.Host`; figures that the system does not report are 0."""
+    """See :class:`magnetar.broker.load.reporter.Host`; figures that Linux does not report are 0."""
 
     def __init__(self, nic_gbps: float | None) -> None:
-        """:param nic_gbps: the speed of all network cards together, in Gbit/s; None: as the system reports"""
+        """:param nic_gbps: the total speed of all network cards, in Gbit/s; None: the speed that the system
+        reports
+        """
         self._nic_kbits = None if nic_gbps is None else nic_gbps * _KBITS_PER_GBIT
 
     def sample(self) -> HostSample:
@@ -306,7 +316,9 @@ class LinuxHost:
 
 
 def _text(path: Path) -> str:
-    """Returns empty text if the file does not exist or cannot be read now (a card without a cable)."""
+    """Returns the content of a file; empty if the file does not exist or cannot be read, as for a card
+    without a cable.
+    """
     try:
         return path.read_text("ascii", "replace").strip()
     except OSError:
@@ -329,7 +341,9 @@ def _resident_bytes() -> int:
 
 
 def _memory_bytes() -> int:
-    """Returns the memory of the machine, or the lower limit of the process's control group."""
+    """Returns the memory of the machine in bytes, or the limit of the process's control group if it is
+    lower.
+    """
     total = os.sysconf("SC_PHYS_PAGES") * _PAGE
     confined = _number(Path("/sys/fs/cgroup/memory.max"))
     return min(total, confined) if confined else total

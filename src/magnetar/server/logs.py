@@ -20,19 +20,19 @@ LogFormat = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
 _MOST_KINDS = 10_000
-"""Bounds the memory for texts that contain varying parts."""
+"""Maximum number of distinct texts that are tracked; bounds the memory if texts contain varying parts."""
 
 _ALWAYS = frozenset({("magnetar.audit", "done")})
-"""Loggers and texts that are never left out: the audit log of changes."""
+"""Loggers and texts whose lines are never suppressed: the audit log of changes."""
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MOST_OF_TEXT = 4_000
-"""Characters of a message. A field has half as many, a trace this many at each end."""
+"""Maximum length of a message, in characters. A field has half as many, a trace this many at each end."""
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
 def configure_logging(style: LogFormat, level: str, stream: TextIO | None = None) -> None:
-    """Sends everything logged anywhere in the process to ``stream`` (standard error if None)."""
+    """Writes all log lines of the process to ``stream`` (None: standard error)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else TextLines())
     handler.addFilter(RateBound())
@@ -42,10 +42,10 @@ def configure_logging(style: LogFormat, level: str, stream: TextIO | None = None
 
 
 class RateBound(logging.Filter):
-    """Limits the lines of one kind per second; the next line of the kind reports how many were left out.
+    """Limits the lines of one kind per second; the next line of this kind reports the number of suppressed
+    lines.
 
-    Lines with the same text are of one kind, whatever their fields. Errors always pass: they are rare, and
-    each may matter.
+    Lines with the same text are of one kind, regardless of their fields. Errors are never suppressed.
     """
 
     def __init__(self, lines_per_second: float = 20.0, burst: int = 200) -> None:
@@ -80,7 +80,7 @@ class RateBound(logging.Filter):
 @dataclass(slots=True)
 class _Kind:
     left: float
-    """Lines that may be written now."""
+    """Number of lines that can be written now."""
     seen: float
     """Time of the last line, in seconds since 1970."""
     left_out: int = 0
@@ -92,7 +92,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """Returns the fields of an event."""
+    """Returns the extra fields of a log record."""
     return {key: value for key, value in vars(record).items() if key not in _OWN}
 
 
@@ -146,7 +146,7 @@ def _cut(text: str, most: int = _MOST_OF_TEXT // 2) -> str:
 
 
 def _bounded(value: object) -> object:
-    """Returns a value for JSON, with long texts cut; a long list or object becomes cut text."""
+    """Returns a value for JSON with long texts cut; a long list or object becomes a cut text."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):

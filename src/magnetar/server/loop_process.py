@@ -1,4 +1,4 @@
-"""Parts of every server process: limits, an event loop, signals, and the process that uses a port."""
+"""Common parts of server processes: limits, event loop, signals, and the detection of a port's owner."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from magnetar.io.tasks import TaskScope
 log = logging.getLogger(__name__)
 _SWITCH_INTERVAL_SECONDS = 2e-5
 _SAME_SIGNAL_SECONDS = 1.0
-"""Signals within this time count as one."""
+"""Signals within this time, in seconds, count as one signal."""
 _STOP_SECONDS = 10.0
 _LISTENING = "0A"
 
 
 class Served(Protocol):
-    """The service of a process."""
+    """A running service, which can be stopped."""
 
     async def stop(self) -> None: ...
 
@@ -37,14 +37,14 @@ S = TypeVar("S", bound=Served)
 
 
 def prepare_process() -> None:
-    """Prepares the process, before the event loop is created."""
+    """Sets limits and the log of the process, before the event loop is created."""
     _allow_open_files()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     keep_freed_buffers()
 
 
 def _allow_open_files() -> None:
-    """Raises the limit of open files as far as the system allows, because each client needs one."""
+    """Raises the limit of open files to the maximum, because each client needs an open file."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -53,7 +53,7 @@ def _allow_open_files() -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Returns an event loop of uvloop if it is installed, else of asyncio."""
+    """Returns an event loop of uvloop if installed, otherwise of asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -63,7 +63,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Returns a future that is done at the first SIGTERM or SIGINT. A later signal ends the process."""
+    """Returns a future that completes at the first SIGTERM or SIGINT. A later signal kills the process."""
     stopping: asyncio.Future[None] = loop.create_future()
     first = 0.0
 
@@ -88,8 +88,8 @@ def listen_to_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
 async def serve_until_signal(
     loop: asyncio.AbstractEventLoop, start: Coroutine[object, None, S], say: Callable[[S], None]
 ) -> int:
-    """Runs ``start``, announces its result with ``say``, and stops at the first signal, also during the
-    start. Returns the exit code.
+    """Runs ``start``, passes its result to ``say``, and stops at the first signal, also during the start.
+    Returns the exit code.
 
     :raises Exception: an error of ``start``
     """
@@ -116,7 +116,7 @@ async def serve_until_signal(
 
 
 def reachable_host(host: str) -> str:
-    """Returns the host of a listener for use in URLs; ``localhost`` for all addresses."""
+    """Returns the host of a listener for URLs; ``localhost`` if the listener is on all addresses."""
     # Only a comparison, not a bind address.
     if host in ("", "0.0.0.0", "::"):  # nosec B104
         host = "localhost"
@@ -124,11 +124,11 @@ def reachable_host(host: str) -> str:
 
 
 def say_serving(title: str, host: str, ports: Mapping[str, int], behind: str) -> None:
-    """Writes the one line on standard output.
+    """Writes the line on standard output that announces that the process is serving.
 
     :param host: the host as it is written in URLs
     :param ports: the actual ports, by scheme
-    :param behind: what the process serves: data or brokers, and where they are
+    :param behind: description of the data or the brokers behind the process
     """
     urls = [f"{scheme}://{host}:{port}" for scheme, port in ports.items()]
     named = " and ".join(filter(None, (", ".join(urls[:-1]), urls[-1])))
@@ -137,7 +137,9 @@ def say_serving(title: str, host: str, ports: Mapping[str, int], behind: str) ->
 
 
 def process_age_ms() -> int:
-    """Returns the process's age in milliseconds, including the interpreter's start, to about 10."""
+    """Returns the age of the process in milliseconds (resolution 10 ms), including the interpreter's
+    start.
+    """
     try:
         fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         born = int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -148,14 +150,16 @@ def process_age_ms() -> int:
 
 
 class PortTaken(OSError):
-    """Another process listens on the port; the text names it, and the option that changes the port."""
+    """Another process listens on the port; the text contains the process, and the option that changes the
+    port.
+    """
 
 
 @contextmanager
 def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
-    """Reports a port in use with the process that uses it.
+    """Raises an error with the owner of the port if the body finds that the port is in use.
 
-    :raises PortTaken: the body of the ``with`` statement found the port in use
+    :raises PortTaken: the port is in use
     """
     try:
         yield
@@ -164,7 +168,9 @@ def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
             raise
         owner = owner_of(port)
         by = f" by {owner}" if owner else ""
-        raise PortTaken(f"{kind} port {port} is in use{by}; use {option} 0 for a free port") from error
+        raise PortTaken(
+            f"{kind} port {port} is in use{by}; stop that process, or use {option} 0 for a free port"
+        ) from error
 
 
 def owner_of(port: int) -> str | None:

@@ -43,7 +43,7 @@ _LOOK_SECONDS = 0.25
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = "ExtensibleLoadManagerImpl"
 Content = Callable[[BrokerSettings], Mapping[str, object]]
-"""Returns ``LocalBrokerData``, a broker's description of itself."""
+"""Returns ``LocalBrokerData``, the broker's record in the metadata."""
 
 
 class Membership:
@@ -59,9 +59,10 @@ class Membership:
         client: Callable[[Addresses], Client],
         placement: MakePlacement | None = None,
     ) -> None:
-        """:param patience_seconds: how long the session of an earlier process may take to end
+        """:param patience_seconds: maximum time to wait for the end of an earlier process's session, in
+            seconds
 
-        :param placement: None: a bundle goes to the broker with the fewest bundles
+        :param placement: chooses the broker of a bundle; None: the broker with the fewest bundles
         """
         self._io = io
         self._metadata = metadata
@@ -80,7 +81,7 @@ class Membership:
     def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
         """Returns the functions that make the ownership of bundles and check other brokers.
 
-        :param known: settings with the final address of the HTTP interface
+        :param known: settings that contain the final HTTP address
         """
         leadership = self.leadership = Leadership(
             self._io, self._metadata, self.brokers, known.broker_id, known.http_url or known.http_url_tls
@@ -102,9 +103,9 @@ class Membership:
         return make, Beside(self.brokers, leadership, placement, self._admin, self._client)
 
     async def join(self, known: BrokerSettings) -> None:
-        """Registers the broker; from then on it may lead and acquire bundles.
+        """Registers the broker, which can then lead the cluster and acquire bundles.
 
-        :raises ServedByAnother: it cannot serve beside another process
+        :raises ServedByAnother: another process excludes this broker
         :raises MetadataError: the store refused
         """
         await self._registration.announce(known, self._patience_seconds)
@@ -116,8 +117,9 @@ class Membership:
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
 
     async def destinations(self) -> Mapping[Bundle, str]:
-        """Returns the next owners of this broker's bundles when it stops; only a leader knows them, and only
-        until :meth:`retire`."""
+        """Returns the next owners of this broker's bundles when the broker stops; empty if the broker does
+        not lead, or after :meth:`retire`.
+        """
         found: dict[Bundle, str] = {}
         leadership, ownership, placement = self.leadership, self.ownership, self._placement
         if leadership is None or ownership is None or placement is None or not leadership.is_leader:
@@ -139,9 +141,9 @@ class Membership:
         return found
 
     async def retire(self) -> bool:
-        """Stops acquiring bundles; the broker keeps those that it has.
+        """Stops acquiring bundles; the broker keeps its present bundles.
 
-        :returns: whether its registrations are withdrawn
+        :returns: whether the broker's registrations are withdrawn
         """
         withdrawn = True
         if self.ownership is not None:
@@ -175,16 +177,16 @@ def whole(namespace: NamespaceName) -> Bundle:
 
 
 class ServedByAnother(MetadataError):
-    """Another process excludes this broker; the text names it."""
+    """Another process excludes this broker; the text contains the process."""
 
 
 class Registration:
-    """The registration of one broker; ephemeral, so that it ends with the session."""
+    """The registration of a broker; ephemeral, so it ends with the ZooKeeper session."""
 
     def __init__(
         self, loop: Loop, clock: Clock, metadata: MetadataStore, content: Content | None = None
     ) -> None:
-        """:param content: None: only the addresses of the broker, without its load"""
+        """:param content: returns the broker's record; None: the record contains only addresses, no load"""
         self._loop = loop
         self._clock = clock
         self._metadata = metadata
@@ -195,8 +197,8 @@ class Registration:
     async def announce(self, broker: BrokerSettings, patience_seconds: float) -> None:
         """Registers the broker, or updates its addresses.
 
-        :param patience_seconds: how long the session of an earlier process may take to end
-        :raises ServedByAnother: that session did not end, or another process excludes it
+        :param patience_seconds: maximum time to wait for the end of an earlier process's session, in seconds
+        :raises ServedByAnother: the session did not end in time, or another process excludes this broker
         :raises MetadataError: the store refused
         """
         value = _encoded(self._content(broker))
@@ -219,7 +221,7 @@ class Registration:
         self._own = path
 
     async def write(self, record: Mapping[str, object]) -> None:
-        """Replaces the record of the broker while it is registered.
+        """Replaces the record of the broker; does nothing if it is not registered.
 
         :raises MetadataError: the store refused
         """
@@ -227,10 +229,10 @@ class Registration:
             await self._metadata.put(self._own, _encoded(record), ephemeral=True)
 
     async def _others(self, path: str, value: bytes) -> Sequence[str]:
-        """Returns the processes that exclude this broker for now; if empty, the broker is registered.
+        """Returns the processes that exclude this broker at present; if there are none, registers the broker.
 
-        Exporters look for brokers, and brokers for exporters. Each registers before it looks, so that two
-        that start at the same time do not overlook each other.
+        Exporters look for brokers, and brokers for exporters. Each process registers before it looks, so that
+        two processes that start together detect each other.
 
         :raises ServedByAnother: a process excludes this broker, and waiting does not help
         """
@@ -263,7 +265,7 @@ class Registration:
                 )
 
     async def withdraw(self, path: str = "") -> None:
-        """Removes the registration, so that the next broker need not wait for the session's end."""
+        """Removes the registration, so that the next process does not wait for the end of the session."""
         path = path or self._own
         self._own = ""
         if not path:
@@ -274,7 +276,7 @@ class Registration:
             return
 
     def without_load(self, broker: BrokerSettings) -> dict[str, object]:
-        """Returns the ``LocalBrokerData`` of a broker without load."""
+        """Returns the ``LocalBrokerData`` record of a broker without its load."""
         nothing = {"usage": 0.0, "limit": 100.0}
         urls = {
             "webServiceUrl": broker.http_url,
@@ -312,7 +314,7 @@ def _encoded(record: Mapping[str, object]) -> bytes:
 
 
 def _load_manager(node: Node | None) -> str:
-    """Returns the load manager of a broker's record; empty: the record does not name it."""
+    """Returns the load manager in a broker's record; empty if the record does not contain it."""
     if node is None:
         return ""
     try:

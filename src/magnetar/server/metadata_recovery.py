@@ -43,19 +43,20 @@ Tell = Callable[[str], None]
 _NEW_FILE = f"{METADATA}/recovered.sqlite"
 _SUFFIXES = ("", "-wal", "-shm")
 HOLDER = "magnetar-recovered"
-"""A subscription created at the beginning of each restored topic. Other subscriptions may be missing, and
-their messages would be deleted when the topic is loaded."""
+"""A subscription that recovery creates at the beginning of each restored topic. It keeps the messages of lost
+subscriptions, which would otherwise be deleted when the topic is loaded.
+"""
 
 
 class NotRecovered(Exception):
-    """The metadata could not be rebuilt; the text says why. Nothing was changed."""
+    """The metadata could not be rebuilt; the text says why. No data was changed."""
 
 
 def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:
-    """Rebuilds the metadata, and keeps the old files beside the new ones.
+    """Rebuilds the metadata, and keeps the old files under other names.
 
-    :param tell: gets a sentence about each step
-    :param check: only says what would be rebuilt
+    :param tell: called with a sentence about each step
+    :param check: only report what would be rebuilt
     :raises NotRecovered: the data directory has no ledgers
     :raises StoreLocked: a broker uses the data directory
     :raises LedgerError: the ledger store cannot be opened
@@ -69,9 +70,9 @@ def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: b
 
 
 async def rebuild(io: Io, settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:
-    """The asynchronous part of :func:`recover_metadata`."""
+    """Implements :func:`recover_metadata` as a coroutine."""
     if not io.disk.exists(LEDGERS):
-        raise NotRecovered(f"{data_dir} has no ledgers of a broker")
+        raise NotRecovered(f"{data_dir} contains no ledgers of a broker; give the broker's data directory")
     ledgers = await EmbeddedLedgerStore.open_store(io, LEDGERS, embedded_settings(settings))
     try:
         journals = await find_journals(ledgers)
@@ -155,7 +156,7 @@ async def _salvage(io: Io, settings: Settings, ledgers: EmbeddedLedgerStore, tel
 
 
 def _replace(io: Io, tell: Tell) -> None:
-    """Replaces the files. Moves the old ones first: a start after a crash in between is refused."""
+    """Replaces the files. Moves the old files first, so that a start after a crash in between is refused."""
     now = datetime.fromtimestamp(io.clock.wall_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     for suffix in _SUFFIXES:
         path = f"{METADATA_FILE}{suffix}"
@@ -174,10 +175,9 @@ def _remove(io: Io, path: str) -> None:
 
 
 class Salvage:
-    """Adds the facts from ledgers to the metadata. Of existing records only lists of ledgers change.
-
-    Each ledger records the name of its topic, subscription or schema. Facts that only the metadata had are
-    lost: policies, permissions, and cursors that an orderly stop had moved out of their ledgers.
+    """Adds information from ledgers to the metadata; of existing records, only the lists of ledgers change.
+    Each ledger records the name of its topic, subscription or schema. Information outside of ledgers is
+    lost: policies, permissions, and cursors that an orderly stop moved into the metadata.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Salvage:
             await self._metadata.put(path, data, -1 if node is None else node.version)
 
     async def _restore_cursor(self, name: str, cursor: str, ledger: LedgerMetadata) -> None:
-        """Restores a cursor; its newest state is the last entry of its ledger, where a broker looks."""
+        """Restores a cursor, whose newest state is the last entry of its ledger."""
         path = f"{ROOT}/{name}/{encode_path_piece(cursor)}"
         if not await self._metadata.exists(f"{ROOT}/{name}") or await self._metadata.exists(path):
             return

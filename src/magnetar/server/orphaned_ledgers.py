@@ -1,4 +1,4 @@
-"""Finds, and on request deletes, ledgers of a cluster that no record names."""
+"""Finds, and optionally deletes, ledgers of a cluster without a metadata record that refers to them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def orphaned_ledgers(
     *,
     delete: bool,
 ) -> int:
-    """Returns the number of orphaned ledgers; brokers may serve during the search.
+    """Returns the number of orphaned ledgers; brokers can keep serving during the search.
 
-    :param hours: younger ledgers are skipped, because their creator may not have recorded them yet
-    :param tell: gets a sentence about each
+    :param hours: minimum age of the ledgers; the record of a younger ledger is possibly not written yet
+    :param tell: called with a sentence about each ledger
     :raises NotExported: the cluster does not exist
-    :raises LedgerError: the ledgers cannot be opened, or one cannot be examined
+    :raises LedgerError: the ledger store cannot be opened, or a ledger cannot be examined
     :raises MetadataError: the metadata store does not answer
     :raises ManagedLedgerError: a record cannot be read, so that its ledgers are unknown
     """

@@ -1,4 +1,6 @@
-"""Settings that processes share: listeners, authentication and authorization, the internal client."""
+"""Groups of settings that several kinds of processes share: listeners, authentication, authorization,
+client.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ListenerSettings(Protocol):
-    """Settings of listeners; Pulsar's names in snake case, see docs/settings.md."""
+    """Settings of listeners, with Pulsar's names in snake case; see docs/settings.md."""
 
     @property
     def authentication_enabled(self) -> bool: ...
@@ -57,4 +59,4 @@ class ListenerSettings(Protocol):
 
 
 ServingSettings: TypeAlias = "Settings | WebSocketProcessSettings"
-"""Settings of the processes that authorize clients, and reach brokers with a client of their own."""
+"""Settings of a process that authorizes clients, and connects to brokers with a client of its own."""

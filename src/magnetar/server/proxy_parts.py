@@ -25,7 +25,7 @@ from magnetar.server.cluster_stores import Patience, open_zookeeper
 
 
 def targets_of(settings: ProxySettings) -> AllowedTargets:
-    """Returns the brokers that clients of the proxy may be connected with.
+    """Returns the filter of the brokers that the proxy connects clients to.
 
     :raises SettingsContradict: a list cannot be read
     """
@@ -42,9 +42,10 @@ def targets_of(settings: ProxySettings) -> AllowedTargets:
 
 
 async def brokers_of(io: Io, settings: ProxySettings, wait_seconds: float | None) -> Brokers:
-    """Returns the registered brokers, or those named by the settings.
+    """Returns the source of brokers: the brokers registered in the metadata store, or the brokers in the
+    settings.
 
-    :raises SettingsContradict: the settings name no brokers
+    :raises SettingsContradict: the settings contain neither brokers nor a metadata store
     :raises MetadataError: ZooKeeper does not answer in time
     """
     if settings.metadata_store:
@@ -69,7 +70,9 @@ async def brokers_of(io: Io, settings: ProxySettings, wait_seconds: float | None
             f"metadataStoreUrl or {kind} must be set, so that the proxy finds the brokers"
         )
     if settings.check_active_brokers:
-        raise SettingsContradict("checkActiveBrokers requires metadataStoreUrl, which has the active brokers")
+        raise SettingsContradict(
+            "checkActiveBrokers requires metadataStoreUrl, where active brokers are registered"
+        )
     return named
 
 
@@ -83,10 +86,11 @@ def service_of(
     *,
     redirects: bool = False,
 ) -> ProxyService:
-    """Makes the service of a proxy from its settings.
+    """Creates the service of a proxy from its settings.
 
-    :param redirects: clients are redirected to a broker, and nothing is forwarded
-    :raises SettingsContradict: the credentials of the proxy are not valid, or a list cannot be read"""
+    :param redirects: redirect clients to a broker instead of forwarding their requests
+    :raises SettingsContradict: the credentials of the proxy are not valid, or a list cannot be read
+    """
     try:
         balancers = networks_of(settings.magnetar_ha_proxy_trusted_addresses)
     except ValueError as error:
@@ -156,7 +160,10 @@ def forwarding_of(
 
 
 def _authentication(settings: ProxySettings) -> Authentication | None:
-    """:raises SettingsContradict: the authentication plug-in or its parameters are not valid"""
+    """Returns the credentials of the proxy; None: no authentication.
+
+    :raises SettingsContradict: the authentication plug-in or its parameters are not valid
+    """
     try:
         return authentication_of(
             settings.broker_client_authentication_plugin, settings.broker_client_authentication_parameters

@@ -35,11 +35,13 @@ _ANY_NUMBER = 1 << 30
 @dataclass(frozen=True)
 class ProxyProcessOptions(OptionsBeside):
     discovery: bool = False
-    """Clients are redirected to a broker, and nothing is forwarded."""
+    """Whether clients are redirected to a broker instead of forwarding their requests."""
 
 
 def run_proxy(options: ProxyProcessOptions) -> int:
-    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately."""
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends the process
+    immediately.
+    """
     title = "discovery" if options.discovery else "proxy"
     return run_beside(
         options,
@@ -51,7 +53,7 @@ def run_proxy(options: ProxyProcessOptions) -> int:
 
 
 class _Proxy:
-    """The parts of the process, which are stopped in the order of their creation."""
+    """The parts of the process; they are stopped in the order of their creation."""
 
     def __init__(self) -> None:
         self.ports: dict[str, int] = {}
@@ -130,7 +132,9 @@ async def _start(
 
 
 def _check(settings: ProxySettings) -> None:
-    """:raises SettingsContradict: settings contradict each other"""
+    """Checks settings that depend on each other. :raises SettingsContradict: settings contradict each
+    other
+    """
     if settings.ha_proxy_protocol_enabled and settings.service_port_tls is not None:
         raise SettingsContradict(
             "haProxyProtocolEnabled and servicePortTls cannot be used together, because a PROXY header "
@@ -144,7 +148,9 @@ def _check(settings: ProxySettings) -> None:
 
 
 def _hosts(settings: ProxySettings) -> Hosts | None:
-    """Returns the names of the proxy; None: clients authenticate, to the proxy or to the brokers."""
+    """Returns the accepted host names of the proxy; None: any, because clients authenticate to the proxy or
+    the brokers.
+    """
     if settings.authentication_enabled or settings.forward_authorization_credentials:
         return None
     return hosts_of(settings, (settings.advertised_address,))
@@ -167,7 +173,7 @@ def _web_options(settings: ProxySettings) -> WebOptions:
 async def _open_listeners(
     proxy: _Proxy, io: Io, settings: ProxySettings, client: Callable[[], ClientConnection]
 ) -> None:
-    """:raises OSError: an address cannot be used"""
+    """Opens the listeners of the proxy. :raises OSError: an address cannot be used"""
     tls, host = proxy.tls, settings.bind_address
     binary: list[tuple[str, int | None, ListeningNetwork | None]] = [
         ("pulsar", settings.service_port, io.network),

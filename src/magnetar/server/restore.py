@@ -1,4 +1,6 @@
-"""``magnetar restore`` and ``magnetar verify-backup``."""
+"""``magnetar restore`` and ``magnetar verify-backup``: write a backup to a data directory, and check
+backups.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +43,20 @@ from magnetar.server.embedded_stores import LEDGERS, METADATA, METADATA_FILE, RE
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """The options of the command line."""
+    """The options on the command line."""
 
     source: Path
     data_dir: Path
     number: int | None
-    """The number of the backup; None: the last one."""
+    """The number of the backup; None: the newest backup."""
     bytes_per_second: int
-    """0: no limit."""
+    """Maximum number of bytes per second; 0: no limit."""
     dry_run: bool
     quiet: bool
 
 
 class Verified(NamedTuple):
-    """What the check of a folder has read."""
+    """The result of checking a folder with backups."""
 
     backups: Sequence[Backup]
     bytes: int
@@ -63,11 +65,12 @@ class Verified(NamedTuple):
 
 
 def restore_backup(wanted: RestoreRequest) -> Backup:
-    """Writes a backup to an empty data directory, or only checks that it could.
+    """Writes a backup to an empty data directory, or only checks whether that is possible.
 
-    :raises BackupRefused: the backup cannot be restored; the data directory has no data, or names the
+    :raises BackupRefused: the backup cannot be restored; the data directory is empty, or marked as an
         interrupted restore
-    :raises OSError: a file cannot be read or written; likewise
+    :raises OSError: a file cannot be read or written; the data directory is empty, or marked as an
+        interrupted restore
     """
     folder = BackupFolder(wanted.source)
     backup = folder.read(folder.chosen(wanted.number)[-1])
@@ -78,7 +81,8 @@ def restore_backup(wanted: RestoreRequest) -> Backup:
     free = shutil.disk_usage(existing).free
     if free < backup.bytes:
         raise BackupRefused(
-            f"{wanted.data_dir} has {free} free bytes, and backup {backup.number} needs {backup.bytes}"
+            f"{wanted.data_dir} has {free} free bytes, but backup {backup.number} requires "
+            f"{backup.bytes}; free space, or restore to another disk"
         )
     if not wanted.dry_run:
         _restore(folder, backup, wanted)
@@ -86,16 +90,16 @@ def restore_backup(wanted: RestoreRequest) -> Backup:
 
 
 def _refuse_others(data_dir: Path) -> None:
-    """:raises BackupRefused: the directory has something that this command has not written"""
+    """Refuses directories with other files. :raises BackupRefused: a file was not written by this command"""
     if not data_dir.exists():
         return
     if not data_dir.is_dir():
-        raise BackupRefused(f"{data_dir} is not a folder")
+        raise BackupRefused(f"{data_dir} is not a folder; give a new or empty folder")
     interrupted = (data_dir / RESTORING).exists()
     others = others_in(data_dir, (RESTORING, METADATA, LEDGERS) if interrupted else ())
     if others:
         raise BackupRefused(
-            f"{data_dir} is not empty: it has {others[0]}. Restore into a new or empty folder"
+            f"{data_dir} is not empty: it contains {others[0]}. Restore into a new or empty folder"
         )
 
 
@@ -107,7 +111,8 @@ def _restore(folder: BackupFolder, backup: Backup, wanted: RestoreRequest) -> No
         if (data_dir / LEDGERS).exists():
             if not (data_dir / METADATA).exists():
                 raise BackupRefused(
-                    f"{data_dir} has {LEDGERS} but no {METADATA}, which no restore leaves behind"
+                    f"{data_dir} contains {LEDGERS} but no {METADATA}, so it is not an interrupted "
+                    "restore; use a new or empty folder"
                 )
             # The interrupted restore had come to its last step: everything is in place, and was checked.
             _finish(data_dir)
@@ -127,7 +132,7 @@ def _restore(folder: BackupFolder, backup: Backup, wanted: RestoreRequest) -> No
 
 
 def _clear(data_dir: Path) -> None:
-    """Removes what an interrupted restore has written."""
+    """Removes the files that an interrupted restore wrote."""
     for path in (data_dir / METADATA, data_dir / RESTORING / METADATA, data_dir / RESTORING / LEDGERS):
         if path.exists():
             shutil.rmtree(path)
@@ -156,10 +161,10 @@ def _fill(folder: BackupFolder, backup: Backup, staging: Path, wanted: RestoreRe
 
 
 def verify_backups(source: Path, number: int | None, bytes_per_second: int, *, quiet: bool) -> Verified:
-    """Reads every byte of one backup, or of all, and checks that its parts belong together.
+    """Reads every byte of one or all backups, and checks that ledgers and metadata belong together.
 
     :param number: None: all backups
-    :raises BackupRefused: something is damaged or missing; names the file
+    :raises BackupRefused: a file is damaged or missing; the text contains its name
     :raises OSError: a file cannot be read
     """
     folder = BackupFolder(source)
@@ -186,7 +191,9 @@ def _pace(bytes_per_second: int, bar: ProgressBar, total: int) -> Pace:
 
 @contextmanager
 def _laid_out(folder: BackupFolder, backup: Backup) -> Iterator[Path]:
-    """Yields a directory with links to the files of a backup that :func:`check_contents` reads."""
+    """Yields a directory with links to the files of a backup that :func:`check_contents` reads, laid out as a
+    data directory.
+    """
     with tempfile.TemporaryDirectory(prefix="magnetar-verify-") as name:
         data_dir = Path(name)
         for directory in (LEDGERS, METADATA):
@@ -198,26 +205,28 @@ def _laid_out(folder: BackupFolder, backup: Backup) -> Iterator[Path]:
 
 
 def _check_there(folder: BackupFolder, file: StoredFile) -> None:
-    """:raises BackupRefused: there is no copy, or it has another size"""
+    """Checks that a copy exists. :raises BackupRefused: there is no copy, or it has another size"""
     place = folder.place_of(file)
     try:
         size = place.stat().st_size
     except FileNotFoundError:
-        raise BackupRefused(f"{place} is missing: it is {file.path} of the backup") from None
+        raise BackupRefused(f"{place} is missing, the copy of {file.path}; use another backup") from None
     if size != file.bytes:
-        raise BackupRefused(f"{place} has {size} bytes instead of {file.bytes}")
+        raise BackupRefused(f"{place} has {size} bytes instead of {file.bytes}; use another backup")
 
 
 def _compare(place: Path, file: StoredFile, size: int, sha256: str) -> None:
-    """:raises BackupRefused: the bytes are not those of the backup"""
+    """Compares a copy with its checksum. :raises BackupRefused: the copy differs"""
     if (size, sha256) != (file.bytes, file.sha256):
-        raise BackupRefused(f"{place} is damaged: it does not match its checksum")
+        raise BackupRefused(
+            f"{place} is damaged: its content does not match its checksum; use another backup"
+        )
 
 
 def check_contents(backup: Backup, data_dir: Path) -> None:
     """Checks that ledgers and metadata of a backup belong together; changes nothing.
 
-    :raises BackupRefused: they do not, or a part cannot be read
+    :raises BackupRefused: ledgers and metadata do not belong together, or cannot be read
     """
     name = f"backup {backup.number}"
     path = data_dir / LEDGERS / CHECKPOINT_NAME
@@ -230,7 +239,7 @@ def check_contents(backup: Backup, data_dir: Path) -> None:
     for segment in checkpoint.segments:
         wanted = f"{LEDGERS}/{segment_name(segment.segment_id)}"
         if wanted not in there:
-            raise BackupRefused(f"{name} cannot be used: it has no {wanted}")
+            raise BackupRefused(f"{name} cannot be used: it contains no {wanted}")
     belongs_to = _ledger_store_of(data_dir / METADATA_FILE, name)
     if not store == belongs_to == backup.store:
         raise BackupRefused(
@@ -240,7 +249,7 @@ def check_contents(backup: Backup, data_dir: Path) -> None:
 
 
 def _ledger_store_of(path: Path, name: str) -> str:
-    """Reads all nodes of a database; returns the id of its ledger store.
+    """Reads all nodes of a metadata database; returns the id of its ledger store.
 
     :raises BackupRefused: the database is damaged
     """

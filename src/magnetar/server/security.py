@@ -1,4 +1,4 @@
-"""Creates authentication, authorization and TLS from the settings of a file."""
+"""Creates authentication, authorization and TLS from settings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ from magnetar.server.process_settings import ListenerSettings, ServingSettings
 log = logging.getLogger(__name__)
 
 PROVIDERS_GROUP = "magnetar.authentication"
-"""Entry points of other packages: callables ``(io, worker, options) -> Provider``."""
+"""Entry point group of authentication providers in other packages: callables ``(io, worker, options) ->
+Provider``.
+"""
 AUTHORIZERS_GROUP = "magnetar.authorization"
-"""Entry points of other packages: callables ``(io, options, grants, superusers) -> Authorizer``."""
+"""Entry point group of authorizers in other packages: callables ``(io, options, grants, superusers) ->
+Authorizer``.
+"""
 
 _PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 _NOT_HERE = {
@@ -70,7 +74,7 @@ _OWN: Mapping[str, MakeProvider] = {
 
 
 class Roles:
-    """The present superusers and proxies; some settings can change while the broker runs."""
+    """The current roles of superusers and proxies, some of which can change at run time."""
 
     def __init__(self, settings: ServingSettings) -> None:
         self._of_file = frozenset(settings.super_user_roles), frozenset(settings.proxy_roles)
@@ -80,7 +84,7 @@ class Roles:
 
     @property
     def dynamic(self) -> Mapping[str, Changeable]:
-        """The settings that can change, and what applies each change."""
+        """The settings that can change at run time, and functions that apply their changes."""
         return {
             "superUserRoles": Changeable(self._take_superusers, says_who_may=True),
             "proxyRoles": Changeable(self._take_proxies, says_who_may=True),
@@ -124,7 +128,7 @@ def authenticator(
     """Returns the authenticator of clients.
 
     :param given: the settings of the file by name, with secrets in plain text
-    :param proxies: returns the present roles of proxies, which may act for other roles
+    :param proxies: returns the current roles of proxies, which can act on behalf of other roles
     :raises SettingsContradict: a provider is unknown, or cannot work with the settings
     """
     if not settings.authentication_enabled:
@@ -139,8 +143,8 @@ def authenticator(
         raise SettingsContradict(str(error)) from error
     if not providers and not settings.anonymous_user_role:
         raise SettingsContradict(
-            "authenticationEnabled requires authenticationProviders or anonymousUserRole: "
-            "otherwise no client can authenticate"
+            "authenticationEnabled requires authenticationProviders or anonymousUserRole: without "
+            "either, no client can authenticate"
         )
     if settings.tls_allow_insecure_connection and any(one.method == "tls" for one in providers):
         raise SettingsContradict(
@@ -161,7 +165,7 @@ def authenticator(
 
 
 def _provider(name: str) -> MakeProvider:
-    """:raises SettingsContradict: no provider has that name"""
+    """Returns the function that creates a provider. :raises SettingsContradict: no provider has this name"""
     own = _OWN.get(name)
     if own is not None:
         return own
@@ -214,7 +218,8 @@ def authorizer(
 
 
 def tls_files(settings: ListenerSettings) -> TlsFiles:
-    """Returns the files with the broker's certificate, its key and the issuers that it trusts.
+    """Returns the files with the broker's certificate, its key and the trusted issuers of client
+    certificates.
 
     :raises SettingsContradict: a key store has a type that only Java can read
     """

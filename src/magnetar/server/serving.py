@@ -1,4 +1,6 @@
-"""A broker that serves: its listeners, its interface for HTTP, and its end; the caller opens the stores."""
+"""The serving part of a broker: listeners, the HTTP interface, and an orderly stop; the caller opens the
+stores.
+"""
 
 from __future__ import annotations
 
@@ -45,19 +47,22 @@ if TYPE_CHECKING:
 Announce = Callable[[BrokerSettings], Awaitable[None]]
 _LOOK_SECONDS = 1.0
 _GROWN = 500
-"""Number of new topics and connections after which live objects are frozen again."""
+"""Number of new topics and connections after which live objects are frozen again (``gc.freeze``)."""
 _GONE = 10_000
-"""Number of closed connections after which a full collection pays: each leaves 25 objects in cycles."""
+"""Number of closed connections after which a full collection is run: each leaves 25 objects in cycles."""
 _TOPICS_LIKE_A_CONNECTION = 10
-"""Reference counting frees a topic that is closed or deleted. Ten still count as one connection, in case a
-rare path leaves objects in cycles: after at most 100,000 of them there is a full collection."""
+"""Number of closed or deleted topics that count as one closed connection. Reference counting frees topics;
+the count covers rare cases that leave objects in cycles, with a full collection after at most 100,000
+topics.
+"""
 _THRESHOLDS = (2_000, 5, 400)
-"""Thresholds of the three generations. A scrape of ten thousand topics causes no full collection, and one of
-the second generation scans ten thousand objects, which takes some milliseconds."""
+"""Thresholds of the three generations. A scrape of ten thousand topics causes no full collection; a
+collection of the second generation scans ten thousand objects, which takes some milliseconds.
+"""
 
 
 class Storage(Protocol):
-    """Figures of the storage of entries: of the embedded store, or of bookies."""
+    """Figures of the storage of entries, in the embedded store or in bookies."""
 
     async def report(self, namespace: str | None = None) -> Mapping[str, object]: ...
 
@@ -66,32 +71,32 @@ class Storage(Protocol):
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of a broker."""
+    """The stores of a broker, and the functions that depend on their kind."""
 
     metadata: MetadataStore
     ledgers: ManagedLedgerFactory
     wheel: TimerWheel
     metadata_url: str
-    """The form that is shown to operators."""
+    """The URL of the metadata store that operators see."""
     storage: Callable[[BrokerService], Storage]
     bookies: Callable[[], Awaitable[Sequence[str]]]
     """Returns the ids of the bookies."""
     check: Callable[[], None] | None = None
-    """For the health check: raises BrokerError if a store is known not to answer."""
+    """For the health check: raises BrokerError if a store is known to be unavailable."""
     measured: Sequence[MeasuredStore] = ()
-    """The stores whose operations are in the metrics."""
+    """The stores whose operations are measured for the metrics."""
     among: Callable[[BrokerSettings], tuple[MakeOwnership, Beside]] | None = None
-    """For a broker of a cluster: its ownership, and access to the other brokers."""
+    """For a broker of a cluster: creates its ownership and the access to other brokers. None: standalone."""
     load: Callable[[], LoadDesk] | None = None
-    """Called after :attr:`among`."""
+    """Returns the load management; called after :attr:`among`."""
     dynamic: Mapping[str, Changeable] = field(default_factory=dict)
-    """Settings of these parts that can be changed while the broker runs, and what applies each change."""
+    """Settings of these parts that can change at run time, and functions that apply their changes."""
     snapshots: Callable[[], SnapshotAccess] | None = None
-    """Returns the access to snapshots of these stores; None: they are those of a cluster."""
+    """Returns the access to snapshots of these stores; None: stores of a cluster, without snapshots."""
 
 
 class ServingBroker:
-    """The common part of brokers with different stores: see :class:`broker_process.Broker`."""
+    """The common part of brokers on different stores: see :class:`broker_process.Broker`."""
 
     def __init__(self, place: BrokerSurroundings) -> None:
         self._place = place
@@ -130,9 +135,11 @@ class ServingBroker:
         return self._binary_ports
 
     async def _serve(self, stores: Stores, announce: Announce) -> BrokerService:
-        """Starts serving. If the system chooses the port, advertised addresses are known only after that.
+        """Starts serving. If the system chooses a port, the advertised addresses are known only after
+        listening.
 
-        :param announce: registers the broker's addresses: before clients are accepted, unless the port is 0
+        :param announce: registers the broker's addresses; called before clients are accepted, unless the port
+            is 0
         """
         place = self._place
         known = self._known(stores.metadata_url)
@@ -187,7 +194,7 @@ class ServingBroker:
         return way_to(self._place.io, asyncio.get_running_loop(), self._options.now, name, record)
 
     async def _settings_changed(self, stores: Stores) -> None:
-        """Applies the present settings everywhere."""
+        """Applies changed settings to all parts."""
         now = self._options.now
         stores.ledgers.use(entry_cache_settings(now), skip_lost_data=now.auto_skip_non_recoverable_data)
         if self._broker is not None:
@@ -223,7 +230,7 @@ class ServingBroker:
     async def _stop_serving(self) -> bool:
         """Stops serving, also after a failed start; the stores stay open.
 
-        :returns: False: the metadata did not record the end of each topic and bundle
+        :returns: False if the metadata does not record the end of every topic and bundle
         """
         if self._collector is not None:
             self._collector.stop()
@@ -269,11 +276,10 @@ def _metadata_metrics(store: MeasuredStore) -> MetadataMetrics:
 
 
 class Collector:
-    """Avoids full collections: with ten thousand topics one takes a tenth of a second and finds nothing.
-
-    Objects of new topics and connections are frozen (``gc.freeze``). Reference counting frees closed ones,
-    except for the few objects that a connection leaves in cycles: after 10,000 closed connections, or 100,000
-    topics, there is one full collection, which is recorded among the slices.
+    """Avoids full collections: with ten thousand topics, a full collection takes a tenth of a second and
+    frees nothing. Objects of new topics and connections are frozen (``gc.freeze``). Reference counting
+    frees closed topics and connections, except for a few objects in cycles per connection: after 10,000
+    closed connections or 100,000 topics, one full collection runs, which is recorded among the slices.
     """
 
     def __init__(self, io: Io, wheel: TimerWheel, broker: BrokerService) -> None:
@@ -297,7 +303,7 @@ class Collector:
         self._timer = self._wheel.schedule(_LOOK_SECONDS, self.look)
 
     def look(self) -> None:
-        """Freezes new objects, and runs a full collection when many connections have closed."""
+        """Freezes new objects, and runs a full collection if many connections have closed."""
         self._schedule()
         broker = self._broker
         came = broker.topics.topic_loads.count + broker.connections.created

@@ -59,7 +59,7 @@ _INTERCEPTORS = {
 _NO_LIMIT = 1 << 62
 log = logging.getLogger(__name__)
 GROUP = "magnetar.entry_filters"
-"""Settings can name filters that are entry points of installed packages in this group."""
+"""Entry point group of entry filters in installed packages, which settings can name."""
 
 
 def embedded_settings(settings: Settings) -> EmbeddedSettings:
@@ -134,7 +134,8 @@ def managed_ledger_settings(settings: Settings) -> ManagedLedgerSettings:
 
 
 def offload_fields(settings: Settings) -> Mapping[str, object]:
-    """Returns what counts where the ``OffloadPolicies`` of a topic and its namespace say nothing.
+    """Returns the defaults for fields that the ``OffloadPolicies`` of neither the topic nor its namespace
+    set.
 
     :raises SettingsContradict: the driver is not supported, or a setting of it is missing or invalid
     """
@@ -166,9 +167,9 @@ def offload_fields(settings: Settings) -> Mapping[str, object]:
 
 
 def _check_profile(values: Mapping[str, str], driver: str) -> None:
-    """Checks what Hadoop's configuration says, if it is used.
+    """Checks the Hadoop configuration if the driver uses it.
 
-    :raises SettingsContradict: it cannot be read, or names another file system than a local or mounted one
+    :raises SettingsContradict: the file cannot be read, or its file system is not local or mounted
     """
     # Most brokers do not offload.
     from magnetar.offload.interface import OffloadMisconfigured
@@ -185,12 +186,12 @@ def _check_profile(values: Mapping[str, str], driver: str) -> None:
 
 
 def _general(general: int | None, own: int, default: int | None = None) -> int:
-    """Returns the general setting if it is given, but the own one if that is not ``default`` either."""
+    """Returns the specific setting if it differs from ``default``; otherwise the general setting, if set."""
     return own if general is None or default not in (None, own) else general
 
 
 def _of_stores(settings: Settings) -> Mapping[str, object]:
-    """Returns where and how the drivers store ledgers; unset values are left out."""
+    """Returns the storage settings of the drivers; unset values are omitted."""
     found: dict[str, object] = {
         "s3ManagedLedgerOffloadRegion": settings.s3_managed_ledger_offload_region,
         "s3ManagedLedgerOffloadBucket": settings.s3_managed_ledger_offload_bucket,
@@ -220,9 +221,8 @@ def _of_stores(settings: Settings) -> Mapping[str, object]:
 
 
 def offload_driver(settings: Settings) -> OpenDriver:
-    """Returns the function that makes drivers of tiered storage; they share one cache.
-
-    Credentials that neither a policy nor a record has are those of the settings.
+    """Returns the function that creates drivers of tiered storage, which share one cache. Credentials come
+    from the policy, the ledger's record or the settings, in this order.
     """
     known = {name: str(value) for name, value in _of_stores(settings).items()}
     caches: list[PieceCache] = []
@@ -242,7 +242,7 @@ def offload_driver(settings: Settings) -> OpenDriver:
 
 
 def retention_settings(settings: Settings) -> RetentionSettings:
-    """Returns the retention: -1 disables a bound; one value of zero disables retention."""
+    """Returns the default retention: -1 disables a bound; if one value is 0, there is no retention."""
     minutes, mebibytes = settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb
     return RetentionSettings(
         time_ms=minutes * _MINUTE_MS if minutes >= 0 else -1,
@@ -266,7 +266,7 @@ def broker_settings(
 
     :param told: the advertised addresses of the broker
 
-    :param broker_id: ``host:port`` of HTTP
+    :param broker_id: ``host:port`` of the broker's HTTP address
     """
     main = told.main
     return BrokerSettings(
@@ -453,7 +453,7 @@ def _strategy(name: str, unset: str) -> str:
 
 
 def broker_policies(settings: Settings) -> EffectivePolicies:
-    """Returns the defaults for topics whose topic and namespace policies do not set a value."""
+    """Returns the defaults of topics for policies that neither the topic nor its namespace sets."""
     partitioned = settings.allow_auto_topic_creation_type == "partitioned"
     return EffectivePolicies(
         retention=Retention(
@@ -538,10 +538,10 @@ def broker_policies(settings: Settings) -> EffectivePolicies:
 
 
 def find_filters(named: tuple[str, ...]) -> FindFilters:
-    """Returns a function that finds the filters named by policies.
+    """Returns a function that finds the entry filters that policies name.
 
-    Policies can name only entry points of the group and the filters of the broker's settings. Otherwise a
-    user with permission to set policies could have the broker load any module.
+    Policies can name only entry points of the group and filters in the broker's settings, so that a user who
+    can set policies cannot make the broker load an arbitrary module.
 
     :param named: ``entryFilterNames``
     """
@@ -561,10 +561,10 @@ def find_filters(named: tuple[str, ...]) -> FindFilters:
 
 @cache
 def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
-    """Creates one filter of each name; called once per process.
+    """Creates a filter for each name; called once per process.
 
     :param names: the names of entry points of the group, or ``module:Class``
-    :raises ConfigurationError: a filter cannot be found or created; the text names it
+    :raises ConfigurationError: a filter cannot be found or created; the text contains its name
     """
     problems: list[str] = []
     found: list[EntryFilter] = []
@@ -596,5 +596,5 @@ def _class_of(name: str) -> Any:
         return getattr(import_module(module), attribute)
     points = _points(name)
     if not points:
-        raise LookupError(f"no installed package has an entry point with this name in {GROUP}")
+        raise LookupError(f"no installed package has an entry point with this name in the group {GROUP}")
     return next(iter(points)).load()

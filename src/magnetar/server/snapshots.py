@@ -1,4 +1,6 @@
-"""Snapshots of a running standalone broker: files that are its whole state at one moment, kept a while."""
+"""Snapshots of a running standalone broker: files with its whole state at one moment, which are kept for a
+time.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ class _HeldSnapshot:
 class Snapshots:
     """The snapshots of one broker.
 
-    A snapshot is what a power cut at its moment would leave: everything that was acknowledged before, in
-    ledgers and metadata that belong together. The state of each cursor is written before.
+    A snapshot contains the state after a power cut at its moment: all data that was acknowledged before, in
+    ledgers and metadata that belong together. The state of each cursor is written first.
     """
 
     def __init__(self, io: Io, stores: EmbeddedStores, write_cursors: Callable[[], Awaitable[None]]) -> None:
@@ -60,15 +62,15 @@ class Snapshots:
 
     @property
     def held(self) -> int:
-        """The number of snapshots whose files are kept now."""
+        """The number of snapshots whose files are currently kept."""
         return len(self._held)
 
     async def take(self, seconds: int | None) -> Mapping[str, object]:
         """Takes a snapshot; its files keep their names and bytes until it is released or expires.
 
-        :param seconds: how long it is kept, from 1 to 3600; None: 60
+        :param seconds: time to keep the snapshot, from 1 to 3600 s; None: 60 s
         :raises InvalidRequest: ``seconds`` is out of range
-        :raises TooManyRequests: four snapshots are held already
+        :raises TooManyRequests: four snapshots are already kept
         :raises PersistenceFailure: the disk has no space for the copy of the metadata, or a cursor cannot be
             written
         :raises ServiceNotReady: the broker is stopping
@@ -78,7 +80,7 @@ class Snapshots:
             raise ServiceNotReady("The broker is stopping")
         if len(self._held) + self._starting >= _MOST_SNAPSHOTS:
             raise TooManyRequests(
-                f"{_MOST_SNAPSHOTS} snapshots are held already; wait until one is released or expires"
+                f"{_MOST_SNAPSHOTS} snapshots are already kept; wait until one is released or expires"
             )
         snapshot_id = self._io.randomness.token(_ID_BYTES).hex()
         self._starting += 1
@@ -135,15 +137,17 @@ class Snapshots:
         }
 
     def prolong(self, snapshot_id: str, seconds: int | None) -> Mapping[str, object]:
-        """Keeps a snapshot for ``seconds`` from now on.
+        """Extends a snapshot to ``seconds`` from now.
 
-        :raises NotFound: it was released, or it has expired
+        :raises NotFound: the snapshot was released, or has expired
         :raises InvalidRequest: ``seconds`` is out of range
         """
         held_for = _seconds(seconds)
         held = self._held.get(snapshot_id)
         if held is None:
-            raise NotFound(f"Snapshot {snapshot_id} does not exist: it was released, or it has expired")
+            raise NotFound(
+                f"Snapshot {snapshot_id} does not exist: it was released, or has expired; take a new snapshot"
+            )
         held.expiry.cancel()
         held.expiry = self._io.loop.call_later(held_for, self._expire, snapshot_id)
         return {"id": snapshot_id, "seconds": held_for}
@@ -157,7 +161,7 @@ class Snapshots:
             self._remove_copies(snapshot_id)
 
     async def close(self) -> None:
-        """Takes no more snapshots, and releases all; before the stores are closed."""
+        """Takes no more snapshots, and releases all snapshots; called before the stores are closed."""
         if self._closed:
             return
         self._closing = True
@@ -182,7 +186,7 @@ class Snapshots:
                 self._io.disk.unlink(path)
 
     def _remove_leftovers(self) -> None:
-        """Removes the copies of an earlier process, which nobody can ask for any more."""
+        """Removes the snapshot files of an earlier process, which are no longer accessible."""
         disk = self._io.disk
         if disk.exists(SNAPSHOTS):
             for name in disk.names(SNAPSHOTS):
@@ -195,7 +199,7 @@ class Snapshots:
 
 
 def _seconds(wanted: int | None) -> int:
-    """:raises InvalidRequest: it is out of range"""
+    """Returns the time to keep a snapshot. :raises InvalidRequest: ``wanted`` is out of range"""
     if wanted is None:
         return _DEFAULT_SECONDS
     if not 1 <= wanted <= _LONGEST_SECONDS:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 5.0
 _HOUR_MS = 3_600_000
 _LONGEST_SECONDS = 3600.0
-"""Between two checks of orphaned ledgers that wait for their deletion."""
+"""Maximum interval of checks for orphaned ledgers that wait for their deletion, in seconds."""
 
 
 def run_standalone(options: ProcessOptions) -> int:
@@ -121,7 +121,7 @@ class StandaloneBroker(ServingBroker):
         return SnapshotAccess(snapshots.take, snapshots.prolong, snapshots.release)
 
     def _watch_disk(self, broker: BrokerService, store: EmbeddedLedgerStore) -> None:
-        """Stops publishing before the device is full, and reclaims space when it is scarce."""
+        """Stops publishing before the device is full, and reclaims space when space is short."""
         guard = self._guard
         assert guard is not None
 
@@ -172,7 +172,9 @@ class StandaloneBroker(ServingBroker):
 async def _look_for_orphans(
     broker: BrokerService, ledgers: ManagedLedgerFactory, orphans: OrphanedLedgers, candidates: Sequence[int]
 ) -> None:
-    """Runs while clients are served: the search takes time for each topic and must not delay a start."""
+    """Searches for orphaned ledgers while clients are served, because the search takes time for each
+    topic.
+    """
     try:
         while True:
             pause = _RETRY_SECONDS

@@ -1,4 +1,4 @@
-"""The use of disk space: disk, store and topics, and the size of topics in a day with the present traffic."""
+"""The use of disk space by device, store and topics, and an estimate of each topic's size in a day."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAY_SECONDS = 86_400
 
 
 class StorageReport:
-    """The report of one process with an embedded store."""
+    """The storage report of a process with an embedded store."""
 
     def __init__(
         self, broker: BrokerService, stores: EmbeddedStores, guard: DiskGuard, orphans: OrphanedLedgers
@@ -32,7 +32,7 @@ class StorageReport:
         self._orphans = orphans
 
     def disk(self) -> dict[str, object]:
-        """Returns figures of the device; ``secondsUntilFull`` is None unless it fills."""
+        """Returns figures of the device; ``secondsUntilFull`` is None unless the device is filling."""
         use, gate = self._guard.use, self._broker.upkeep.storage_gate
         return {
             "totalBytes": use.total,
@@ -44,7 +44,7 @@ class StorageReport:
         }
 
     def store(self) -> dict[str, object]:
-        """Returns figures of the ledger store's files; compaction frees ``reclaimableBytes``."""
+        """Returns figures of the ledger store's files; compaction can free ``reclaimableBytes``."""
         space = self._store.space()
         done = space.compactions
         return {
@@ -81,7 +81,9 @@ class StorageReport:
         ]
 
     def metrics(self) -> dict[str, float]:
-        """Returns gauges by name; ``magnetar_storage_disk_seconds_until_full`` only while the disk fills."""
+        """Returns gauges by name; ``magnetar_storage_disk_seconds_until_full`` exists only while the disk is
+        filling.
+        """
         disk, space = self._guard, self._store.space()
         done = space.compactions
         found: dict[str, float] = {
@@ -111,9 +113,9 @@ class StorageReport:
         return {f"magnetar_storage_{name}": value for name, value in found.items()}
 
     async def report(self, namespace: str | None = None) -> Json:
-        """Returns all figures, with the loaded topics, largest first, and the number of other topics.
+        """Returns all figures: loaded topics, largest first, and the number of topics that are not loaded.
 
-        :param namespace: limits the report to its topics
+        :param namespace: limit the topics to this namespace; None: all topics
         :raises NamespaceNotFound: the namespace does not exist
         """
         rows: list[dict[str, Any]] = []
@@ -135,7 +137,7 @@ class StorageReport:
         }
 
     async def _persistent_topics(self, namespace: str | None) -> int:
-        """Returns the number of topics, loaded or not."""
+        """Returns the number of persistent topics, loaded or not."""
         names = [namespace] if namespace is not None else await self._broker.policies.all_namespaces()
         return sum([len(await self._broker.topic_names(name, system=True)) for name in names])
 
@@ -162,10 +164,9 @@ def _row(topic: Topic) -> dict[str, object]:
 
 
 def forecast(topic: Topic, backlog: int, retained: int) -> int:
-    """Returns the size of a topic in a day, if publishing and consuming continue as in the last minute.
-
-    The backlog grows by what the slowest durable subscription leaves, limited by expiry and quotas.
-    Consumed messages stay for the time of the retention.
+    """Returns the size of a topic in a day in bytes, if publishing and consuming continue at the rates of the
+    last minute. The backlog grows at the rate of the slowest durable subscription, limited by expiry and
+    quotas. Consumed messages remain for the retention time.
     """
     policies, incoming = topic.policies, topic.rate_in.bytes_per_second
     durable = [s for s in topic.subscriptions.values() if s.durable]
@@ -201,7 +202,7 @@ _SUMMED = (
 
 
 def _sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row per namespace, the largest first."""
+    """Returns one row per namespace, largest first."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         total = found.setdefault(

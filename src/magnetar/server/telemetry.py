@@ -1,4 +1,4 @@
-"""Creates the telemetry exporter of a broker's process from its environment."""
+"""Creates the telemetry exporter of a broker's process from environment variables."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SERVICE_NAME = "pulsar-broker"
-"""Pulsar's own name, which dashboards and alerts use."""
+"""Pulsar's own service name, which dashboards and alerts use."""
 
 
 def wanted_telemetry(environment: Mapping[str, str]) -> TelemetrySettings | None:
-    """Returns the settings of telemetry; None: the broker sends none.
+    """Returns the settings of telemetry; None: the broker sends no telemetry.
 
-    :raises SettingsContradict: the environment requests something that is not possible
+    :raises SettingsContradict: an environment variable requires an unsupported feature
     """
     settings = telemetry_settings(environment)
     if settings is None:
@@ -56,7 +56,7 @@ def exporter(
 ) -> Exporter:
     """Returns the exporter, which is not started yet.
 
-    :param instance: distinguishes the broker from others of its cluster
+    :param instance: id that distinguishes the broker from other brokers of the cluster
     """
     # Imported late: a broker that sends no telemetry needs no protobuf of OpenTelemetry.
     from magnetar.telemetry.encoding import RequestEncoder
@@ -75,7 +75,7 @@ def exporter(
 
 
 def warn_without_telemetry(environment: Mapping[str, str]) -> None:
-    """Warns if the environment enables telemetry for a process that sends none."""
+    """Warns if the environment enables telemetry for a process that does not send telemetry."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "false":
         log.warning(
             "OTEL_SDK_DISABLED=false has no effect: only brokers send telemetry; scrape /metrics instead"

@@ -1,4 +1,4 @@
-"""TLS of listeners: contexts from the settings, which are reloaded when the files change."""
+"""The TLS contexts of listeners, created from settings and reloaded when the files change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class ListenerTls:
         require = settings.tls_require_trusted_client_cert_on_connect
         if require and settings.tls_allow_insecure_connection:
             raise TlsRefused(
-                "tlsRequireTrustedClientCertOnConnect and tlsAllowInsecureConnection cannot be used together"
+                "tlsRequireTrustedClientCertOnConnect and tlsAllowInsecureConnection cannot be "
+                "used together; disable one of them"
             )
         binary, http = (
             server_context(files, tls_rules(settings, http=of_http), ask_client=ask, require_client=require)
@@ -59,7 +60,9 @@ class ListenerTls:
         self._tasks.start(self._reload(), "reading changed certificates")
 
     async def _reload(self) -> None:
-        """Uses the changed files for new connections, or keeps the former ones if these cannot be used."""
+        """Uses the changed files for new connections, or keeps the former files if the changed ones cannot be
+        used.
+        """
         try:
             self._contexts = await run_job(self._io.loop, self._worker, self._read)
         except TlsRefused as error:

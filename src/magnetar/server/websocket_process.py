@@ -1,4 +1,4 @@
-"""``magnetar websocket`` as a process: WebSockets in front of the brokers of a cluster."""
+"""``magnetar websocket`` as a process: a WebSocket server in front of the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ _ANY_NUMBER = 1 << 30
 
 
 def run_websockets(options: OptionsBeside) -> int:
-    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends it immediately."""
+    """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends the process
+    immediately.
+    """
     return run_beside(
         options,
         load_websockets,
@@ -68,7 +70,7 @@ async def _started(
 
 
 class _WebSockets:
-    """The parts of the process, which are stopped in the order of their creation."""
+    """The parts of the process; they are stopped in the order of their creation."""
 
     def __init__(self, io: Io, loop: asyncio.AbstractEventLoop, loaded: LoadedWebSockets) -> None:
         self._io = io
@@ -89,7 +91,7 @@ class _WebSockets:
         """Starts to serve WebSockets.
 
 
-        :raises SettingsContradict: settings contradict each other, or do not say where brokers are
+        :raises SettingsContradict: settings contradict each other, or contain no address of brokers
         :raises MetadataError: ZooKeeper does not answer in time
         :raises OSError: an address cannot be used
         """
@@ -117,7 +119,7 @@ class _WebSockets:
             return EverybodyMay()
         if shared is None:
             raise SettingsContradict(
-                "authorizationEnabled requires configurationMetadataStoreUrl, which has the permissions"
+                "authorizationEnabled requires configurationMetadataStoreUrl, which contains the permissions"
             )
         grants = StoredGrants(shared, Tenants(shared), NamespaceRecords(shared))
         return authorizer(self._io, settings, self._loaded.given, Roles(settings), grants)
@@ -131,7 +133,8 @@ class _WebSockets:
             return said
         if shared is None or not settings.cluster_name:
             raise SettingsContradict(
-                f"{kind}, or clusterName and configurationMetadataStoreUrl, must be set to find the brokers"
+                f"{kind}, or clusterName and configurationMetadataStoreUrl, must be set, so that "
+                "the server finds the brokers"
             )
         try:
             cluster = await Clusters(shared).get(settings.cluster_name)
@@ -202,7 +205,9 @@ class _WebSockets:
 
 
 def _check(settings: WebSocketProcessSettings) -> None:
-    """:raises SettingsContradict: settings contradict each other"""
+    """Checks settings that depend on each other. :raises SettingsContradict: settings contradict each
+    other
+    """
     if settings.web_service_port is None and settings.web_service_port_tls is None:
         raise SettingsContradict("no port is configured: set webServicePort or webServicePortTls")
     try:
@@ -213,7 +218,9 @@ def _check(settings: WebSocketProcessSettings) -> None:
 
 
 def _address(text: str) -> EnsembleAddress:
-    """:raises SettingsContradict: the text is not an address of an ensemble"""
+    """Parses the address of a store. :raises SettingsContradict: the text is not an address of a ZooKeeper
+    ensemble
+    """
     try:
         return ensemble_address(text)
     except AddressRefused as error:

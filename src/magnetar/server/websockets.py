@@ -1,4 +1,4 @@
-"""The WebSockets of a broker's process."""
+"""The WebSocket service of a broker's process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def limits_of(settings: ServingSettings) -> WebSocketLimits:
 
 
 class WebSockets:
-    """Creates the WebSocket service at the first connection, because most brokers never have one."""
+    """Creates the WebSocket service at the first connection, because most brokers never get such a
+    connection.
+    """
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class WebSockets:
     ) -> None:
         """:param addresses: returns the broker's own addresses
 
-        :param revocation: closes WebSockets of users whose permissions or credentials are no longer valid
+        :param revocation: closes the WebSockets of users without valid permissions or credentials
         """
         self._loop = loop
         self._settings = settings
@@ -51,7 +53,7 @@ class WebSockets:
         self._closed = False
 
     async def service(self) -> WebSocketService:
-        """Returns the WebSocket service; the first call makes it.
+        """Returns the WebSocket service, which the first call creates.
 
         :raises ServiceNotReady: the broker is stopping
         """
@@ -59,7 +61,7 @@ class WebSockets:
             # Importing the modules takes 0.1 s, in which the loop serves other clients.
             await asyncio.to_thread(_import)
             if self._closed:
-                raise ServiceNotReady("the broker stops")
+                raise ServiceNotReady("The broker is stopping")
             if self._made is None:
                 self._made = self._make()
                 self._revocation.watch(self._made.users)
@@ -84,6 +86,6 @@ class WebSockets:
 
 
 def _import() -> None:
-    """Imports the modules that :meth:`WebSockets.service` needs."""
+    """Imports the modules that :meth:`WebSockets.service` uses."""
     import_module("magnetar.http.websocket.service")
     import_module("magnetar.server.broker_client")

@@ -114,7 +114,7 @@ def test_something_else_than_was_written_is_no_health(monkeypatch: pytest.Monkey
     last = case.topic(OLDER).max_read_position
     before = case.run(case.topic(OLDER).managed_ledger.reader.read(last, last, 1, 1))
     monkeypatch.setattr("magnetar.server.health.read_on", _taking(before))
-    with pytest.raises(PersistenceFailure, match="differs from the message written"):
+    with pytest.raises(PersistenceFailure, match="differs from the message that was written"):
         case.run(case.health.run())
 
 

@@ -67,7 +67,7 @@ def test_without_a_plugin_bookies_are_told_nothing(tmp_path: Path) -> None:
         ({"magnetarJaasConfigPath": "/nowhere"}, "/nowhere cannot be read"),
         ({"Parameters": "Absent"}, "has no section Absent with a login"),
         ({"Parameters": "Nobody"}, "has no section Nobody with a login"),
-        ({"Parameters": "Nameless"}, "has no username"),
+        ({"Parameters": "Nameless"}, "lacks username"),
         ({"Parameters": "Tickets"}, "Kerberos"),
         ({"Parameters": "Other"}, "unknown login module com.example.Login"),
     ],

@@ -147,7 +147,7 @@ def test_a_silent_peer_is_given_up(tmp_path: Path) -> None:
 
 def test_an_answer_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_client, "ANSWER_BYTES", 100)
-    with pytest.raises(ServiceNotReady, match="more than 100 bytes"):
+    with pytest.raises(ServiceNotReady, match="exceeds 100 bytes"):
         call(tmp_path, Peer(answer(b"200 OK", b"x" * 101)), None, {})
 
 
@@ -191,7 +191,7 @@ def test_nobody_there_and_no_address(tmp_path: Path) -> None:
 
     with pytest.raises(ServiceNotReady, match="cannot be reached"):
         asyncio.run(scenario("http://127.0.0.1:1"))
-    with pytest.raises(ServiceNotReady, match="has no HTTP address"):
+    with pytest.raises(ServiceNotReady, match="has not registered an HTTP address"):
         asyncio.run(scenario(""))
 
 
@@ -258,7 +258,7 @@ def test_with_tls_a_broker_without_such_an_address_is_not_asked_in_plain_text(tm
     told = secured_call(
         tmp_path, Authority(tmp_path), lambda port: b'{"webServiceUrl":"http://127.0.0.1:%d"}' % port
     )
-    assert "no HTTP address for this request" in told
+    assert "has not registered an HTTP address for this request" in told
 
 
 def test_with_tls_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:

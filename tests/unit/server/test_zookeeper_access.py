@@ -120,7 +120,7 @@ def test_the_local_file_counts_for_what_clusters_share_unless_that_has_its_own(t
         ("zookeeper.client.secure=yes", "zookeeper.client.secure must be true or false"),
         (
             "zookeeper.ssl.keyStore.location=/k.pem",
-            "is a setting of TLS, but zookeeper.client.secure is not true",
+            "is set, but TLS is off; set zookeeper.client.secure=true",
         ),
         ("\nzookeeper.client.secure=\\u12", "zk.conf:2 cannot be read"),
     ],
