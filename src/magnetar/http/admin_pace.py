@@ -17,28 +17,28 @@ from magnetar.io.waiting import sleep
 from magnetar.lazy_dataclass import dataclass
 
 MOST_SECONDS = 5.0
-"""The longest time that a request waits for the rate."""
+"""Maximum time in seconds that a request waits because of the rate."""
 _BURST_SECONDS = 5.0
-"""The requests of this many seconds may come in one burst."""
+"""A burst can contain the requests of this many seconds."""
 _MOST_KNOWN = 10_000
-"""Number of remembered roles and addresses above which idle ones are forgotten."""
+"""Number of tracked roles and addresses above which idle ones are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminLimits:
-    """Limits; 0 disables either."""
+    """Limits of administration requests; 0 disables a limit."""
 
     requests_per_second: int = 0
     """For each role, or each client address if clients do not authenticate."""
     at_once: int = 0
-    """Concurrent requests of one role."""
+    """Maximum number of concurrent requests of one role."""
 
 
 class TooFast(TooManyRequests):
-    """The role has too many requests waiting."""
+    """Too many requests of the role are waiting."""
 
     def __init__(self, who: str, limit: int, seconds: int) -> None:
-        """:param seconds: time after which the client may try again"""
+        """:param seconds: time after which the client can try again"""
         super().__init__(
             f"{who} exceeds {limit} admin requests per second (magnetarMaxAdminRequestsPerSecondPerRole): "
             f"try again in {seconds} s"
@@ -71,7 +71,7 @@ class AdminPace:
     async def admit(self, who: str) -> None:
         """Waits until one more request of a role, or of an address, is within its rate.
 
-        :raises TooFast: it would have to wait for too long
+        :raises TooFast: the request would have to wait for too long
         """
         rate = self._limits.requests_per_second
         if not rate:

@@ -1,4 +1,4 @@
-"""Handlers that call one function of the administration, as rows of the endpoint table describe them."""
+"""Request handlers that call one function of the administration, for the rows of the endpoint table."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from magnetar.http.routing import Application, Handler
 from magnetar.http.shapes.fields import Shape
 
 Answer = Callable[[Any], Response]
-"""Returns the response for the result of a function."""
+"""Converts the result of a function to a response."""
 
 
 class Several(list[object]):
-    """The values of several arguments, from one shape."""
+    """Several arguments of a function, from one shape."""
 
 
 def empty(_result: object) -> Response:
-    """204 without a body."""
+    """Returns 204 without a body."""
     return nothing()
 
 
 def done(_result: object) -> Response:
-    """200 without a body."""
+    """Returns 200 without a body."""
     return Response(200)
 
 
@@ -38,12 +38,12 @@ def as_json(result: object) -> Response:
 
 
 def json_or(status: int) -> Answer:
-    """Returns an answer with this status, without a body, if the function returns None."""
+    """Returns a converter to JSON with this status; the body is empty if the function returned None."""
     return lambda result: Response(status) if result is None else as_json(result)
 
 
 def json_field(name: str) -> Answer:
-    """Returns an answer that has the result in a field of an object."""
+    """Returns a converter that puts the result into a field of a JSON object."""
     return lambda result: json_response({name: list(result) if isinstance(result, tuple) else result})
 
 
@@ -53,8 +53,9 @@ def calls(
     """Returns a handler that calls a function of the administration.
 
     :param function: a method of a part of :class:`magnetar.broker.admin.all.Admin`; it may be a coroutine
-    :param arguments: give the function's arguments; a shape that returns a :class:`Several` gives several
-    :param options: give its keyword arguments
+    :param arguments: shapes of the positional arguments; a shape can return several arguments as
+        :class:`Several`
+    :param options: shapes of the keyword arguments
     """
     part = Admin.part(function)
 

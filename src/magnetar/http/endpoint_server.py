@@ -1,4 +1,4 @@
-"""What happens to a request before its handler, and the audit log.
+"""The steps before a request's handler, and the audit log.
 
 The server checks the origin, finds the endpoint, and authenticates and authorizes the user.
 """
@@ -51,9 +51,9 @@ class EndpointServer(Listening, Generic[E]):
         origins: Origins | None = None,
         hosts: Hosts | None = None,
     ) -> None:
-        """:param origins: pages that may change something; None: only those of loopback addresses
+        """:param origins: origins of pages that can send changes; None: only loopback origins
 
-        :param hosts: names of this server; None: only addresses, and names that no public page can have
+        :param hosts: accepted host names; None: only addresses, and names that public pages cannot have
         """
         super().__init__(io, limits)
         self._hosts = hosts or Hosts()
@@ -95,7 +95,7 @@ class EndpointServer(Listening, Generic[E]):
     async def _who_asks(
         self, access: Access, endpoint: E | None, request: Request
     ) -> tuple[Principal, Response | None]:
-        """Returns the principal, and the answer if authentication fails."""
+        """Returns the principal of the client, and the response if authentication failed, else None."""
         if endpoint is not None and endpoint.public:
             return ANONYMOUS, None
         if access.open_metrics and endpoint is not None and endpoint.is_metrics:
@@ -139,7 +139,7 @@ class EndpointServer(Listening, Generic[E]):
 
 
 async def _refusal(access: Access, found: Found[E], who: Principal) -> str | None:
-    """Returns why the principal lacks permission; None: it has it."""
+    """Returns the reason why the principal lacks permission; None: the principal has permission."""
     endpoint, authorizer = found.endpoint, access.authorizer
     if not (authorizer.asks and endpoint.is_asked_for):
         return None
@@ -158,7 +158,7 @@ def _failed(request: Request, error: BrokerError) -> Response:
 
 
 def _redirected(request: Request, elsewhere: ServedElsewhere) -> Response:
-    """Redirects to an address with TLS if, and only if, the request came with TLS."""
+    """Redirects to an HTTPS address if the request arrived over TLS, otherwise to an HTTP address."""
     url = elsewhere.http_url_tls if request.secure else elsewhere.http_url
     url = url or elsewhere.http_url or elsewhere.http_url_tls
     if url is None:
@@ -188,13 +188,13 @@ def named(request: Request) -> dict[str, str]:
 def write_audit(
     request: Request, who: Principal, operation: Operation | None, status: int, *, changes: bool
 ) -> None:
-    """Writes the line of an answered request, if it was to change something, showed messages, or was refused.
+    """Writes an audit line for an answered request that changes data, shows message contents, or was refused.
 
-    The lines belong to the logger ``magnetar.audit`` and have the role, address, operation, target and
-    answer; their fields have the same names in text and JSON. They never contain a body, header or query.
+    The lines of the logger ``magnetar.audit`` contain role, address, operation, target and status, with the
+    same field names in text and JSON. They never contain a body, header or query.
 
     :param operation: None: the request matched no endpoint
-    :param changes: whether the request was to change something, or to show contents of messages
+    :param changes: whether the request is one to change data, or to show message contents
     """
     if not changes and status not in _REFUSALS:
         return

@@ -1,10 +1,10 @@
-"""Parameters of compression for HTTP."""
+"""Compression parameters for HTTP."""
 
 from __future__ import annotations
 
 import zlib
 
 GZIP_BITS = zlib.MAX_WBITS | 16
-"""The ``wbits`` of zlib for the format gzip."""
+"""The ``wbits`` parameter of zlib for the gzip format."""
 GZIP_LEVEL = 1
-"""Answers are so repetitive that a higher level hardly makes them smaller."""
+"""The compression level; responses are so repetitive that a higher level hardly makes them smaller."""

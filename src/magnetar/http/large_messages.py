@@ -1,8 +1,9 @@
-"""Stored messages as answers: small ones immediately, large ones within a memory limit of all requests.
+"""Responses with stored messages: small ones at once, large ones within a common memory limit of all
+requests.
 
-The uncompressed size of an entry is only a claim of its producer, and a client may send requests without
-reading the answers. So a large payload is counted before it is uncompressed, uncompressed in a thread, sent
-in pieces, and counted until the last piece is sent.
+Producers can declare any decompressed size, and clients can send requests without reading the responses.
+Therefore a large payload is counted against the limit from before its decompression, which runs in a thread,
+until its last piece is sent.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
 Read = Callable[[], Awaitable[ExaminedEntry]]
 
 ROOM_BYTES = 128 << 20
-"""For the large payloads of all requests; a payload may exist twice while it is uncompressed."""
+"""Memory for the large payloads of all requests, in bytes; a payload can exist twice during decompression."""
 SMALL_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024
 _WAITING = 4
-"""Requests that may wait for memory; each holds an entry meanwhile."""
+"""Maximum number of requests that wait for memory; each holds an entry meanwhile."""
 _WAIT_SECONDS = 10.0
 _SECONDS_BEFORE_OTHERS = 15.0
-"""How long a client may take to read an answer while others wait for its memory."""
+"""Maximum time for a client to read a response while other requests wait for its memory, in seconds."""
 
 
 class LargeMessages:
-    """The answers of one server."""
+    """Creates the responses with stored messages of one server."""
 
     def __init__(self, io: Io, room_bytes: int = ROOM_BYTES) -> None:
         self._io = io
@@ -46,9 +47,9 @@ class LargeMessages:
         self._parse: type[StoredMessage] | None = None
 
     async def answer(self, read: Read) -> Response:
-        """Returns the answer for the entry that ``read`` returns: 413 or 503 if memory is not sufficient.
+        """Returns the response with the entry that ``read`` returns; 413 or 503 if memory does not suffice.
 
-        :raises PersistenceFailure: the entry cannot be parsed, or its payload cannot be uncompressed
+        :raises PersistenceFailure: the entry cannot be parsed, or its payload cannot be decompressed
         :raises BrokerError: an error of ``read``
         """
         async with self._reading:
@@ -86,7 +87,7 @@ class LargeMessages:
 
 
 def _load() -> type[StoredMessage]:
-    """Imports the modules for the first message: protobuf is large, and importing it takes 50 ms."""
+    """Imports the modules for the first message; importing protobuf takes 50 ms."""
     from magnetar.http.shapes.stored_message import StoredMessage
 
     return StoredMessage
@@ -104,7 +105,7 @@ class _Pieces:
         self._began = loop.time()
 
     async def next(self) -> bytes:
-        """Returns the next piece of the answer; empty at the end.
+        """Returns the next piece of the response; empty at the end.
 
         :raises Abandoned: other requests wait for the memory, and this client is slow
         """

@@ -18,9 +18,8 @@ _NOT_FOUND = 404
 async def at_each_partition(
     application: Application, endpoint: Endpoint, request: Request
 ) -> Response | None:
-    """Runs the operation on each partition, at its owner. None: the operation is not of this kind.
-
-    Partitions that do not have the subscription are no failure, as long as others have it.
+    """Runs the operation on each partition at the partition's owner. None: the operation does not work this
+    way. Partitions without the subscription are no failure if at least one partition has it.
     """
     if not endpoint.each:
         return None
@@ -50,7 +49,7 @@ async def at_each_partition(
 
 
 def _suffix(endpoint: Endpoint, variables: Mapping[str, str]) -> str:
-    """Returns the path after the topic."""
+    """Returns the part of the path after the topic."""
     pieces = endpoint.path.partition("{topic}")[2].split("/")
     filled = (quote(variables[piece[1:-1]], "") if piece.startswith("{") else piece for piece in pieces)
     return "/".join(filled)

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 _FORBIDDEN: frozenset[Operation] = frozenset(
     {TopicOperation.CREATE_TOPIC, TopicOperation.DELETE_TOPIC, TopicOperation.GET_BUNDLE_RANGE}
 )
-"""Operations on topics with status 403; the others have 401."""
+"""Operations on topics that are refused with status 403; other operations with 401."""
 _SETS_DELAYS = PolicyOperation(PolicyName.DELAYED_DELIVERY, write=True)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAccess:
-    """The snapshots of a broker that keeps its data itself; see ``magnetar.server.snapshots``."""
+    """The snapshots of a broker with embedded stores; see ``magnetar.server.snapshots``."""
 
     take: Callable[[int | None], Awaitable[Mapping[str, object]]]
     prolong: Callable[[str, int | None], Mapping[str, object]]
@@ -55,40 +55,39 @@ class Process:
     """The interface of a broker's process for handlers."""
 
     ready: Callable[[], bool]
-    """True from the moment clients are served until stopping begins."""
+    """Returns True while clients are served, until stopping begins."""
     check_health: Callable[[bool], Awaitable[None]]
-    """Publishes to and reads from a topic of the broker; raises BrokerError if that does not work.
-
-    The argument is true for the topic whose name has the newer form.
+    """Publishes to a topic of the broker and reads the message; raises BrokerError on failure. The argument
+    is True for the topic with the newer form of the name.
     """
     settings: Mapping[str, str]
-    """Every setting in effect, by Pulsar's name, as text."""
+    """The effective value of every setting as text, by Pulsar's name."""
     storage: Callable[[str | None], Awaitable[Mapping[str, Any]]]
-    """Returns figures of the disk, the ledger store, and topics: all, or those of a namespace."""
+    """Returns figures of the disk, the ledger store, and all topics or the topics of a namespace."""
     figures: Callable[[], Awaitable[MetricsSnapshot]]
-    """Returns all figures of the metrics, as far as possible from one moment."""
+    """Returns the figures of all metrics, from one moment as far as possible."""
     bookies: Callable[[], Awaitable[Sequence[str]]]
-    """Returns the ids of all bookies, registered now or not; empty if ledgers are embedded."""
+    """Returns the ids of all bookies, registered or not; empty for a standalone broker."""
     stop: Callable[[], None] = lambda: None
-    """Begins an orderly end, like SIGTERM."""
+    """Begins an orderly stop, like SIGTERM."""
     in_rotation: Callable[[], bool] | None = None
-    """Whether load balancers should send clients here; None: the setting is empty."""
+    """Returns whether load balancers should send clients to this process; None: the setting is empty."""
     board: TopicBoard | None = None
-    """The data of the page at ``/``; None: without the page."""
+    """The data of the page at ``/``; None: there is no page."""
     websockets: Callable[[], Awaitable[WebSocketService]] | None = None
-    """Returns the WebSocket service, created at the first request; None: without WebSockets."""
+    """Returns the WebSocket service, created at the first request; None: WebSockets are disabled."""
     snapshots: Callable[[], SnapshotAccess] | None = None
-    """Returns the access to snapshots; None: the data are in BookKeeper and ZooKeeper."""
+    """Returns the access to snapshots; None: the data is in BookKeeper and ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Authentication and authorization."""
+    """Authentication and authorization of HTTP requests."""
 
     authenticator: Authenticator = field(default_factory=NobodyIsAsked)
     authorizer: Authorizer = field(default_factory=EverybodyMay)
     open_metrics: bool = True
-    """Metrics are public, because scrapers often have no credentials."""
+    """Whether metrics are public, because scrapers often have no credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class Application:
     """The name of the broker's cluster."""
     access: Access = field(default_factory=Access)
     messages: LargeMessages | None = None
-    """Creates answers from stored messages; set by the server."""
+    """Creates responses with stored messages; set by the server."""
     scrapes: Scrapes | None = None
     """Renders metrics; set by the server."""
 
@@ -116,7 +115,7 @@ class WebSocketProcess(Protocol):
 
     @property
     def websockets(self) -> Callable[[], Awaitable[WebSocketService]] | None:
-        """None: without WebSockets."""
+        """Returns the WebSocket service; None: WebSockets are disabled."""
         ...
 
 
@@ -139,7 +138,7 @@ class Parameter:
     name: str
     type: Literal["truth", "whole", "text"]
     default: str = ""
-    """The value of an absent parameter; empty: none."""
+    """The value of an absent parameter; empty: no default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,49 +147,53 @@ class Endpoint:
 
     method: str
     path: str
-    """Pieces separated by ``/``; ``{name}`` stands for one piece with any decoded text."""
+    """Segments separated by ``/``; ``{name}`` stands for one segment with any decoded text."""
     handler: Handler
     description: str
     operation: Operation
     """The required permission."""
     aliases: Sequence[str] = ()
-    """Older paths of the endpoint; their variables may differ."""
+    """Legacy paths of the endpoint; their variables can differ."""
     parameters: Sequence[Parameter] = ()
     body: str = ""
-    """Pulsar's name of the body's type; empty: the body is ignored."""
+    """Pulsar's name for the type of the body; empty: the body is ignored."""
     success: int = 0
-    """The status of success; 0: 200 for GET, else 204."""
+    """The status of success; 0: 200 for GET, otherwise 204."""
     refusals: Mapping[int, str] = field(default_factory=dict)
-    """Other statuses and their reasons, besides :data:`ALWAYS`."""
+    """Further error statuses and their reasons, in addition to :data:`ALWAYS`."""
     constants: Mapping[str, str] = field(default_factory=dict)
-    """Variables for the handler that the path does not have."""
+    """Values of variables for the handler that the path does not contain."""
     sets: str = ""
-    """The policy field of a namespace or topic that it sets (``broker.policies.honoured``)."""
+    """The policy field of a namespace or topic that the endpoint sets (``broker.policies.honoured``)."""
     audited: bool = False
-    """The audit log has each request, although it changes nothing: it shows contents of messages."""
+    """Whether requests are in the audit log although they change nothing, because they show message
+    contents.
+    """
     asks: bool = False
-    """The endpoint changes nothing, although its method is not GET."""
+    """Whether the endpoint changes nothing although its method is not GET."""
     upgrades: bool = False
-    """The endpoint turns the connection into a WebSocket."""
+    """Whether the endpoint turns the connection into a WebSocket."""
     reads_as_it_comes: bool = False
-    """The handler reads the body while it arrives (``Request.arriving``), so it may have any size."""
+    """Whether the handler reads the body while it arrives (``Request.arriving``), so that its size is not
+    limited.
+    """
     each: bool = False
-    """On a partitioned topic, the operation runs on each partition; its answer is empty."""
+    """Whether, on a partitioned topic, the operation runs on each partition; the answer is then empty."""
     anywhere: bool = False
     """Any broker can handle the request, not only the owner of the topic."""
     public: bool = False
-    """Needs no authentication, because it reveals nothing about this broker."""
+    """Whether the endpoint needs no authentication, because it reveals nothing about this broker."""
     lets_in: bool = False
-    """The handler checks the permission, because the path does not name the target."""
+    """Whether the handler checks the permission, because the path does not contain the target."""
 
     @property
     def changes(self) -> bool:
-        """Whether the endpoint may change something."""
+        """Whether the endpoint can change data."""
         return self.method != "GET" and not self.asks
 
     @property
     def tagged(self) -> bool:
-        """Whether the answer has an ``ETag``: for settings and policies, which seldom change."""
+        """Whether the response has an ``ETag``, as for settings and policies, which rarely change."""
         set_by_somebody = isinstance(self.operation, PolicyOperation) or self.operation in _SET_BY_SOMEBODY
         return self.method == "GET" and set_by_somebody
 
@@ -201,25 +204,27 @@ class Endpoint:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether the permission is checked before the handler runs."""
+        """Whether the permission is checked before the handler is called."""
         # Only its creator knows the id of a read plan.
         return not (self.public or self.lets_in or self.resource is Resource.READ_PLAN)
 
     @property
     def refused_status(self) -> int:
-        """The status for an authenticated client without permission; Pulsar's clients treat both alike."""
+        """The status for an authenticated client without permission; Pulsar's clients treat 401 and 403
+        alike.
+        """
         return 401 if is_refused_as_unauthorized(self.operation, self.resource) and not self.upgrades else 403
 
     @property
     def asked_of_cluster(self) -> bool:
-        """Whether only a cluster that serves the topic's namespace can handle the request."""
+        """Whether only a cluster of the topic's namespace can handle the request."""
         # A lookup redirects clients to another cluster.
         anybody = (TopicOperation.LOOKUP, TopicOperation.GET_BUNDLE_RANGE)
         return self.resource in (Resource.TOPIC, Resource.SUBSCRIPTION) and self.operation not in anybody
 
     @property
     def asked_of_owner(self) -> bool:
-        """Whether only the broker that serves the topic can handle the request."""
+        """Whether only the owner of the topic can handle the request."""
         # The number of partitions is in the metadata, and each partition is created at its owner.
         return self.asked_of_cluster and not self.anywhere and not self.path.endswith("/partitions")
 
@@ -258,7 +263,7 @@ ALWAYS: Mapping[int, str] = {
     500: "the operation failed in the broker",
     503: "the broker is starting or stopping",
 }
-"""Statuses that every endpoint may answer, with their meanings."""
+"""Statuses that every endpoint can return, with their meanings."""
 _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
     (
         BrokerOperation.GET_CONFIGURATION,
@@ -283,7 +288,7 @@ _SET_BY_SOMEBODY: frozenset[Operation] = frozenset(
         TopicOperation.GET_SCHEMA,
     )
 )
-"""Operations whose answers have an ``ETag``, besides policies."""
+"""Operations whose responses have an ``ETag``, in addition to policies."""
 _MISSING: Mapping[Resource, str] = {
     Resource.CLUSTER: "the cluster does not exist",
     Resource.TENANT: "the tenant does not exist",
@@ -295,7 +300,7 @@ _MISSING: Mapping[Resource, str] = {
 
 
 def resource_of(path: str) -> Resource:
-    """Returns the innermost resource in the pattern of a path."""
+    """Returns the innermost resource in a path pattern."""
     names = [piece[1:-1] for piece in _pieces(path) if piece.startswith("{")]
     if "topic" in names:
         return Resource.SUBSCRIPTION if "subscription" in names else Resource.TOPIC
@@ -337,7 +342,7 @@ _Decoder = Callable[[str], str]
 
 
 def _decoder(name: str, names: Sequence[str], endpoint: Endpoint) -> _Decoder:
-    """Returns the decoder of a variable: the inverse of the encoding of Pulsar's clients."""
+    """Returns the decoder of a path variable, the inverse of the encoding of Pulsar's clients."""
     if name == "topic":
         return decode_path_piece
     if name == "subscription" and "topic" in names:
@@ -354,7 +359,9 @@ class _Node(Generic[E]):
 
 
 class Router(Generic[E]):
-    """Finds endpoints; fixed pieces take precedence over variables, if the rest of the path matches."""
+    """Finds the endpoint of a path; fixed segments take precedence over variables if the rest of the path
+    matches.
+    """
 
     def __init__(self, endpoints: Iterable[E]) -> None:
         self._root: _Node[E] = _Node()
@@ -383,7 +390,9 @@ class Router(Generic[E]):
         node.methods[endpoint.method] = (endpoint, {name: _decoder(name, names, endpoint) for name in names})
 
     def find(self, method: str, path: str) -> Found[E] | frozenset[str]:
-        """Returns the endpoint, or the methods of the path (empty: unknown path). GET also serves HEAD."""
+        """Returns the endpoint, or the methods that the path supports (empty: unknown path). GET also serves
+        HEAD.
+        """
         wanted = "GET" if method == "HEAD" else method
         allowed: set[str] = set()
         for node, values in _matches(self._root, _pieces(path), 0, ()):
@@ -398,7 +407,7 @@ class Router(Generic[E]):
 
 
 def _pieces(path: str) -> list[str]:
-    """Returns the pieces of a path; a slash at the end is ignored."""
+    """Returns the segments of a path; a slash at the end is ignored."""
     pieces = path.split("/")[1:]
     if pieces and not pieces[-1]:
         pieces.pop()
@@ -441,13 +450,13 @@ _UNAUTHORIZED: frozenset[Operation] = frozenset(
         ),
     }
 )
-"""Operations on namespaces and policies with status 401; the others have 403."""
+"""Operations on namespaces and policies that are refused with status 401; other operations with 403."""
 
 
 def is_refused_as_unauthorized(operation: Operation, resource: Resource) -> bool:
     """Whether a request without permission is answered with 401, and not 403.
 
-    In Pulsar it depends on the operation.
+    In Pulsar, the status depends on the operation.
     """
     if isinstance(operation, (ClusterOperation, BrokerOperation, TenantOperation)):
         return True

@@ -34,11 +34,11 @@ from magnetar.security.authorization import BROKER_ITSELF, BrokerOperation, Name
 log = logging.getLogger("magnetar.http")
 _ADMIN = "/admin/"
 _OF_SUPERUSERS = BrokerOperation.SHUT_DOWN
-"""A role with this permission has all permissions."""
+"""Operation whose permission only superusers have."""
 
 
 class HttpServer(EndpointServer[Endpoint]):
-    """Serves the endpoint table for one broker, as soon as it gets one."""
+    """Serves the endpoint table for a broker, as soon as the broker is set."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class HttpServer(EndpointServer[Endpoint]):
         dashboard: bool = True,
         admin_limits: AdminLimits | None = None,
     ) -> None:
-        """:param origins: pages that may change something; None: only those of loopback addresses
+        """:param origins: origins of pages that can send changes; None: only loopback origins
 
-        :param hosts: names of this server; None: only addresses, and names that no public page can have
+        :param hosts: accepted host names; None: only addresses, and names that public pages cannot have
         :param dashboard: whether to serve a page at ``/``
-        :param admin_limits: limits of administration by one role; None: without limits
+        :param admin_limits: limits of administration requests of one role; None: no limits
         """
         endpoints = (*with_description(WHOLE), *(endpoints_of_dashboard() if dashboard else ()))
         super().__init__(io, endpoints, limits, origins, hosts)
@@ -120,7 +120,9 @@ class HttpServer(EndpointServer[Endpoint]):
         return await self._answer_large(asked, endpoint, request)
 
     async def _answer_large(self, application: Application, endpoint: Endpoint, request: Request) -> Response:
-        """Handles large bodies one after another, because the parsed value may be many times the size."""
+        """Handles requests with large bodies one after another, because the parsed value can be many times
+        larger.
+        """
         async with self._large:
             if request.body[:MOST_SPACE].isspace() and len(request.body) > MOST_SPACE:
                 reason = f"The body begins with more than {MOST_SPACE} bytes of white space"
@@ -135,7 +137,7 @@ class HttpServer(EndpointServer[Endpoint]):
 
 
 async def _carry_out(application: Application, endpoint: Endpoint, request: Request) -> Response:
-    """Runs the handler, and adds warnings about settings without effect to answer and log."""
+    """Runs the handler, and adds warnings about settings without effect to the response and the log."""
     answer = await endpoint.handler(application, request)
     if endpoint.tagged:
         return tagged(request, answer)
@@ -161,10 +163,10 @@ def _give(value: object, _body: object) -> object:
 
 
 def without_effect(endpoint: Endpoint, request: Request, *, authorization: bool, filters: bool) -> list[str]:
-    """Returns a sentence for each value that a request set and that has no effect in this release.
+    """Returns a sentence for each value in a request that has no effect in this release.
 
     :param authorization: whether authorization is enabled
-    :param filters: whether entry filters of namespaces and topics have effect
+    :param filters: whether entry filters of namespaces and topics have an effect
     """
     if endpoint.operation is NamespaceOperation.CREATE_NAMESPACE:
         given = request.json() if request.has_value else None

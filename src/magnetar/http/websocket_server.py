@@ -38,7 +38,9 @@ class WebSocketServer(EndpointServer[WebSocketEndpoint]):
         hosts: Hosts,
         rotation_file: Callable[[], bool] | None,
     ) -> None:
-        """:param rotation_file: whether the status file for load balancers exists; None: no such setting"""
+        """:param rotation_file: returns whether the status file for load balancers exists; None: the setting
+        is empty
+        """
         super().__init__(io, WEBSOCKET, limits, origins, hosts)
 
         async def served() -> WebSocketService:

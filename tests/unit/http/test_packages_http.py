@@ -187,14 +187,14 @@ FILE = part("file", b"x")
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [
-        (form(GOOD), 400, "has no file"),
-        (form(FILE), 400, "has no metadata"),
+        (form(GOOD), 400, "has no part file"),
+        (form(FILE), 400, "has no part metadata"),
         (form(GOOD, FILE, FILE), 400, "the unknown part 'file'"),
         (form(GOOD, FILE, part("other", b"")), 400, "the unknown part 'other'"),
         (form(FILE, part("metadata", b"{")), 400, "is not JSON"),
         (form(FILE, part("metadata", b"[]")), 400, "must be an object"),
         (form(FILE, part("metadata", b'{"properties": 1}')), 400, "PackageMetadata.properties"),
-        (form(FILE, part("metadata", b" " * 70_000)), 400, "more than 65536 bytes"),
+        (form(FILE, part("metadata", b" " * 70_000)), 400, "exceeds 65536 bytes"),
         (form(GOOD, part("file", bytes(1 << 20) + b"x")), 412, "more than 1048576 bytes"),
         (form(GOOD, FILE)[:-8], 400, "ended before its last boundary"),
         (f"--{BOUNDARY}\r\nA: {'x' * 9000}".encode(), 400, "headers of a part"),

@@ -1,1 +1,1 @@
-"""The page at ``/``: its files, and the events that it gets while it is open."""
+"""The page at ``/``: its files, and the events that an open page receives."""

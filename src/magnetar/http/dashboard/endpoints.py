@@ -1,4 +1,4 @@
-"""The page at ``/``, its parts, and the events that it reads while it is open.
+"""Endpoints of the page at ``/``: its files, and the events that an open page reads.
 
 These endpoints are internal to the page, so they are not in the table of endpoints.
 """
@@ -31,12 +31,12 @@ async def _start(_application: Application, request: Request) -> Response:
 
 
 async def _part(_application: Application, request: Request) -> Response:
-    """Returns a module, the style sheet, or the icon."""
+    """Returns a file of the page: a module, the style sheet, or the icon."""
     return _FILES.given(request.variables["file"], request)
 
 
 def dashboard() -> Sequence[Endpoint]:
-    """Returns the endpoints of one server."""
+    """Returns the endpoints of the page for one HTTP server."""
     views = Views()
     return (
         Endpoint("GET", "/", _start, "the dashboard", B.GET_VERSION, public=True),

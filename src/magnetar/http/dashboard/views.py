@@ -1,4 +1,4 @@
-"""The views of an open page, and the events that the page gets at each tick until its end."""
+"""The views of an open page, and the stream of events for each view."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from magnetar.io.interfaces import Future
 from magnetar.io.waiting import settle
 
 _STUCK_LINES = 12
-"""Lines of stuck topics in the overview."""
+"""Maximum number of stuck topics in the overview."""
 MOST_CLIENTS = 50
-"""Producers and subscriptions of a topic, and consumers of each subscription, that are listed."""
+"""Maximum number of listed producers and subscriptions of a topic, and of consumers of a subscription."""
 _MOST_WORDS = 8
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 MOST_TICKS = 15
-"""After half a minute a page reconnects, and its user is authenticated and authorized again."""
+"""Number of events before a page must reconnect (half a minute), so that its user is authorized again."""
 Show = Callable[[], Awaitable[Mapping[str, object]]]
 EVENTS_TYPE = "text/event-stream"
 HEARTBEAT = b":\n\n"
-"""A comment: nothing has changed, and the connection is alive."""
+"""A comment, which shows that nothing has changed and the connection is alive."""
 
 
 class Views:
-    """The views of one HTTP server."""
+    """The views of the pages of one HTTP server."""
 
     def __init__(self) -> None:
         self._shown = Shown()
@@ -48,7 +48,8 @@ class Views:
         return self._opened(board, "overview", show)
 
     async def topics(self, application: Application, request: Request) -> Response:
-        """Returns topics; with ``broker=true`` also the broker's overview, for clients with one connection.
+        """Returns topics; with ``broker=true``, also the overview of the broker, for clients with only one
+        connection.
 
         :raises InvalidRequest: a parameter is not valid
         """
@@ -139,7 +140,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def _shortened(stats: Mapping[str, Any]) -> Mapping[str, object]:
-    """Limits the listed clients; ``publisherCount`` and ``consumerCount`` count all of them."""
+    """Limits the listed clients; ``publisherCount`` and ``consumerCount`` remain the complete numbers."""
     publishers, subscriptions = stats["publishers"], stats["subscriptions"]
     return {
         **stats,
@@ -163,16 +164,16 @@ def _explained(explained: Mapping[str, Any]) -> Mapping[str, object]:
 
 
 class Shown:
-    """Events of open pages, kept for one tick: pages with the same view share them."""
+    """The current events of open pages; pages with the same view share them."""
 
     def __init__(self) -> None:
         self._tick = -1
         self._made: dict[str, bytes] = {}
 
     async def of(self, board: TopicBoard, key: str, show: Show, *, anew: bool) -> bytes:
-        """Returns the encoded answer for a key, shared by all pages that ask in the same period.
+        """Returns the encoded event of a view, shared by all pages that ask in the same period.
 
-        :param anew: ignore earlier events, because the user may just have changed something
+        :param anew: create a new event, because the user possibly just changed something
         """
         if board.ticks != self._tick:
             self._tick, self._made = board.ticks, {}
@@ -237,7 +238,7 @@ def encoded(value: Mapping[str, object]) -> bytes:
 
 
 def event(kind: str, data: bytes) -> bytes:
-    """Server-sent events of the HTML standard: text that a page reads while more of it arrives.
+    """Returns a server-sent event of the HTML standard.
 
     :param data: one line, such as JSON without white space
     """

@@ -59,7 +59,9 @@ async def _runtime_settings(application: Application, request: Request) -> Respo
 
 
 async def _health(application: Application, request: Request) -> Response:
-    """Runs the health check; each of its errors is answered as a server error, whatever its usual status."""
+    """Runs the health check; all its errors are answered as server errors, regardless of their usual
+    status.
+    """
     broker_id = request.query.get("brokerId")
     if broker_id:
         application.admin.brokers.check_broker(broker_id)
@@ -126,7 +128,7 @@ async def _metrics(application: Application, request: Request) -> Response:
 
 
 async def _rotation(application: Application, _request: Request) -> Response:
-    """Returns 200 while clients are served and the operator's file exists."""
+    """Returns 200 while the broker serves clients and the operator's status file exists."""
     process = application.process
     return rotation(process.in_rotation if process.ready() else None, "broker")
 

@@ -96,7 +96,9 @@ _CLUSTER_URL = body(
 
 
 def _migration(found: Mapping[str, Any]) -> Response:
-    """Returns the migration state in Pulsar's form, in which the address also has an ``empty`` field."""
+    """Returns the migration state in Pulsar's form, in which the address has an additional field
+    ``empty``.
+    """
     url = found.get("migratedClusterUrl")
     shown = {} if url is None else {"migratedClusterUrl": {**url, "empty": not any(url.values())}}
     return json_response({**found, **shown})
@@ -107,7 +109,7 @@ def _rates(found: Mapping[str, Any]) -> Response:
 
 
 def _tenant_info(request: Request) -> Mapping[str, Any]:
-    """:raises PreconditionFailed: the body is empty"""
+    """Returns the body. :raises PreconditionFailed: the body is empty"""
     value: Mapping[str, Any] | None = _TENANT(request)
     if value is None:
         raise PreconditionFailed("TenantInfo is null")

@@ -124,7 +124,7 @@ MESSAGES: Sequence[Endpoint] = (
         T.GET_METADATA,
     ),
 )
-"""Paths are relative to the namespace."""
+"""Endpoints whose paths are relative to the namespace."""
 BROWSING: Sequence[Endpoint] = (
     Endpoint(
         "GET",
@@ -142,4 +142,4 @@ BROWSING: Sequence[Endpoint] = (
         refusals={405: "the topic is partitioned"},
     ),
 )
-"""Endpoints that look at stored messages, which Apache Pulsar does not have."""
+"""Endpoints that show stored messages, which Apache Pulsar does not have."""

@@ -1,4 +1,4 @@
-"""Endpoints of namespaces, and of operations on all topics of one."""
+"""Endpoints of namespaces, and of operations on all topics of a namespace."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ _ROLES = string_list("roles")
 _check_actions = choices(*ACTIONS)
 _ACTIONS = body(_check_actions, "actions")
 _MOST_PERMISSIONS = 1000
-"""Topics of one request: each is authorized, and all are in one record."""
+"""Maximum number of topics in one request: each topic is authorized, and all permissions are in one
+record.
+"""
 _FORCE = Parameter("force", "truth", "false")
 _AUTHORITATIVE = Parameter("authoritative", "truth", "false")
 _NO_TOPIC = {404: "no such topic or namespace"}
@@ -71,9 +73,9 @@ _LEGACY = "/admin/namespaces/{tenant}/{cluster}/{namespace}"
 
 
 def _policy(field: str, unset: object, part: str = "") -> Handler:
-    """Returns a handler that answers with a policy, or with a part of it.
+    """Returns a handler that returns a policy, or one field of it.
 
-    :param unset: the answer if it is not set
+    :param unset: the answer if the policy is not set
     """
 
     def answer(policies: Mapping[str, Any]) -> Response:
@@ -86,7 +88,7 @@ def _policy(field: str, unset: object, part: str = "") -> Handler:
 
 
 def _sets(field: str, value: Shape, key: Shape = always(None)) -> Handler:  # noqa: B008
-    """Returns a handler that sets a policy, or removes it.
+    """Returns a handler that sets or removes a policy.
 
     :param key: the key of the entry to set, if the policy is a map
     """
@@ -96,7 +98,7 @@ def _sets(field: str, value: Shape, key: Shape = always(None)) -> Handler:  # no
 
 
 def _changes(field: str, changes: Shape, part: str = "") -> Handler:
-    """Returns a handler that changes entries of a policy that is a map, or of a part of it."""
+    """Returns a handler that changes entries of a policy that is a map, or of a map within a policy."""
     return calls(NamespaceAdmin.change_map, NAMESPACE, always(field), changes, always(part))
 
 
@@ -106,7 +108,9 @@ def _mode(request: Request) -> str:
 
 
 def _boundaries(request: Request) -> list[int]:
-    """:raises InvalidRequest: the body is not an array of whole numbers"""
+    """Returns the boundaries in the body. :raises InvalidRequest: the body is not an array of whole
+    numbers
+    """
     positions = request.json() if request.has_value else []
     if not isinstance(positions, list) or not all(type(at) is int for at in positions):
         raise InvalidRequest(f"splitBoundaries must be an array of whole numbers, not {positions!r}")
@@ -144,9 +148,13 @@ async def _change_permissions(application: Application, request: Request, operat
 
 
 def _permission_changes(given: object, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
-    """:raises InvalidRequest: the body is not a list of permissions"""
+    """Returns topic, role and actions of each change. :raises InvalidRequest: the body is not a list of
+    permissions
+    """
     if not isinstance(given, list) or not 0 < len(given) <= _MOST_PERMISSIONS:
-        raise InvalidRequest(f"must be a list of 1 to {_MOST_PERMISSIONS} objects with topic and role")
+        raise InvalidRequest(
+            f"The body must be a list of 1 to {_MOST_PERMISSIONS} objects with topic and role"
+        )
     return [_permission_change(f"options[{index}]", item, grants=grants) for index, item in enumerate(given)]
 
 
@@ -164,7 +172,9 @@ def _permission_change(name: str, given: Any, *, grants: bool) -> tuple[TopicNam
 async def _permission_refusal(
     application: Application, request: Request, operation: Operation, topics: Sequence[TopicName]
 ) -> str | None:
-    """Returns why the principal lacks permission for one of the topics; None: it has it for all."""
+    """Returns the reason why the principal lacks permission for one of the topics; None: it has permission
+    for all.
+    """
     authorizer = application.access.authorizer
     if not authorizer.asks:
         return None
@@ -528,7 +538,7 @@ _OTHERS: Sequence[Endpoint] = (
         N.UNSUBSCRIBE,
     ),
 )
-"""Below a namespace: policies that differ from the common kind."""
+"""Endpoints below a namespace for policies that differ from the common form."""
 NAMESPACES: Sequence[Endpoint] = (
     Endpoint(
         "GET",

@@ -38,11 +38,13 @@ _SHAPE = fields(
     }
 )
 _MOST_METADATA = 64 * 1024
-"""Bytes. The metadata of a package is a node of the metadata store, which has a much higher limit."""
+"""Maximum size of a package's metadata in bytes; it is stored in a metadata node, whose limit is much
+higher.
+"""
 
 
 def _name(request: Request) -> PackageName:
-    """:raises InvalidName: the name violates the rules"""
+    """Returns the package in the path. :raises InvalidName: the name violates the rules"""
     names = request.variables
     parts = (names[part] for part in ("type", "tenant", "namespace", "package", "version"))
     try:
@@ -52,7 +54,7 @@ def _name(request: Request) -> PackageName:
 
 
 def _place(request: Request) -> Several:
-    """Returns the type, the tenant and the namespace. :raises InvalidName: one of them is invalid"""
+    """Returns type, tenant and namespace of packages. :raises InvalidName: one of them is invalid"""
     names = request.variables
     kind, tenant, namespace = names["type"], names["tenant"], names["namespace"]
     try:
@@ -64,7 +66,7 @@ def _place(request: Request) -> Several:
 
 
 def _metadata(given: Any) -> PackageMetadata:
-    """:raises InvalidRequest: the metadata has another shape"""
+    """Checks the metadata. :raises InvalidRequest: the metadata has the wrong shape"""
     found = _SHAPE(_KIND, given)
     return PackageMetadata(
         found.get("description", ""),
@@ -89,7 +91,7 @@ def _shown(metadata: PackageMetadata) -> Response:
 
 
 async def _upload(application: Application, request: Request) -> Response:
-    """Stores a package from a form of two parts, in any order: ``metadata``, as JSON, and ``file``."""
+    """Stores a package from a form with two parts in any order: ``metadata``, as JSON, and ``file``."""
     async with application.admin.packages.upload(_name(request)) as package:
         parts = Parts(request)
         told, came = None, False
@@ -102,16 +104,16 @@ async def _upload(application: Application, request: Request) -> Response:
                     await package.append(data)
             else:
                 raise InvalidRequest(
-                    f"The form has the unknown part {part!r}: it must have metadata and one file"
+                    f"The form has the unknown part {part!r}; send the parts metadata and file"
                 )
         if told is None or not came:
-            raise InvalidRequest(f"The form has no {'file' if told else 'metadata'}")
+            raise InvalidRequest(f"The form has no part {'file' if told else 'metadata'}")
         await package.finish(told)
     return nothing()
 
 
 def _parsed(data: bytes) -> PackageMetadata:
-    """:raises InvalidRequest: the metadata is not JSON, or has another shape"""
+    """Parses the metadata. :raises InvalidRequest: the metadata is not JSON, or has the wrong shape"""
     try:
         return _metadata(json.loads(data))
     except (ValueError, RecursionError) as error:
@@ -119,7 +121,9 @@ def _parsed(data: bytes) -> PackageMetadata:
 
 
 def _given_metadata(request: Request) -> PackageMetadata:
-    """:raises InvalidRequest: the body is too large, or has another shape"""
+    """Returns the metadata in the body. :raises InvalidRequest: the body is too large, or has the wrong
+    shape
+    """
     if len(request.body) > _MOST_METADATA:
         raise InvalidRequest(f"{_KIND} has more than {_MOST_METADATA} bytes")
     found: PackageMetadata = body(lambda _name, value: _metadata(value), _KIND)(request)

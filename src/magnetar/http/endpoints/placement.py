@@ -1,4 +1,4 @@
-"""Endpoints of the placement of bundles and entries: load, quotas, isolation policies, domains and racks."""
+"""Endpoints for the placement of bundles and entries: load, quotas, isolation policies, domains and racks."""
 
 from __future__ import annotations
 
@@ -79,18 +79,18 @@ def _brokers_of_domain(request: Request) -> list[str]:
 
 
 def _domain_name(request: Request) -> str:
-    """:raises PreconditionFailed: the name is not valid for a failure domain"""
+    """Returns the failure domain in the path. :raises PreconditionFailed: the name is not valid"""
     name = request.variables["domainName"]
     if name in ("", ".", "..") or "/" in name:
-        raise PreconditionFailed(f"{name!r} is not the name of a failure domain")
+        raise PreconditionFailed(f"{name!r} is not a valid name for a failure domain")
     return name
 
 
 def _tenant_asked_for(request: Request) -> str:
-    """:raises InvalidRequest: the request names no tenant"""
+    """Returns the tenant in the query. :raises InvalidRequest: the query contains no tenant"""
     tenant = request.query.get("tenant") or request.query.get("property")
     if not tenant:
-        raise InvalidRequest("The tenant is missing")
+        raise InvalidRequest("The query parameter tenant is missing")
     return tenant
 
 

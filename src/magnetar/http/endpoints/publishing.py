@@ -1,4 +1,4 @@
-"""Endpoints that publish (PIP-64), and those of the schemas of what is published."""
+"""Endpoints for publishing (PIP-64), and for schemas."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _published(application: Application, request: Request, partition: int 
 def _payload(request: Request) -> Several:
     """Returns the type, the definition and the properties of a ``PostSchemaPayload``.
 
-    :raises InvalidRequest: the body has another form
+    :raises InvalidRequest: the body is not a ``PostSchemaPayload``
     """
     value = request.json()
     if not isinstance(value, dict):
@@ -68,7 +68,7 @@ def _payload(request: Request) -> Several:
 
 
 def _version(request: Request) -> int:
-    """:raises InvalidRequest: the version is not a number"""
+    """Returns the version in the path. :raises InvalidRequest: the version is not a number"""
     try:
         return int(request.variables["version"])
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Operations that need stored messages, with Pulsar's answer for non-persistent topics."""
+"""Operations that require stored messages, with Pulsar's refusal for non-persistent topics."""
 
 from __future__ import annotations
 
@@ -70,4 +70,4 @@ NOT_STORED: Sequence[tuple[str, str, type[BrokerError], str]] = (
     ),
     ("DELETE", "/{topic}/truncate", PreconditionFailed, "unsupport truncate"),
 )
-"""Method, path relative to the namespace, error, reason."""
+"""HTTP method, path relative to the namespace, error class, and reason."""

@@ -1,4 +1,4 @@
-"""Magnetar's own endpoints on stored data: disk space, snapshots for backups, and read plans for readers."""
+"""Magnetar's own endpoints for stored data: disk space, snapshots for backups, and read plans."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ async def _report(application: Application, request: Request) -> Response:
 
 
 async def _make(application: Application, request: Request) -> Response:
-    """Makes a read plan. The body has ``start`` and ``end`` (exclusive) as message ids, and ``seconds``; all
-    are optional."""
+    """Creates a read plan. The body contains ``start`` and ``end`` (exclusive) as message ids, and
+    ``seconds``; all are optional.
+    """
     given = _body(request, "start", "end", "seconds")
     start = _position("start", given["start"]) if given.get("start") is not None else _FROM_THE_START
     end = _position("end", given["end"]) if given.get("end") is not None else None
@@ -40,7 +41,7 @@ def _body(request: Request, *known: str) -> dict[str, object]:
         return {}
     value = request.json()
     if not isinstance(value, dict):
-        raise InvalidRequest(f"must be an object with {', '.join(known)}")
+        raise InvalidRequest(f"The body must be an object with {', '.join(known)}")
     unknown = sorted(set(value) - set(known))
     if unknown:
         raise InvalidRequest(f"unknown fields {', '.join(unknown)}; use {', '.join(known)}")
@@ -79,12 +80,14 @@ async def _release(application: Application, request: Request) -> Response:
 
 
 def _snapshots(application: Application) -> SnapshotAccess:
-    """:raises NotSupported: the broker does not keep its data itself"""
+    """Returns the access to snapshots. :raises NotSupported: the broker stores its data in BookKeeper and
+    ZooKeeper
+    """
     snapshots = application.process.snapshots
     if snapshots is None:
         raise NotSupported(
-            "This broker keeps its data in BookKeeper and ZooKeeper; back these up with their own means "
-            "(docs/backup-clusters.md)"
+            "This broker keeps its data in BookKeeper and ZooKeeper; back up these services with "
+            "their own tools (docs/backup-clusters.md)"
         )
     return snapshots()
 

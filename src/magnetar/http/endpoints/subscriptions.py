@@ -1,4 +1,4 @@
-"""Endpoints of subscriptions, and of the backlogs of topics and subscriptions."""
+"""Endpoints of subscriptions, and of backlogs of topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTHING = {409: "messages cannot be acknowledged"}
 
 
 def _start(request: Request) -> tuple[int, int] | None:
-    """Returns where a subscription begins; None: with the next published message."""
+    """Returns the start position (ledger, entry) of a new subscription; None: after the last message."""
     if not request.has_value:
         return None
     value = request.json()
@@ -44,7 +44,7 @@ def _properties(request: Request) -> Mapping[str, str]:
 
 
 def _count(request: Request) -> int:
-    """:raises InvalidRequest: the number is negative"""
+    """Returns the number of messages to skip. :raises InvalidRequest: the number is negative"""
     count = number_in_path("numMessages")(request)
     if count < 0:
         raise InvalidRequest(f"The number of messages to skip must be 0 or more, not {count}")
@@ -60,7 +60,7 @@ def _optional_position(request: Request) -> tuple[int, int] | None:
 
 
 def _behind(request: Request) -> bool:
-    """Whether the message itself is not meant, but what follows it."""
+    """Whether the position is after the given message, not at the message."""
     value = request.json()
     return isinstance(value, dict) and value.get("excluded") is True
 
@@ -225,4 +225,4 @@ SUBSCRIPTIONS: Sequence[Endpoint] = (
         each=True,
     ),
 )
-"""Paths are relative to the namespace."""
+"""Endpoints whose paths are relative to the namespace."""

@@ -1,6 +1,5 @@
-"""All endpoints: the table, those of Pulsar that are left out (501 with the reason), and public ones.
-
-Paths of version 1 of the interface are aliases.
+"""All endpoints: the table, Pulsar's unsupported endpoints (501 with the reason), and public endpoints. Paths
+of version 1 of the interface are aliases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Endpoints of the policies of single topics."""
+"""Endpoints for the policies of single topics."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _DOMAINS = ("persistent", "non-persistent")
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """One policy of a topic: up to three endpoints."""
+    """A topic policy with up to three endpoints: get, set and remove."""
 
     path: str
     field: str
-    """The field of ``TopicPolicies``."""
+    """The field of ``TopicPolicies`` in which the policy is stored."""
     shape: Shape
     method: str = "POST"
     unset: object = None
     """The answer if the policy is not set; None: an empty body."""
     unset_status: int = 200
     applied: bool = True
-    """Whether ``applied=true`` requests the effective value."""
+    """Whether the query parameter ``applied=true`` requests the effective value."""
     removable: bool = True
     empty_keeps: bool = False
-    """An empty body changes nothing."""
+    """Whether an empty body leaves the policy unchanged."""
 
 
 def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
@@ -43,7 +43,7 @@ def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
 
 
 def _ttl(request: Request) -> object:
-    """:raises InvalidRequest: the value is not a number, or has more than 32 bits"""
+    """Returns the time to live. :raises InvalidRequest: the value is not a number of 32 bits"""
     return whole()("messageTTL", request.query.get("messageTTL", "0"))
 
 

@@ -1,4 +1,4 @@
-"""Endpoints of topics, persistent and not."""
+"""Endpoints of persistent and non-persistent topics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from magnetar.security.authorization import TopicOperation as T
 
 _DOMAINS = ("persistent", "non-persistent")
 _PARTITIONS = whole(bits=4096)
-"""Accepts any number of partitions: the broker checks the limit."""
+"""A number of partitions of any size; the broker checks the limit."""
 PARTITIONED_METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 _FORCE = Parameter("force", "truth", "false")
 _SYSTEM = Parameter("includeSystemTopic", "truth", "false")
@@ -56,7 +56,9 @@ _STATS = (
     Parameter("excludeConsumers", "truth", "false"),
 )
 _SOON_SECONDS = 3600.0
-"""Creating a topic that is deleted sooner than this, if it stays unused, is answered with a warning."""
+"""If an unused new topic is deleted sooner than this, in seconds, the answer to its creation contains a
+warning.
+"""
 _DELETED = (
     "a topic that is not used is deleted after {seconds:g} s, with its messages; keep it with set-retention, "
     "or set-inactive-topic-policies --disable-delete-while-inactive"
@@ -68,7 +70,7 @@ _COUNT = {406: "the number of partitions is not allowed", 422: "the topic alread
 
 
 def _refused(error: type[BrokerError], reason: str) -> Handler:
-    """Returns a handler for operations that this kind of topic does not support."""
+    """Returns a handler that refuses an operation which this kind of topic does not support."""
 
     async def refuse(_application: Application, request: Request) -> Response:
         topic_of(request.variables)
@@ -113,7 +115,7 @@ async def _create_partitioned_topic(application: Application, request: Request) 
 
 
 def _warning_of_deletion(create: Handler) -> Handler:
-    """Returns the handler, whose answer warns if the new topic is deleted soon unless it is used."""
+    """Returns the handler with an additional warning if the new topic is soon deleted unless it is used."""
 
     async def handler(application: Application, request: Request) -> Response:
         answer = await create(application, request)
@@ -128,7 +130,7 @@ async def _warned_of_deletion(application: Application, topic: str, answer: Resp
 
 
 async def _explain(application: Application, request: Request) -> Response:
-    """Explains a topic; the answer also warns if no subscription keeps it and it is deleted soon."""
+    """Explains a topic; the answer also warns if the topic has no subscription and is soon deleted."""
     topic = topic_of(request.variables)
     found = await application.admin.explaining.explain(topic, request.query.get("subscription") or None)
     answer = json_response(found)
@@ -145,7 +147,7 @@ def _has_subscriptions(explained: object) -> bool:
 
 
 def _wanted(request: Request) -> StatsSelection:
-    """Returns the requested statistics; ignores ``getPreciseBacklog``, as every backlog is precise."""
+    """Returns the requested statistics; ignores ``getPreciseBacklog``, because every backlog is precise."""
     return StatsSelection(
         backlog_size=request.flag("subscriptionBacklogSize", True),
         earliest_time=request.flag("getEarliestTimeInBacklog"),
@@ -195,10 +197,10 @@ def _new_properties(request: Request) -> Mapping[str, str]:
 
 
 def _removed(request: Request) -> Mapping[str, None]:
-    """:raises InvalidRequest: the request names no property"""
+    """Returns the property to remove. :raises InvalidRequest: the query contains no property"""
     key = request.query.get("key")
     if key is None:
-        raise InvalidRequest("key is missing: it names the property to remove")
+        raise InvalidRequest("The query parameter key is missing; set it to the property to remove")
     return {key: None}
 
 
@@ -208,7 +210,7 @@ def _status(found: tuple[str, str]) -> Response:
 
 
 def _offload_status(found: tuple[str, str, tuple[int, int]]) -> Response:
-    """Returns ``OffloadProcessStatus``."""
+    """Returns the status of an offload as ``OffloadProcessStatus``."""
     status, error, end = found
     return json_response({"status": status, "lastError": error, "firstUnoffloadedMessage": _message_id(end)})
 
@@ -493,7 +495,7 @@ _ROWS: Sequence[Endpoint] = (
     *MESSAGES,
     *SUBSCRIPTIONS,
 )
-"""Paths are relative to the namespace."""
+"""Endpoints whose paths are relative to the namespace."""
 
 
 _BUNDLE = Endpoint(
@@ -504,7 +506,7 @@ _BUNDLE = Endpoint(
     N.GET_BUNDLE,
     refusals={412: "the bundle does not exist"},
 )
-"""Serves topics that exist only in the memory of their broker."""
+"""Lists the non-persistent topics of a bundle, which exist only in the memory of their broker."""
 
 
 def _rows(domain: str) -> Sequence[Endpoint]:

@@ -1,4 +1,4 @@
-"""Endpoints of transaction coordinators, of their transactions, and of what topics know of these."""
+"""Endpoints of transaction coordinators, their transactions, and transactions on topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOW_WATER = Parameter("lowWaterMarks", "truth", "false")
 
 
 def _number(name: str) -> Callable[[Request], int | None]:
-    """Returns the shape of a number in the query; None: it is not there."""
+    """Returns the shape of a number in the query; None: the parameter is absent."""
 
     def shape(request: Request) -> int | None:
         text = request.query.get(name)

@@ -1,4 +1,4 @@
-"""Endpoints that become WebSockets, and endpoints with the statistics of WebSockets."""
+"""Endpoints that become WebSockets, and endpoints for WebSocket statistics."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def _read(application: WebSocketApplication, request: Request) -> Response
 
 
 async def _consume_several(application: WebSocketApplication, request: Request) -> Response:
-    """Consumes the topics of the parameter ``topics`` or ``topicsPattern``."""
+    """Consumes the topics in the query parameter ``topics`` or ``topicsPattern``."""
     pattern, listed = request.query.get("topicsPattern"), request.query.get("topics")
     subscription = request.variables["subscription"]
     if (pattern is None) == (listed is None):
@@ -119,7 +119,9 @@ async def _let_in(
     request: Request,
     act: Callable[[WebSocketService, User], Awaitable[Response]],
 ) -> Response:
-    """Returns the answer of ``act``; the user exists until the WebSocket of the answer, if any, has ended."""
+    """Returns the answer of ``act``; the user object exists until the WebSocket of the answer, if any, has
+    ended.
+    """
     service = await _service(application)
     access = application.access
     user = service.admit(access.authenticator, access.authorizer, request)
@@ -169,7 +171,7 @@ def _websocket(
     *,
     lets_in: bool = False,
 ) -> WebSocketEndpoint:
-    """Returns an endpoint that becomes a WebSocket, at any broker."""
+    """Returns an endpoint that becomes a WebSocket; any broker can serve it."""
     return WebSocketEndpoint(
         "GET",
         path,

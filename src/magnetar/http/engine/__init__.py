@@ -1,1 +1,1 @@
-"""HTTP on a socket: requests in, responses out."""
+"""HTTP on sockets: parses requests and sends responses."""

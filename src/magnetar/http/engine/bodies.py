@@ -1,4 +1,4 @@
-"""Bodies of requests: the memory for all of them together, and those of several parts."""
+"""Bodies of requests: their common memory limit, and bodies with several parts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from magnetar.http.engine.message import Request
 
 FORM = "multipart/form-data"
 _MOST_HEADERS = 8192
-"""Bytes of the headers of a part."""
+"""Maximum size of the headers of a part, in bytes."""
 _MOST_BOUNDARY = 70
 _LINE = b"\r\n"
 SPARED_BYTES = 16 * 1024
-"""A body up to this size is never refused because of other bodies."""
+"""Bodies up to this size in bytes are never refused because of other bodies."""
 Refuse = Callable[[], None]
-"""Answers that there is no room and drops the body; also identifies the holder of the body."""
+"""Refuses the request and drops its body; also identifies the holder of the body."""
 
 
 class Parts:
-    """The parts of a form, one after the other, read while they arrive.
+    """The parts of a form, which are read one after another while they arrive.
 
     The format is https://www.rfc-editor.org/rfc/rfc7578.
     """
 
     def __init__(self, request: Request) -> None:
-        """:raises InvalidRequest: the request is not a form, or its body is not read while it arrives"""
+        """:raises InvalidRequest: the request is not a form, or its body was already read"""
         # Only uploads of packages need the modules of mail, which take 5 ms to import.
         from email.message import Message
         from email.parser import HeaderParser
@@ -46,7 +46,8 @@ class Parts:
         """Whether bytes may precede the next boundary; at first a preamble, which is not a part."""
 
     async def next(self) -> str | None:
-        """Returns the name of the next part, and skips the rest of the present one; None: no more parts.
+        """Skips the rest of the present part, and returns the name of the next part; None: there are no more
+        parts.
 
         :raises InvalidRequest: the body is incomplete, or a part has no name
         """
@@ -57,7 +58,7 @@ class Parts:
             return None
         while (end := self._came.find(_LINE * 2)) < 0:
             if len(self._came) > _MOST_HEADERS:
-                raise InvalidRequest(f"The headers of a part have more than {_MOST_HEADERS} bytes")
+                raise InvalidRequest(f"The headers of a part exceed {_MOST_HEADERS} bytes")
             await self._more()
         head = self._parser.parsestr(self._came[:end].decode("utf-8", "replace").lstrip())
         del self._came[: end + len(_LINE)]
@@ -71,7 +72,7 @@ class Parts:
         return name
 
     async def piece(self) -> bytes:
-        """Returns the next bytes of this part; empty: its end.
+        """Returns the next bytes of the present part; empty at its end.
 
         :raises InvalidRequest: the part is incomplete
         """
@@ -91,15 +92,15 @@ class Parts:
         return b""
 
     async def whole(self, most: int) -> bytes:
-        """Returns the whole part.
+        """Returns the whole present part.
 
-        :raises InvalidRequest: it has more than ``most`` bytes, or is incomplete
+        :raises InvalidRequest: the part has more than ``most`` bytes, or is incomplete
         """
         found = bytearray()
         while data := await self.piece():
             found += data
             if len(found) > most:
-                raise InvalidRequest(f"A part of the form has more than {most} bytes")
+                raise InvalidRequest(f"A part of the form exceeds {most} bytes")
         return bytes(found)
 
     async def _until(self, size: int) -> None:
@@ -114,9 +115,8 @@ class Parts:
 
 
 class Bodies:
-    """Refuses the largest incomplete bodies when the limit is exceeded.
-
-    So large uploads do not wait, and small requests are served whatever other clients send.
+    """Refuses the largest incomplete bodies when the memory limit is exceeded, so that small requests are
+    served regardless of large uploads.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -126,7 +126,9 @@ class Bodies:
         self._complete: dict[Refuse, int] = {}
 
     def grew(self, holder: Refuse, size: int) -> None:
-        """Counts arrived bytes. May call ``holder`` before it returns: then the body is refused."""
+        """Counts arrived bytes. If the limit is exceeded, this can call ``holder`` before it returns, which
+        refuses the body.
+        """
         self._arriving[holder] = self._arriving.get(holder, 0) + size
         self.used += size
         while self.used > self._max:
@@ -137,10 +139,10 @@ class Bodies:
             largest()
 
     def complete(self, holder: Refuse) -> None:
-        """Notes that a body is complete; it stays until its request is answered."""
+        """Marks a body as complete; it is counted until its request is answered."""
         if holder in self._arriving:
             self._complete[holder] = self._arriving.pop(holder)
 
     def gone(self, holder: Refuse) -> None:
-        """Notes that a body was dropped; does nothing if there was none."""
+        """Stops counting a dropped body; does nothing for an unknown holder."""
         self.used -= self._arriving.pop(holder, 0) + self._complete.pop(holder, 0)

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: bytes in, requests one after another, bytes out."""
+"""An HTTP/1.1 connection: parses requests one after another, and sends the responses."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits on the resources of one client."""
+    """Limits of the resources that clients use."""
 
     body_bytes: int = 8 << 20
     bodies_bytes: int = 64 << 20
-    """The memory for the bodies of all requests together."""
+    """Maximum memory for the bodies of all requests together, in bytes."""
     head_bytes: int = 8192
     connections: int = 2048
     connections_of_address: int = 0
-    """0: only the limit of all connections."""
+    """Maximum number of connections of one address; 0: only all connections together are limited."""
     request_seconds: float = 30.0
-    """The maximum time from the first byte of a request to its last."""
+    """Maximum time from the first to the last byte of a request, in seconds."""
     idle_seconds: float = 60.0
-    """Between requests."""
+    """Maximum time between two requests of a connection, in seconds."""
     stalled_seconds: float = 30.0
-    """Time in which the client reads nothing of an answer."""
+    """Maximum time in which a client reads nothing of a response, in seconds."""
 
 
 class HttpConnection:
     """The protocol of one connection, as the event loop calls it (``magnetar.io.interfaces.StreamProtocol``).
 
-    Requests are answered strictly one by one: while one is being answered the socket is not read.
+    Requests are answered one by one; the socket is not read while a response is being sent.
     """
 
     def __init__(self, owner: Listening) -> None:
@@ -103,7 +103,7 @@ class HttpConnection:
         self._read(lambda: self._http.receive_data(data))
 
     def eof_received(self) -> bool | None:
-        """Half-closed clients still get the answer to their last request."""
+        """Keeps a half-closed connection open, so that the client gets the response to its last request."""
         if self._upgraded is not None:
             return self._upgraded.eof_received()
         if not self._answering:
@@ -141,7 +141,7 @@ class HttpConnection:
     # called by the server
 
     def close_when_idle(self) -> None:
-        """Closes the connection after the request in progress, or immediately without one."""
+        """Closes the connection after the request in progress, or at once if there is none."""
         if self._upgraded is not None:
             self._upgraded.close_when_idle()
             return
@@ -236,7 +236,7 @@ class HttpConnection:
         self._tasks.start(self._answer(request), "answering a request")
 
     def _start_arriving(self, head: h11.Request) -> None:
-        """Begins to answer before the body has arrived."""
+        """Passes a request to its handler before its body has arrived."""
         if self._transport is None:
             return
         self._answering = True
@@ -255,7 +255,7 @@ class HttpConnection:
             self._transport.resume_reading()
 
     def _cut_short(self) -> None:
-        """Notes that the client sends nothing more."""
+        """Handles the end of the client's data."""
         if self._arriving is not None:
             self._arriving.fail("The body ended before its end")
 
@@ -324,7 +324,7 @@ class HttpConnection:
         await self._drain()
 
     async def _send_pieces(self, pieces: Iterator[str] | Iterator[bytes]) -> None:
-        """Sends the pieces, with at most a millisecond of work at a time."""
+        """Sends the pieces, with pauses after at most a millisecond of work."""
         running = Slice(self._owner.io, "http")
         for piece in pieces:
             if self._transport is None:
@@ -339,9 +339,8 @@ class HttpConnection:
                 running.begin()
 
     async def _send_streamed(self, streamed: Streamed) -> None:
-        """Creates no piece before the client has read the last one, so that a slow client misses pieces.
-
-        A client that reads everything immediately never makes this wait; other work runs between pieces.
+        """Creates each piece only after the client has read the previous one, so that a slow client misses
+        intermediate states. Other work runs between pieces, also if the client reads all data at once.
         """
         running = Slice(self._owner.io, "http")
         while self._transport is not None and not self._closing:
@@ -369,7 +368,7 @@ class HttpConnection:
         return h11.Response(status_code=response.status, headers=headers, reason=reason)
 
     def _next_request(self) -> None:
-        """Continues with the next request, or closes the connection, as both sides agreed."""
+        """Continues with the next request, or closes the connection if one side requested this."""
         self._answering = self._begun = False
         self._head = self._arriving = None
         if self._closing or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
@@ -385,13 +384,13 @@ class HttpConnection:
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "The bodies of all requests together are too large")
 
     def _drop_body(self) -> None:
-        """Drops a body that is incomplete or will not be used."""
+        """Drops a body that is incomplete or unused."""
         if not self._answering:
             self._owner.bodies.gone(self.refuse_body)
         self._body = bytearray()
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Answers with an error, without a handler, and closes."""
+        """Sends an error without calling a handler, and closes the connection."""
         self._closing = True
         self._drop_body()
         if self._transport is None:
@@ -410,7 +409,9 @@ class HttpConnection:
             self._transport.write(data)
 
     async def _drain(self) -> None:
-        """Waits while the client does not read; gives up on a client that reads nothing."""
+        """Waits while the client does not read; gives up after :attr:`HttpLimits.stalled_seconds` without
+        progress.
+        """
         if self._drained is None or self._transport is None:
             return
         stalled = self._loop.call_later(self._owner.limits.stalled_seconds, self._abort)
@@ -420,7 +421,7 @@ class HttpConnection:
             stalled.cancel()
 
     def _expect(self, seconds: float | None) -> None:
-        """Closes the connection unless something happens within that time; None: no limit."""
+        """Closes the connection unless there is progress within this time; None: no limit."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -450,7 +451,7 @@ def _has_two_lengths(head: h11.Request) -> bool:
 
 
 def _target_of(head: h11.Request) -> tuple[str, str, str]:
-    """Returns the path, the question mark (empty if there is no query) and the query."""
+    """Returns the path, the question mark (empty without a query), and the query."""
     path, mark, query = head.target.decode("ascii", "replace").partition("?")
     if not path.startswith("/"):
         # absolute form, as to a proxy
@@ -477,7 +478,7 @@ def _request_of(head: h11.Request, body: bytearray, transport: Transport) -> Req
 
 
 def http_date(seconds: int) -> str:
-    """Returns a date in HTTP's form for seconds since 1970; in English whatever the locale."""
+    """Returns seconds since 1970 as an HTTP date, always in English."""
     at = time.gmtime(seconds)
     return (
         f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {_MONTHS[at.tm_mon - 1]} {at.tm_year} "

@@ -1,7 +1,8 @@
-"""The kind of frame of nearly all WebSocket messages: text in a single frame (RFC 6455, section 5).
+"""The frames of most WebSocket messages: text messages in a single frame (RFC 6455, section 5).
 
-A hot module: plain Python that also compiles, with the C types in ``hot_frames.pxd``. It finds the bounds of
-frames, and reads and writes this kind; wsproto, which knows the whole protocol, gets all others.
+A hot module: plain Python that also compiles, with the C types in ``hot_frames.pxd``. This module finds the
+bounds of frames, and reads and writes single text frames; wsproto, which implements the whole protocol,
+handles all other frames.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ _TEXT = 0x01
 _LARGEST_CONTROL = 125
 _LAST_KIND = 0x0A
 _LENGTHS_END = 1 << 63
-"""The highest bit of a frame's length is 0."""
+"""The highest bit of a frame's length must be 0."""
 _MOST_COUNTED = 1 << 62
-"""Stands for lengths that are too large in any case: sums with it fit into 64 bits."""
+"""Stands for lengths that exceed every limit; sums with it fit into 64 bits."""
 
 
 def text_frame(text: str) -> bytes:
@@ -31,17 +32,17 @@ def text_frame(text: str) -> bytes:
 
 
 def text_fragment(text: str, first: bool, last: bool) -> bytes:
-    """Returns a part of a message in the form of a server (RFC 6455, 5.4)."""
+    """Returns a fragment of a message as a server sends it (RFC 6455, 5.4)."""
     frame = bytearray(text_frame(text))
     frame[0] = (_FINAL if last else 0) | (_TEXT if first else 0)
     return bytes(frame)
 
 
 class FrameReader:
-    """Splits the bytes of a client into frames, and reads those of the common kind."""
+    """Splits a client's bytes into frames, and decodes single text frames."""
 
     def __init__(self, largest: int) -> None:
-        """:param largest: size in bytes of the largest frame that is collected"""
+        """:param largest: maximum size of a collected frame, in bytes"""
         self._largest = largest
         self._rest = bytearray()
         self._wanted = 0
@@ -51,11 +52,11 @@ class FrameReader:
         """Remaining bytes of a frame that is too large."""
 
     def read(self, data: bytes) -> list[str | bytes | None]:
-        """Returns what these bytes complete: messages as texts, and bytes for wsproto.
+        """Returns the frames that these bytes complete: messages as texts, and other frames as bytes for
+        wsproto.
 
-        The bytes are whole frames until one is not text or violates the protocol: from there on everything is
-        passed on as it arrives. None stands for a frame whose head announces too large a size; its contents
-        are skipped.
+        The first frame that is not a single text frame, and all later bytes, are passed on as they arrive.
+        None stands for a frame whose announced size is too large; its content is skipped.
         """
         if self.left_out:
             skipped = min(self.left_out, len(data))
@@ -96,10 +97,8 @@ class FrameReader:
         return found
 
     def _size(self, data: bytes, at: int, end: int) -> int:
-        """Returns the size of the frame at ``at``, or of the part that is needed to find it; 0: leave it to
-        wsproto.
-
-        Less than 0: the frame is too large.
+        """Returns the size of the frame at ``at``, or of the head that is needed to determine it. 0: wsproto
+        must handle the frame. Below 0: the frame is too large.
         """
         if end - at < 2:
             return 2
@@ -125,7 +124,7 @@ class FrameReader:
         return head + 4 + told if told <= self._largest else -head - 4 - min(told, _MOST_COUNTED)
 
     def _text(self, data: bytes, at: int, size: int) -> str | None:
-        """Returns the message in a frame; None: the frame is of another kind."""
+        """Returns the message in a frame; None: the frame is not a single text frame."""
         first = data[at]
         if first != _WHOLE_TEXT:
             if not first & _CONTROL:

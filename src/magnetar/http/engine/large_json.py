@@ -1,8 +1,7 @@
 """Parses and encodes large JSON on the event loop in small pieces, and refuses bodies with too many values.
 
-The C decoder of :mod:`json` holds Python's lock for a whole body, whatever thread it runs on: a body of 8 MB,
-and freeing the objects made from it, then block the event loop for up to 200 ms. This decoder yields after
-every piece.
+The C decoder of :mod:`json` holds Python's global lock for a whole body, on any thread: parsing a body of 8
+MB and freeing its objects blocks the event loop for up to 200 ms. This decoder yields after every piece.
 """
 
 from __future__ import annotations
@@ -16,20 +15,24 @@ from typing import Any, Self
 from magnetar.errors import InvalidRequest
 
 LARGE_BYTES = 64 * 1024
-"""A body above this size is parsed by this module; :mod:`json` parses a smaller one in about a
-millisecond."""
+"""Bodies above this size in bytes are parsed by this module; :mod:`json` parses smaller ones in about a
+millisecond.
+"""
 MOST_VALUES = 100_000
-"""The most values in one large body, nested ones included; a single list or object may have at most
-20,000."""
+"""Maximum number of values in a large body, including nested values; a single list or object can have at most
+20,000.
+"""
 MOST_SPACE = 1 << 20
-"""Bytes of white space before the first value of a large body."""
+"""Maximum white space before the first value of a large body, in bytes."""
 _DEEPEST = 500
-"""Nesting of lists and objects; the C decoder fails at about 1,000, less the depth of the call stack."""
+"""Maximum nesting of lists and objects; the C decoder fails at about 1,000, minus the depth of the call
+stack.
+"""
 _WINDOW_BYTES = 64 * 1024
 _TOKENS = 256
-"""Tokens between two pauses: about a third of a millisecond."""
+"""Number of tokens between two pauses, about a third of a millisecond."""
 _AHEAD = 5_000
-"""Characters that are decoded ahead. Python reads no integer of more than 4,300 digits."""
+"""Number of characters that are decoded ahead. Python reads no integer with more than 4,300 digits."""
 _TOKEN = re.compile(
     r"""[ \t\n\r]*+(?:
         ([\[\]{},:"])
@@ -57,11 +60,12 @@ _WORDS = {
     "-Infinity": -float("inf"),
 }
 _VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME, _COLON, _AFTER = range(6)
-"""The states of the parser: what it expects next. Where a first item is expected, an empty list or object
-may also end."""
+"""The states of the parser, named after the expected token. Where a first item is expected, the list or
+object can also end.
+"""
 _BEFORE_TEXTS = (_VALUE, _FIRST_VALUE, _NAME, _FIRST_NAME)
 MANY = 4_000
-"""Values that are encoded in one piece: about a millisecond of work."""
+"""Number of values that are encoded in one piece, about a millisecond of work."""
 
 
 def parse_in_pieces(
@@ -69,17 +73,17 @@ def parse_in_pieces(
 ) -> Generator[None, None, object]:
     """Yields after every piece of work of less than a millisecond, and returns the value.
 
-    :param window: bytes that are decoded at a time
-    :param ahead: the longest number, in characters, at least 12
+    :param window: number of bytes that are decoded at a time
+    :param ahead: maximum length of a number in characters, at least 12
     :raises ValueError: the body is not JSON
-    :raises RecursionError: it is nested too deeply
-    :raises InvalidRequest: it has more than :data:`MOST_VALUES` values
+    :raises RecursionError: the body is nested too deeply
+    :raises InvalidRequest: the body has more than :data:`MOST_VALUES` values
     """
     return _Parser(body, window, ahead).run()
 
 
 class _Parser:
-    """``text`` is the decoded part of the body, ``at`` the present place in it."""
+    """The state of a parse: ``text`` is the decoded part of the body, and ``at`` the present index in it."""
 
     def __init__(self, body: bytes | bytearray, window: int, ahead: int) -> None:
         self._body = body
@@ -135,7 +139,7 @@ class _Parser:
 
     @property
     def _whole(self) -> bool:
-        """Whether the rest of the body is decoded."""
+        """Whether the body is decoded to its end."""
         return self._decoded >= len(self._body)
 
     def _needs_more(self) -> bool:
@@ -190,7 +194,7 @@ class _Parser:
             self._keep(text)
 
     def _keep(self, value: object) -> None:
-        """Puts a complete value into the list or object around it."""
+        """Adds a complete value to the enclosing list or object."""
         self._value = value
         self._expected = _AFTER
         if not self._open:
@@ -210,7 +214,7 @@ class _Parser:
         return int(number) if found[3] is None and found[4] is None else WrittenNumber(number)
 
     def _string(self) -> Generator[None, None, str]:
-        """Reads a string, from after its opening quotation mark to after its closing one."""
+        """Reads a string whose opening quotation mark was read, up to its closing quotation mark."""
         plain = _PLAIN_TEXT.match(self._text, self._at)
         if plain is not None:
             self._at = plain.end()
@@ -243,14 +247,13 @@ _WANTED = {
 
 
 class WrittenNumber(float):
-    """Numbers with a fraction or an exponent that keep their text.
-
-    For ``parse_float`` of :mod:`json`: where Pulsar expects a text, it takes a number as written.
+    """A number with a fraction or an exponent that keeps its text, for ``parse_float`` of :mod:`json`: where
+    Pulsar expects a string, it accepts a number as written.
     """
 
     __slots__ = ("written",)
     written: str
-    """For example ``1.50`` or ``1e3``, which the float would format differently."""
+    """The text of the number, such as ``1.50`` or ``1e3``, which a float would format differently."""
 
     def __new__(cls, written: str) -> Self:
         found = super().__new__(cls, written)
@@ -263,7 +266,7 @@ def parse_json(body: bytes | bytearray) -> object:
 
     :raises ValueError: the body is not JSON
 
-    :raises RecursionError: it is nested too deeply
+    :raises RecursionError: the body is nested too deeply
     """
     return json.loads(body, parse_float=WrittenNumber)
 
@@ -279,7 +282,7 @@ def is_large(value: object) -> bool:
 
 
 def encoded_in_pieces(value: object) -> Iterator[bytes]:
-    """The same as :func:`encoded`, piece by piece; ``value`` must not change meanwhile."""
+    """Like :func:`encoded`, in pieces; ``value`` must not change until the last piece."""
     for text in _texts(value):
         yield _bytes(text)
 
@@ -294,7 +297,7 @@ def _text(value: object) -> str:
 
 
 def _room_left(value: object, room: int) -> int:
-    """Returns ``room`` less the number of values in ``value``; below 0 if there are too many."""
+    """Returns ``room`` minus the number of values in ``value``; below 0 if the number exceeds ``room``."""
     room -= 1
     if isinstance(value, dict | list | tuple):
         if len(value) > room:
@@ -327,7 +330,7 @@ def _texts(value: Any) -> Iterator[str]:
 def _groups(
     value: dict[object, object] | list[object] | tuple[object, ...],
 ) -> Iterator[dict[object, object] | list[object]]:
-    """Yields groups of small members that are not large together, and each large member alone."""
+    """Yields small members in groups that stay below the limit, and each large member alone."""
     group: dict[object, object] = {}
     room = MANY
     members = value.items() if isinstance(value, dict) else enumerate(value)

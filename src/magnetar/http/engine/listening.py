@@ -1,4 +1,4 @@
-"""The common part of HTTP servers: listeners, connections, and their orderly end."""
+"""The common part of HTTP servers: listeners, connections, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Listening(ABC):
         return self._listeners[0].port if self._listeners else 0
 
     async def start(self, host: str, port: int, network: ListeningNetwork | None = None) -> int:
-        """Begins to listen on one more address; port 0 means any free port.
+        """Starts listening on one more address; port 0 means any free port.
 
-        :param network: None: without TLS
-        :returns: the port
+        :param network: the network for TLS; None: no TLS
+        :returns: the actual port
         :raises OSError: the address cannot be used
         """
         through: ListeningNetwork = network or self.io.network
@@ -47,7 +47,7 @@ class Listening(ABC):
         return listener.port
 
     async def stop(self, grace_seconds: float) -> None:
-        """Accepts no more requests and waits for those in progress, at most ``grace_seconds``."""
+        """Accepts no more requests, and waits at most ``grace_seconds`` for requests in progress."""
         self._stopping = True
         for listener in self._listeners:
             listener.close()
@@ -91,7 +91,7 @@ class Listening(ABC):
             self._settle_empty()
 
     def reads_as_it_comes(self, method: str, path: str) -> bool:
-        """False; servers with such endpoints override it."""
+        """Returns False; servers with endpoints that read bodies while they arrive override it."""
         return False
 
     @abstractmethod
@@ -101,12 +101,10 @@ class Listening(ABC):
 
 
 def rotation(is_there: Callable[[], bool] | None, name: str) -> Response:
-    """Answers load balancers whether to use a process (``statusFilePath``).
+    """Tells load balancers whether to use a process (``statusFilePath``): returns 200 while the file exists.
 
-    Returns 200 while the file exists.
-
-    :param is_there: whether the file exists; None: the setting names no file
-    :param name: the name of the kind of process, for the reason
+    :param is_there: returns whether the file exists; None: the setting is empty
+    :param name: the kind of process, for the reason
     """
     if is_there is not None and is_there():
         return text_response("OK", content_type="text/plain")

@@ -1,4 +1,4 @@
-"""Requests and responses, free of sockets."""
+"""Requests and responses, independent of sockets."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ JSON_TYPE = "application/json"
 _LONGEST_REASON = 4096
 _NULL = re.compile(rb"\s*null\s*")
 MOST_BYTES = 256 * 1024
-"""Unread bytes above which the socket is not read. One more read may exceed the limit."""
+"""Number of unread bytes at which the socket is no longer read; one more read can exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: complete, or without its body, which is :attr:`arriving`."""
+    """A request with its complete body, or with a body that is still arriving (:attr:`arriving`)."""
 
     method: str
     path: str
     """The path as received, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
-    """Decoded; of repeated names the last value."""
+    """Decoded query parameters; of repeated names, the last value counts."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Names in lower case; of repeated names the last value."""
+    """Headers with names in lower case; of repeated names, the last value counts."""
     body: bytes | bytearray = b""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values of the variables of the endpoint's path, decoded."""
@@ -57,18 +57,20 @@ class Request:
     target: str = ""
     """Path and query as received."""
     parse: Callable[[bytes | bytearray], object] = parse_json
-    """Parses the body, or returns or raises the result of an earlier parsing."""
+    """Parses the body; replaced if the body was already parsed, to return the result or raise the error
+    again.
+    """
     arriving: ArrivingBody | None = None
-    """The body if its handler reads it while it arrives; :attr:`body` is empty then."""
+    """The body if the handler reads it while it arrives; :attr:`body` is then empty."""
 
     @property
     def has_body(self) -> bool:
-        """Whether the body has more than white space."""
+        """Whether the body contains more than white space."""
         return bool(self.body) and not self.body.isspace()
 
     @property
     def has_value(self) -> bool:
-        """Whether the body has more than white space or ``null``."""
+        """Whether the body contains more than white space or ``null``."""
         return self.has_body and not _NULL.fullmatch(self.body)
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -92,30 +94,31 @@ class Request:
 
 
 class Abandoned(Exception):
-    """The rest of an answer is not sent: the connection is closed, and the log has the reason."""
+    """The rest of a response cannot be sent: the connection is closed, and the log contains the reason."""
 
 
 class Streamed(Protocol):
-    """An answer that is created while it is sent, as long as the client reads it."""
+    """A response that is created while it is sent, as long as the client reads."""
 
     async def next(self) -> bytes:
-        """Returns the next piece; called when the client has read the last one; empty: the end.
+        """Returns the next piece, or empty bytes at the end; called when the client has read the previous
+        piece.
 
-        :raises Abandoned: nothing more is sent, although the answer is incomplete
+        :raises Abandoned: the response ends incomplete
         """
         ...
 
     def close(self) -> None:
-        """Ends the answer, because the client disconnected or the server is stopping; a waiting :meth:`next`
-        returns the end."""
+        """Ends the response, because the client disconnected or the server is stopping; a waiting
+        :meth:`next` returns empty bytes.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response; ``pieces`` are sent one after the other, with turns of the event loop between them.
-
-    A piece may be empty, to allow other work in between.
+    """A response; ``pieces`` are sent one after another, with turns of the event loop in between. Empty
+    pieces only allow other work.
     """
 
     status: int
@@ -124,9 +127,11 @@ class Response:
     headers: Sequence[tuple[str, str]] = ()
     pieces: Iterator[str] | Iterator[bytes] | None = None
     streamed: Streamed | None = None
-    """Closed also if it is never sent."""
+    """A body that is created while it is sent; it is closed also if it is never sent."""
     upgrade: WebSocket | None = None
-    """With status 101: takes over the connection; its end is reported also if it never does."""
+    """For status 101: the WebSocket that takes over the connection; it is notified of the end even if it
+    never does.
+    """
 
 
 def asks_for_websocket(request: Request) -> bool:
@@ -141,7 +146,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def text_response(text: str, status: int = 200, content_type: str = JSON_TYPE) -> Response:
-    """Returns bare text; Pulsar labels it as JSON."""
+    """Returns a response with bare text; Pulsar labels such text as JSON."""
     return Response(status, text.encode(), content_type)
 
 
@@ -150,7 +155,7 @@ def nothing() -> Response:
 
 
 def error_response(status: int, reason: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """Returns an error in the form that Pulsar's admin clients read; a very long reason is cut."""
+    """Returns an error in the form that Pulsar's admin clients read; very long reasons are cut."""
     if len(reason) > _LONGEST_REASON:
         reason = reason[:_LONGEST_REASON] + "..."
     return Response(status, encoded({"reason": reason}), JSON_TYPE, headers)
@@ -161,17 +166,17 @@ def refusal(error: BrokerError) -> Response:
 
 
 def warned(response: Response, sentences: Iterable[str]) -> Response:
-    """Returns the answer with a ``Warning`` header for each sentence."""
+    """Returns the response with a ``Warning`` header for each sentence."""
     added = [("Warning", f'299 magnetar "{sentence}"') for sentence in sentences]
     return replace(response, headers=[*response.headers, *added])
 
 
 class Arriving:
     """Bytes from one connection, read while they arrive. A slow reader slows down the sender: at most
-    :data:`MOST_BYTES` and one more read from the socket wait here.
+    :data:`MOST_BYTES` and one more read from the socket are buffered.
 
-    :param hold: pauses (true) or resumes reading from the sender
-    :param failure: returns the error that :meth:`next` raises, for a reason
+    :param hold: pauses (True) or resumes (False) reading from the sender
+    :param failure: converts a reason to the error that :meth:`next` raises
     :param silence: the reason if nothing arrives in time, with ``{seconds}``
     """
 
@@ -205,12 +210,12 @@ class Arriving:
         self._wake()
 
     def end(self) -> None:
-        """Notes that everything has arrived."""
+        """Marks the data as complete."""
         self._over = True
         self._wake()
 
     def fail(self, reason: str) -> None:
-        """Notes that the rest will not arrive; does nothing after the end."""
+        """Marks the data as incomplete; does nothing after the end."""
         if not self._over:
             self._failure = self._failure or reason
             self._wake()
@@ -218,7 +223,7 @@ class Arriving:
     # called by the reader
 
     async def next(self) -> bytes:
-        """Returns what has arrived, as soon as something has; empty: the end.
+        """Waits for bytes and returns all that have arrived; empty at the end.
 
         :raises Exception: as returned by ``failure``: the sender disconnected or stopped sending
         """
@@ -255,16 +260,15 @@ class Arriving:
 class ArrivingBody(Arriving):
     """A body that is too large for memory: its handler reads it while it arrives.
 
-    :param seconds: time without a byte after which the request fails, with InvalidRequest
+    :param seconds: time without data after which the request fails with InvalidRequest
     """
 
     def __init__(self, loop: Loop, socket: HttpConnection, seconds: float) -> None:
         super().__init__(loop, socket.hold, InvalidRequest, seconds, "The body did not arrive in time")
 
     async def leave_aside(self) -> None:
-        """Reads and discards the rest, because a client that is sending does not read the answer.
-
-        Also returns if the rest does not arrive.
+        """Reads and discards the rest of the body, because a client that is sending does not read the
+        response. Returns also if the rest does not arrive.
         """
         with suppress(InvalidRequest):
             while await self.next():

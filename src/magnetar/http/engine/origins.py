@@ -1,4 +1,4 @@
-"""Checks where a request comes from: the host name, the web page, and the credentials.
+"""Checks the origin of a request: host name, web page, and credentials.
 
 A browser lets any page send requests to any address that its user can reach, including a broker on the same
 machine, and sends the page's origin in ``Origin``. Tools send no such header.
@@ -22,16 +22,16 @@ _PORTS = {"http": 80, "https": 443}
 _SUBDOMAINS = "*."
 _NAME = re.compile(r"[a-z0-9_]([-a-z0-9_.]*[a-z0-9_])?")
 _PRIVATE = (".localhost", ".internal", ".home.arpa", ".cluster.local", ".svc")
-"""Domains outside public DNS (RFC 6761, RFC 8375, ICANN's ``internal``), and those of Kubernetes."""
+"""Domains outside public DNS (RFC 6761, RFC 8375, ICANN's ``internal``), and the domains of Kubernetes."""
 _METHOD = "x-pulsar-auth-method-name"
 _ORIGINAL = "x-original-principal"
 
 
 class Origins:
-    """Accepted origins: those of the broker's own addresses, and those of the settings."""
+    """Accepted origins of pages: the broker's own addresses, and the origins in the settings."""
 
     def __init__(self, own_hosts: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
-        """:param own_hosts: names and addresses of this broker besides those of the loopback interface
+        """:param own_hosts: names and addresses of this broker, in addition to loopback addresses
 
         :param allowed: ``scheme://host[:port]``, or ``*`` for all
         :raises ValueError: an item of ``allowed`` has another form
@@ -42,7 +42,7 @@ class Origins:
         self._allowed = frozenset(_required(text) for text in given if text != ANY)
 
     def refusal(self, request: Request, port: int) -> str | None:
-        """Returns why a request is refused; None: it is accepted.
+        """Returns the reason why a request is refused; None: the request is accepted.
 
         :param port: the port of this broker
         """
@@ -102,29 +102,30 @@ def _parsed(text: str) -> tuple[str, str, int] | None:
 def _required(text: str) -> tuple[str, str, int]:
     parsed = _parsed(text)
     if parsed is None:
-        raise ValueError(f"magnetarHttpAllowedOrigins: {text!r} must be scheme://host[:port] or *")
+        raise ValueError(
+            f"magnetarHttpAllowedOrigins: {text!r} must have the form scheme://host[:port], or be *"
+        )
     return parsed
 
 
 class Hosts:
     """Checks the host name of plain HTTP requests.
 
-    A page can resolve the name that it was loaded from to this server's address (DNS rebinding). Its browser
-    then takes the answers for the page's own, and sends no ``Origin`` when it reads. The ``Host`` header
-    reveals this: it is a name in public DNS. Accepted are addresses, names without a dot, and names below
-    domains for private use: public DNS has none of these, and containers, services and machines nearby use
-    them.
+    A page's own host name can resolve to this server's address (DNS rebinding). The browser then treats the
+    answers as the page's own, and sends no ``Origin`` with reads. The ``Host`` header reveals this, because
+    it contains a name of public DNS. The accepted hosts are addresses, names without a dot, and names in
+    private domains, which do not exist in public DNS.
 
     With TLS the certificate does not match such a name, and if clients authenticate, the page has no
-    credentials. Neither needs this check.
+    credentials. In both cases, this check is not needed.
 
-    Names of the server itself, names outside public DNS, and those of the settings.
+    The server's own names and the names in the settings are accepted, too.
     """
 
     def __init__(self, own: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
         """:param own: names and addresses of this server
 
-        :param allowed: names; ``*.name`` for all below a name, ``*`` for all
+        :param allowed: allowed names; ``*.name`` for all names below a name, ``*`` for all names
         :raises ValueError: an item of ``allowed`` has another form
         """
         given = [text.strip().lower() for text in allowed]
@@ -136,7 +137,7 @@ class Hosts:
         self._below = tuple(text[1:] for text in given if text.startswith(_SUBDOMAINS))
 
     def refusal(self, request: Request) -> str | None:
-        """Returns why a request is refused; None: it is accepted."""
+        """Returns the reason why a request is refused; None: the request is accepted."""
         if self._any or request.secure:
             return None
         given = request.headers.get("host", "")
@@ -169,10 +170,9 @@ def _host_of(header: str) -> str:
 
 
 def claim_of(request: Request) -> Claim:
-    """Returns all credentials of the request; the first valid credentials count.
-
-    The headers are those of Pulsar's ``AuthenticationService``: ``Authorization``, the name of a method in
-    ``X-Pulsar-Auth-Method-Name``, and the role that a proxy acts for in ``X-Original-Principal``.
+    """Returns all credentials of the request; the first valid ones count. The headers are Pulsar's:
+    ``Authorization``, ``X-Pulsar-Auth-Method-Name`` with the method, and ``X-Original-Principal`` with the
+    role on whose behalf a proxy acts.
     """
     offered: list[Credentials] = []
     chosen = request.headers.get(_METHOD, "")

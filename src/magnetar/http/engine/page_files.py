@@ -1,7 +1,6 @@
-"""The files of the broker's own pages, entity tags, and compression.
-
-Entity tags save sending an unchanged answer again (RFC 9110, 8.8.3 and 13.1.2). A tag is a hash of the
-answer's bytes, so it is correct on every broker and after a restart.
+"""The files of the broker's own pages, entity tags, and compression. An entity tag avoids sending an
+unchanged response again (RFC 9110, 8.8.3 and 13.1.2). It is a hash of the response's bytes, so it is the
+same on every broker and after a restart.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ _HEADERS = (
     ("Vary", "Accept-Encoding"),
 )
 LARGEST_BYTES = 64 << 10
-"""The largest answer with a tag: hashing it takes less than a tenth of a millisecond."""
+"""Maximum size of a response with a tag, in bytes: hashing takes less than a tenth of a millisecond."""
 _DIGEST_BYTES = 12
 _ASK_AGAIN = ("Cache-Control", "no-cache")
-"""Clients may keep the answer, and revalidate it each time."""
+"""A header that permits clients to keep the response, but requires revalidation at each use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +60,21 @@ class _File:
 
 
 class PageFiles:
-    """The files of a folder whose types pages consist of."""
+    """The files of the pages in a folder."""
 
     def __init__(self, folder: Path, *, images: bool = False) -> None:
-        """Reads no file before the first request.
+        """The files are read at the first request.
 
-        :param images: whether the pages show images from the folder
+        :param images: whether the folder contains images for the pages
         """
         self._folder = folder
         self._policy = _POLICY_WITH_IMAGES if images else _POLICY
         self._known: Mapping[str, _File] | None = None
 
     def given(self, name: str, request: Request) -> Response:
-        """Returns a file, compressed if possible; 304 if the client has it, 404 if it does not exist."""
+        """Returns a file, compressed if possible; 304 if the client already has it, 404 if it does not
+        exist.
+        """
         if self._known is None:
             self._known = _read(self._folder)
         file = self._known.get(name)
@@ -100,7 +101,7 @@ def _read(folder: Path) -> Mapping[str, _File]:
 
 
 def takes_gzip(request: Request) -> bool:
-    """Whether an answer may be compressed."""
+    """Whether the client accepts compressed responses."""
     for offered in request.headers.get("accept-encoding", "").split(","):
         coding, _, quality = offered.partition(";")
         if coding.strip().lower() == "gzip":
@@ -109,7 +110,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 def compressed(pieces: Iterable[str]) -> Iterator[bytes]:
-    """Yields the text compressed with gzip, one piece for each piece; some may be empty."""
+    """Yields the text compressed with gzip, one piece per input piece; pieces can be empty."""
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
     for piece in pieces:
         yield packer.compress(piece.encode())
@@ -121,7 +122,7 @@ def tag_of(data: bytes) -> str:
 
 
 def has(request: Request, tag: str) -> bool:
-    """Whether the client has the answer with this tag, according to ``If-None-Match``."""
+    """Whether the client already has the response with this tag, according to ``If-None-Match``."""
     said = request.headers.get("if-none-match", "").strip()
     if said == "*":
         return True
@@ -130,8 +131,9 @@ def has(request: Request, tag: str) -> bool:
 
 
 def tagged(request: Request, answer: Response) -> Response:
-    """Returns the answer with its tag, or 304 if the client has it. Errors, large answers and answers in
-    pieces have no tag."""
+    """Returns the response with its tag, or 304 if the client already has it. Errors, large responses and
+    responses in pieces have no tag.
+    """
     whole = answer.pieces is None and answer.streamed is None and 0 < len(answer.body) <= LARGEST_BYTES
     if answer.status != HTTPStatus.OK or not whole:
         return answer
@@ -143,14 +145,16 @@ def tagged(request: Request, answer: Response) -> Response:
 
 
 class TagOnTheWay:
-    """The tag of a constant text that takes long to create: known once it was created completely."""
+    """The tag of a constant text that is expensive to create; available once the text was created
+    completely.
+    """
 
     def __init__(self) -> None:
         self.tag = ""
         """Empty until the whole text was created once."""
 
     def noted(self, pieces: Iterable[str]) -> Iterator[str]:
-        """Yields the same pieces, and computes the tag."""
+        """Yields the pieces unchanged, and computes their tag."""
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for piece in pieces:
             digest.update(piece.encode())

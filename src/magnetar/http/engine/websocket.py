@@ -1,4 +1,4 @@
-"""A WebSocket (RFC 6455) on a connection that began as HTTP: messages in, messages out."""
+"""A WebSocket (RFC 6455) on a connection that began as HTTP: receives and sends messages."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = logging.getLogger("magnetar.http")
 _KEY_SUFFIX = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _VERSION = "13"
 _CLOSING_SECONDS = 5.0
-"""How long a client has to answer a close frame."""
+"""Maximum time to wait for a client's answer to a close frame, in seconds."""
 _MOST_SKIPPED = 1 << 20
-"""Bytes of a too large message that are read and discarded."""
+"""Maximum number of bytes of an oversized message that are read and discarded."""
 _PING = b"PING"
 
 NORMAL = 1000
@@ -42,11 +42,11 @@ class WebSocketLimits:
     """Limits of size and idle time of one WebSocket."""
 
     message_bytes: int = 1 << 20
-    """Largest message from the client."""
+    """Maximum size of a message from the client, in bytes."""
     idle_seconds: float = 300.0
-    """Without traffic in either direction; 0: no limit."""
+    """Maximum time without traffic in either direction, in seconds; 0: no limit."""
     ping_seconds: float = 0.0
-    """Between two pings; 0: no pings."""
+    """Interval of pings, in seconds; 0: no pings."""
 
 
 class Conversation(Protocol):
@@ -59,7 +59,7 @@ class Conversation(Protocol):
     def received(self, text: str) -> None: ...
 
     def go_on(self) -> None:
-        """Called when the client reads again after a time in which it did not."""
+        """Called when the client reads again after it had stopped reading."""
         ...
 
     def ended(self) -> None:
@@ -68,8 +68,7 @@ class Conversation(Protocol):
 
 
 def upgrade(request: Request, socket: WebSocket) -> Response:
-    """Returns the answer that turns a request's connection into a WebSocket; :func:`refusal_of` checks the
-    request first."""
+    """Returns the response that turns the connection into a WebSocket; call :func:`refusal_of` first."""
     key = request.headers["sec-websocket-key"].encode()
     accepted = base64.b64encode(hashlib.sha1(key + _KEY_SUFFIX, usedforsecurity=False).digest()).decode()
     headers = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accepted)]
@@ -77,7 +76,9 @@ def upgrade(request: Request, socket: WebSocket) -> Response:
 
 
 def refusal_of(request: Request) -> Response | None:
-    """Returns the refusal of a request that is not a valid WebSocket handshake; None: it is valid."""
+    """Returns the refusal of a request that is not a valid WebSocket handshake; None: the handshake is
+    valid.
+    """
     if not asks_for_websocket(request):
         asked: Sequence[tuple[str, str]] = [("Upgrade", "websocket"), ("Connection", "Upgrade")]
         return error_response(HTTPStatus.UPGRADE_REQUIRED, "This path accepts only WebSocket requests", asked)
@@ -96,7 +97,7 @@ def refusal_of(request: Request) -> Response | None:
 class WebSocket:
     """The protocol of a connection after HTTP; called like ``magnetar.io.interfaces.StreamProtocol``.
 
-    While the client does not read, its messages are not read either.
+    While the client does not read, its own messages are not read either.
     """
 
     def __init__(self, conversation: Conversation, loop: Loop, limits: WebSocketLimits) -> None:
@@ -124,13 +125,13 @@ class WebSocket:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages may still reach the client."""
+        """Whether messages can still reach the client."""
         return self._transport is not None and not self._closing
 
     # messages
 
     def send(self, text: str) -> None:
-        """Sends a message; does nothing once the client has disconnected."""
+        """Sends a message; does nothing if the client has disconnected."""
         if self._transport is not None and not self._closing:
             if self._behind_parts is not None:
                 self._behind_parts.append(text)
@@ -139,9 +140,8 @@ class WebSocket:
             self._transport.write(text_frame(text))
 
     def send_part(self, text: str, *, last: bool) -> None:
-        """Sends a part of a message; does nothing once the client has disconnected.
-
-        Messages of :meth:`send` wait for the last part. Pings and close frames do not.
+        """Sends a fragment of a message; does nothing if the client has disconnected. Messages of
+        :meth:`send` wait for the last fragment; pings and close frames do not.
         """
         if self._transport is not None and not self._closing:
             self._heard = self._loop.time()
@@ -155,13 +155,14 @@ class WebSocket:
 
     @property
     def takes(self) -> bool:
-        """Whether the client reads fast enough; :meth:`Conversation.go_on` is called when it does again."""
+        """Whether the client reads fast enough; if not, :meth:`Conversation.go_on` is called when it does
+        again.
+        """
         return not self._stalled and self._transport is not None and not self._closing
 
     def close(self, code: int, reason: str = "") -> None:
-        """Sends a close frame, and waits some seconds for that of the client.
-
-        A connection that is not a WebSocket yet is closed as soon as it is one.
+        """Sends a close frame, and waits some seconds for the client's close frame. If the handshake is not
+        complete, the close follows the handshake.
         """
         if self._transport is None and not self._over:
             self._closed_before = self._closed_before or (code, reason)
@@ -289,7 +290,9 @@ class WebSocket:
             self._conversation.received(text)
 
     def _refuse_large(self) -> None:
-        """Closes the WebSocket. Skips the rest of the message, or stops reading if that is large."""
+        """Closes the WebSocket because of an oversized message. Skips the rest of the message, or stops
+        reading if it is large.
+        """
         self._text.clear()
         self.close(TOO_LARGE, f"A message exceeds {self._limits.message_bytes} bytes")
         if self._transport is not None and self._reader.left_out > _MOST_SKIPPED:

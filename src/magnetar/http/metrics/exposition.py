@@ -1,7 +1,6 @@
-"""The Prometheus text format, version 0.0.4, and the meaning of each metric as a scraper requests it.
-
-OpenMetrics is https://prometheus.io/docs/specs/om/open_metrics_spec/ (1.0): a family of counters is named
-without ``_total``, and the text has an end marker.
+"""The Prometheus text format, version 0.0.4, and OpenMetrics 1.0
+(https://prometheus.io/docs/specs/om/open_metrics_spec/), in which families of counters are named without
+``_total`` and the text has an end marker.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 
 def number_text(value: Number | bool) -> str:
-    """Returns a number with at most three decimals; truth values become 0 or 1."""
+    """Formats a number with at most three decimal places; booleans become 0 or 1."""
     if isinstance(value, float):
         return repr(round(value, 3)) if value == value else "NaN"
     return str(int(value))
@@ -34,7 +33,7 @@ def number_text(value: Number | bool) -> str:
 def family(name: str, kind: str, samples: Iterable[tuple[str, Number]]) -> Iterator[str]:
     """Yields one metric: its TYPE line and its samples, in pieces of a few kilobytes.
 
-    :param samples: label text (see :func:`labels_text`) and value
+    :param samples: the labels (see :func:`labels_text`) and the value of each sample
     """
     lines = [f"# TYPE {name} {kind}\n"]
     for labels, value in samples:
@@ -112,7 +111,7 @@ def histogram_samples(
 
 @cache
 def _help() -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Returns the meaning of metrics: by name, and by prefix, longest first."""
+    """Returns the HELP texts of metrics, by name, and by prefix with the longest prefix first."""
     text = (Path(__file__).parent / "help.tsv").read_text("utf-8")
     rows = [line.partition("\t") for line in text.splitlines()]
     named = {name: meaning for name, _, meaning in rows if not name.endswith("*")}
@@ -122,7 +121,7 @@ def _help() -> tuple[dict[str, str], list[tuple[str, str]]]:
 
 @cache
 def meaning_of(name: str) -> str | None:
-    """Returns the meaning of a metric; None: it is not in the table."""
+    """Returns the HELP text of a metric; None: the metric has no text."""
     named, beginnings = _help()
     if name in named:
         return named[name]
@@ -133,7 +132,7 @@ def meaning_of(name: str) -> str | None:
 
 
 def content_type(accept: str) -> str:
-    """Returns the content type for a scraper with the header ``accept``."""
+    """Returns the content type for a scraper with this ``Accept`` header."""
     return OPEN_METRICS_TYPE if "application/openmetrics-text" in accept else CONTENT_TYPE
 
 
@@ -149,7 +148,9 @@ def described(pieces: Iterable[str], kind: str) -> Iterator[str]:
 
 
 def _lines(piece: str) -> list[str]:
-    """Returns lines with their ends. Only ``\\n`` ends a line: client names may contain other line ends."""
+    """Splits a text into lines with their ends. Only ``\n`` ends a line, because names can contain other line
+    ends.
+    """
     return re.findall(r"[^\n]*\n|[^\n]+", piece)
 
 

@@ -61,7 +61,7 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Which levels are printed; each is a setting of Pulsar."""
+    """The levels of metrics to print; each is a setting of Pulsar."""
 
     version: str
     topic_level: bool = True
@@ -71,12 +71,13 @@ class MetricsOptions:
     split_partition: bool = False
     replication: bool = True
     most_series: int = 0
-    """Number of topics and subscriptions with separate series; 0: all. Above it, the tenants with the most
-    lose series first, and a metric counts these."""
+    """Maximum number of topics and subscriptions with separate series; 0: no limit. Above it, the tenants
+    with the most series lose some first, and a metric counts the lost ones.
+    """
 
 
 def render(snapshot: MetricsSnapshot, options: MetricsOptions) -> Iterator[str]:
-    """Yields the whole text, in pieces of a few kilobytes, so that a caller can pause between them."""
+    """Yields the whole text in pieces of a few kilobytes, so that the caller can pause between them."""
     cluster = labels_text({"cluster": snapshot.cluster})
     version = labels_text({"cluster": snapshot.cluster, "version": options.version, "commit": "none"})
     yield from family("pulsar_version_info", "gauge", [(version, 1)])
@@ -144,7 +145,7 @@ def _broker(snapshot: MetricsSnapshot, cluster: str) -> Iterator[str]:
 def _by_system(
     topics: Sequence[TopicMetrics],
 ) -> Generator[str, None, tuple[list[TopicMetrics], list[TopicMetrics]]]:
-    """Returns system topics (local name begins with ``__``), and all others."""
+    """Returns the system topics (local name begins with ``__``), and the other topics."""
     system: list[TopicMetrics] = []
     own: list[TopicMetrics] = []
     for topic in _with_pauses(topics):
@@ -166,7 +167,7 @@ def _bytes_out(topics: Sequence[TopicMetrics]) -> Generator[str, None, int]:
 
 
 def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
-    """Yields the items, and None at intervals, where a caller with many items yields an empty piece."""
+    """Yields the items, with None at intervals, at which a caller should yield an empty piece."""
     for number, item in enumerate(items):
         if number % _TOPICS_A_PIECE == 0:
             yield None
@@ -174,7 +175,7 @@ def _with_pauses(items: Iterable[T]) -> Iterator[T | None]:
 
 
 def _authentication_counts(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields nothing without authentication."""
+    """Yields the counts of authentications; nothing if authentication is off."""
     succeeded, failed = [], []
     for counts in snapshot.authentication_counts:
         labels = {
@@ -190,7 +191,7 @@ def _authentication_counts(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields nothing without resource groups."""
+    """Yields the metrics of resource groups; nothing if there are no groups."""
     if not snapshot.resource_groups:
         return
     rows, updates = [], {}
@@ -208,7 +209,7 @@ def _resource_groups(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _load(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields nothing for a standalone broker."""
+    """Yields the metrics of the load manager; nothing for a standalone broker."""
     load = snapshot.load
     if load is None:
         return
@@ -261,7 +262,7 @@ def _managed_ledgers(snapshot: MetricsSnapshot) -> Iterator[str]:
 def _gauges(kind: str, rows: Sequence[tuple[str, object]], *levels: str) -> Iterator[str]:
     """Yields the figures of objects of one kind, with their labels.
 
-    :param levels: of topics, those that are printed
+    :param levels: the printed levels of topic metrics
     """
     for row in figures_of(kind):
         if row.prometheus and (not levels or row.level in levels):
@@ -314,9 +315,10 @@ def bounded(
 ) -> Generator[str, None, tuple[Sequence[TopicMetrics], dict[str, int]]]:
     """Returns the topics with separate series, and the number of other topics by tenant.
 
-    A tenant below its share keeps all series, and the rest of its share goes to other tenants.
+    Each tenant has an equal share of the series. A tenant that needs less keeps all its series, and the rest
+    of its share goes to other tenants.
 
-    :param most: topics and subscriptions together; 0: all
+    :param most: maximum number of topics and subscriptions together; 0: no limit
     """
     by_tenant: dict[str, list[TopicMetrics]] = {}
     sizes: dict[str, int] = {}
@@ -349,7 +351,9 @@ def bounded(
 
 
 def given_up(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields empty pieces while it frees the figures of topics, because freeing many at once takes long."""
+    """Yields empty pieces while it frees the figures of topics, because freeing many objects at once takes
+    long.
+    """
     while snapshot.topics:
         del snapshot.topics[-_TOPICS_A_PIECE:]
         yield ""
@@ -387,7 +391,7 @@ def _histograms(rows: TopicRows) -> Iterator[str]:
 
 
 def _of_some(rows: TopicRows, kind: str, of: Callable[[TopicMetrics], object | None]) -> Iterator[str]:
-    """Yields figures that few topics have: those that are compacted, or use tiered storage."""
+    """Yields figures that only some topics have, such as compacted topics and topics with tiered storage."""
     known: list[tuple[str, object]] = []
     for row in _with_pauses(rows):
         if row is None:
@@ -461,7 +465,9 @@ def _namespace_level(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def _namespace_totals(topics: Sequence[TopicMetrics]) -> list[TopicMetrics]:
-    """Returns one sum per namespace, in order of appearance, with the subscriptions of all its topics."""
+    """Returns the sum for each namespace, in order of appearance, with the subscriptions of all its
+    topics.
+    """
     members: dict[str, list[TopicMetrics]] = {}
     for topic in topics:
         members.setdefault(topic.namespace, []).append(topic)
@@ -490,7 +496,7 @@ def _merge(histograms: Sequence[Histogram | None]) -> Histogram | None:
 
 
 def _broker_totals(topics: Sequence[TopicMetrics]) -> Iterator[tuple[str, Number]]:
-    """Yields the ``pulsar_broker_...`` sums."""
+    """Yields the ``pulsar_broker_...`` sums over all topics."""
     yield "pulsar_broker_topics_count", len(topics)
     for row in figures_of("topic"):
         if row.sum:

@@ -55,7 +55,9 @@ _OF_SHADOWS: _Figures = (
     ("magnetar_shadow_delay_in_seconds", lambda it: it.delay_seconds),
     ("magnetar_shadow_lag_seconds", lambda it: it.lag_seconds),
 )
-"""Separate names: a shadow topic is not another cluster, and alerts about clusters must not include it."""
+"""Figures of shadow topics. They have separate names, because alerts about remote clusters must not include
+them.
+"""
 
 
 _OFFLOAD_TIMES: Sequence[tuple[str, Callable[[OffloadMetrics], TimingMetrics | None]]] = (
@@ -68,7 +70,7 @@ _OFFLOAD_TIMES: Sequence[tuple[str, Callable[[OffloadMetrics], TimingMetrics | N
 def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_seconds: float) -> Iterator[str]:
     """Yields the duration of operations and the written bytes of the measured stores.
 
-    :param cluster: its name
+    :param cluster: the name of the cluster
     """
     if not stores:
         return
@@ -88,7 +90,7 @@ def metadata_stores(stores: Sequence[MetadataMetrics], cluster: str, started_sec
 
 
 def offload_times(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
-    """Yields how long accesses to tiered storage took, in microseconds as in Pulsar.
+    """Yields the durations of accesses to tiered storage, in microseconds as in Pulsar.
 
     :param rows: label texts and topics
     """
@@ -105,9 +107,9 @@ def offload_times(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
 
 
 def offload_deletions(found: Sequence[OffloadDeletionMetrics], cluster: str) -> Iterator[str]:
-    """Yields how often offloaded ledgers were deleted, and could not be.
+    """Yields the numbers of successful and failed deletions of offloaded ledgers.
 
-    :param cluster: its name
+    :param cluster: the name of the cluster
     """
     samples = [
         (
@@ -138,7 +140,7 @@ def evictions(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
 
 
 def quota_checks(quotas: QuotaMetrics, cluster: str, started_seconds: float) -> Iterator[str]:
-    """Yields the evictions of all topics, and the checks.
+    """Yields the evictions of all topics, and the numbers and durations of quota checks.
 
     :param cluster: label text
     """
@@ -158,7 +160,7 @@ def quota_checks(quotas: QuotaMetrics, cluster: str, started_seconds: float) -> 
 def waiting_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]:
     """Yields Magnetar's own metrics of the reasons why messages wait.
 
-    A subscription has one sample, or none if all was delivered, so that the samples count waiting
+    A waiting subscription has one sample, other subscriptions have none, so the samples count waiting
     subscriptions. Refused messages of a topic have one sample for each reason.
 
     :param rows: label texts and topics; an empty piece is yielded at regular intervals
@@ -196,7 +198,9 @@ def replicated_topics(rows: Sequence[tuple[str, TopicMetrics]]) -> Iterator[str]
 
 
 def replicated_namespaces(cluster: str, topics: Sequence[TopicMetrics]) -> Iterator[str]:
-    """Yields the same, summed over the topics of a namespace and their shadows; ages are the highest ones."""
+    """Like :func:`replicated_topics`, summed over the topics of each namespace and their shadow topics; ages
+    are maxima.
+    """
     sums: dict[tuple[str, str], list[ReplicationMetrics]] = {}
     shadows: dict[str, list[ReplicationMetrics]] = {}
     for number, topic in enumerate(topics):

@@ -1,7 +1,7 @@
 """Shares one rendering of ``/metrics`` among all scrapes that arrive during it.
 
-With thousands of topics a rendering takes seconds, and the text hundreds of megabytes. So the text is kept
-compressed, at a thirtieth of the size, as long as a scrape reads it.
+With thousands of topics, a rendering takes seconds, and the text takes hundreds of megabytes. Therefore the
+text is kept compressed, at a thirtieth of the size, while scrapes read it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from magnetar.io.waiting import outcome
 
 _PLAIN_BYTES = 16 << 10
 _JOIN_SECONDS = 10.0
-"""New scrapes do not join an older rendering, because a slow scrape may delay it."""
+"""Maximum age in seconds of a rendering that new scrapes join, because a slow scrape can delay it."""
 
 Render = Callable[[str], Awaitable[Iterator[str]]]
-"""Collects figures, and returns the pieces of their text in the format of a content type."""
+"""Collects figures, and returns their text in pieces, in the format of a content type."""
 
 
 class Scrapes:
@@ -36,8 +36,8 @@ class Scrapes:
     async def text(self, kind: str, render: Render) -> SharedText:
         """Returns the text for one more scrape.
 
-        :param kind: its content type
-        :param render: begins a rendering, if none is in progress
+        :param kind: the content type
+        :param render: starts a rendering if none is in progress
         """
         loop = self._loop
         shared = self._shared.get(kind)
@@ -56,10 +56,10 @@ class Scrapes:
 
 
 class SharedText:
-    """A text with several readers; the reader that is ahead renders the next piece."""
+    """A text with several readers; the reader that is furthest ahead renders the next piece."""
 
     def __init__(self, began: float, figures: Any) -> None:
-        """:param began: the time of the loop's clock
+        """:param began: the time at which the rendering began, of the loop's clock
 
         :param figures: a future that is done when the figures are collected
         """
@@ -71,12 +71,12 @@ class SharedText:
         self._blocks: list[bytes] = []
 
     def begin(self, pieces: Iterator[str]) -> None:
-        """Begins to render the text; called when the figures have been collected."""
+        """Starts rendering the text; called when the figures have been collected."""
         self._pieces = pieces
         self.figures.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """Notes that the figures cannot be collected."""
+        """Reports to the readers that the figures cannot be collected."""
         self.figures.set_exception(ServiceNotReady(f"The metrics cannot be collected: {error}"))
         # Marks the exception as retrieved, because no scrape may be waiting.
         self.figures.exception()
@@ -95,7 +95,7 @@ class SharedText:
                 yield b""
 
     def plain(self) -> Iterator[bytes]:
-        """Yields the uncompressed text, in pieces, because a block may be a megabyte of text."""
+        """Yields the decompressed text in pieces, because a block can contain a megabyte of text."""
         unpacker = zlib.decompressobj(GZIP_BITS)
         for block in self.gzipped():
             if not block:

@@ -1,4 +1,4 @@
-"""Metrics of transactions that are no plain figures of a topic, a subscription or a coordinator."""
+"""Metrics of transactions beyond the plain figures of a topic, a subscription or a coordinator."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from magnetar.http.metrics.exposition import counter, family, histogram, labels_
 from magnetar.naming.topic_name import TopicName
 
 _NANOSECONDS, _MICROSECONDS = 1e6, 1e3
-"""In a millisecond."""
+"""Number of these units in a millisecond."""
 
 
 def latencies(rows: Sequence[tuple[str, CoordinatorMetrics]]) -> Iterator[str]:
-    """Yields how long the transactions of coordinators were open."""
+    """Yields how long the transactions of each coordinator were open."""
     for index, bound in enumerate((*TRANSACTION_BOUNDS_MS, "overflow")):
         counts = ((labels, each.latency_counts[index]) for labels, each in rows)
         yield from family(f"pulsar_txn_execution_latency_le_{bound}", "gauge", counts)
 
 
 def ends(snapshot: MetricsSnapshot, *, topic_level: bool) -> Iterator[str]:
-    """Yields how coordinators of this broker told topics and subscriptions the ends of transactions.
+    """Yields the durations and failures of reporting ends of transactions to topics and subscriptions.
 
-    :param topic_level: whether each topic has its series; otherwise each namespace has one, without quantiles
+    :param topic_level: whether each topic has a series; otherwise each namespace has one, without quantiles
     """
     pending = snapshot.transaction_ends_pending or 0
     cluster = {"cluster": snapshot.cluster}
@@ -71,7 +71,7 @@ def _namespace(topic: str) -> str:
 
 
 def log_batches(snapshot: MetricsSnapshot) -> Iterator[str]:
-    """Yields what logs have written in batches."""
+    """Yields the sizes and times of the batches that transaction logs have written."""
     labels = labels_text({"cluster": snapshot.cluster, "broker": snapshot.broker})
     for each in snapshot.log_batches:
         name = f"pulsar_txn_{each.kind}_bufferedwriter"
@@ -82,7 +82,7 @@ def log_batches(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Iterator[str]:
-    """Yields the ends of transactions that have acknowledged messages of subscriptions.
+    """Yields the numbers of ended transactions that acknowledged messages of each subscription.
 
     :param rows: the labels of each subscription, and its figures
     """
@@ -98,7 +98,7 @@ def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Itera
 
 
 def _summaries(name: str, rows: Sequence[tuple[str, TimingMetrics]], unit: float) -> Iterator[str]:
-    """:param unit: how many of the metric's units a millisecond has"""
+    """Yields a summary for each row. :param unit: number of the metric's units in a millisecond"""
     lines = [f"# TYPE {name} summary\n"]
     for labels, took in rows:
         lines += [

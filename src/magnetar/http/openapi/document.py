@@ -20,7 +20,7 @@ from magnetar.http.shapes.policies import AUTO_UPDATE_STRATEGIES, QUOTA_TYPES, S
 
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _USUAL = {"{tenant}", "{property}", "{namespace}", "{topic}"}
-"""Variables that the names of operations leave out."""
+"""Path variables that the names of operations leave out."""
 _NO_WORD = re.compile(r"\W+")
 _KINDS = {"truth": "boolean", "whole": "integer", "text": "string"}
 _CONDITION = "if-none-match"
@@ -51,11 +51,11 @@ _CHOICES: Mapping[str, Sequence[str]] = {
 _LIST = re.compile(r"(?:array|set)<(.+)>")
 _MAP = re.compile(r"map<[^,]+,\s*(.+)>")
 ERROR = "ErrorData"
-"""The name of the body of errors."""
+"""The schema name of error bodies."""
 
 
 def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
-    """Yields the description, one piece per path, so that it does not block the event loop.
+    """Yields the description in one piece per path, so that creating it does not block the event loop.
 
     :param version: the version of Magnetar
     """
@@ -92,7 +92,7 @@ def pieces(endpoints: Sequence[Endpoint], version: str) -> Iterator[str]:
 
 
 def _by_path(endpoints: Sequence[Endpoint]) -> dict[str, list[Endpoint]]:
-    """Returns the endpoints of each path, including older paths."""
+    """Returns the endpoints of each path, including legacy paths."""
     paths: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         for path in (endpoint.path, *endpoint.aliases):
@@ -128,7 +128,10 @@ def _capital(text: str) -> str:
 
 
 def _operation(endpoint: Endpoint, path: str, refusals: dict[str, object]) -> dict[str, object]:
-    """:param refusals: the refusals described so far, by name; gets new ones"""
+    """Returns the description of an operation.
+
+    :param refusals: the descriptions of refusals by name, to which new ones are added
+    """
     operation: dict[str, object] = {
         "operationId": operation_id(endpoint.method, path),
         "summary": endpoint.description,
@@ -199,7 +202,7 @@ def _default(parameter: Parameter) -> object:
 
 
 def _tag(path: str) -> str:
-    """Returns the group of an operation: the first significant piece of its path."""
+    """Returns the group of an operation, the first significant segment of its path."""
     pieces = [piece for piece in path.split("/") if piece not in ("", "admin", "v2", "v3", "lookup")]
     if path.startswith("/lookup"):
         return "lookup"
@@ -211,7 +214,7 @@ def _json(value: object) -> str:
 
 
 def schema_of(kind: str) -> Schema:
-    """Returns the schema of a type that the table of endpoints or the table of fields names."""
+    """Returns the JSON schema of a type in the table of endpoints or the table of fields."""
     kind = kind.strip().partition(" ")[0].removesuffix("?")
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
@@ -228,7 +231,7 @@ def schema_of(kind: str) -> Schema:
 
 @cache
 def _records() -> Mapping[str, Sequence[tuple[str, str, str]]]:
-    """Returns the fields of each record: name, type, meaning."""
+    """Returns the fields of each record: name, type and meaning."""
     found: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for line in (Path(__file__).parent / "shapes.tsv").read_text("utf-8").splitlines():
         record, name, kind, meaning = line.split("\t")

@@ -1,4 +1,4 @@
-"""Endpoints that describe the others: for programs, and as a page for people."""
+"""Endpoints that describe all endpoints, for programs and as a page for people."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _FILES = PageFiles(Path(__file__).parent)
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-    """Returns the endpoints and those that describe them. The latter are public: they reveal nothing about
-    a broker."""
+    """Returns the endpoints and the endpoints that describe them, which are public, because they reveal
+    nothing about a broker.
+    """
 
     known = TagOnTheWay()
 

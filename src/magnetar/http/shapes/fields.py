@@ -15,7 +15,7 @@ from magnetar.http.engine.message import Request
 from magnetar.lazy_dataclass import dataclass
 
 ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
-"""The actions that a role can be granted."""
+"""The actions on which a role can be granted permission."""
 EMPTY = "The request entity cannot be empty."
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?")
@@ -25,15 +25,15 @@ _TRUTHS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 Shape = Callable[[Request], Any]
-"""Returns a value of a request, mostly that of its body; for a policy, None removes the stored value.
+"""Returns a value of a request, usually from its body; for a policy, None removes the stored value.
 
-:raises InvalidRequest: the value has another shape
+:raises InvalidRequest: the value does not have this shape
 :raises PreconditionFailed: the value is out of range
 """
 Check = Callable[[str, Any], Any]
-"""Checks one JSON value; the text names it for the message."""
+"""Checks a JSON value and converts it; the text is the name of the value for errors."""
 _LONGEST = 1000
-"""Characters of a text that is accepted as a number."""
+"""Maximum length of a text that is accepted as a number, in characters."""
 
 
 def whole(bits: int = 32) -> Check:
@@ -59,7 +59,7 @@ def number(name: str, value: object) -> float:
 
 
 def _number_of(value: object, kind: type[int] | type[float]) -> Any:
-    """Converts a text that is a number, as Pulsar's interface does; other values stay as they are."""
+    """Converts a text that contains a number, as Pulsar's interface does; returns other values unchanged."""
     if not isinstance(value, str):
         return value
     written = _WHOLE if kind is int else _NUMBER
@@ -68,7 +68,7 @@ def _number_of(value: object, kind: type[int] | type[float]) -> Any:
 
 
 def truth(name: str, value: Any) -> bool:
-    """Accepts numbers and texts for truth values, as Pulsar's interface does."""
+    """Accepts numbers and texts for booleans, as Pulsar's interface does."""
     given = _TRUTHS.get(value, value) if isinstance(value, str) else value
     if type(given) not in (bool, int):
         raise InvalidRequest(f"{name} must be true or false, not {shown(value)}")
@@ -76,7 +76,7 @@ def truth(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """Accepts numbers and truth values for texts, as written, like Pulsar's interface."""
+    """Accepts numbers and booleans for texts, as written, as Pulsar's interface does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, WrittenNumber):
@@ -88,7 +88,7 @@ def text(name: str, value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{name} must not have half a surrogate pair: {shown(value)}") from error
+        raise InvalidRequest(f"{name} must not contain an unpaired surrogate: {shown(value)}") from error
     return value
 
 
@@ -102,7 +102,7 @@ def choice(*choices: str) -> Check:
 
 
 _MOST_ITEMS = 20_000
-"""The maximum number of items of a list or an object; checking the items blocks the event loop."""
+"""Maximum number of items of a list or an object, because checking the items blocks the event loop."""
 
 
 def _check_count(name: str, items: Sized) -> None:
@@ -118,7 +118,7 @@ def texts(name: str, value: object) -> list[str]:
 
 
 def choices(*known: str) -> Check:
-    """Checks a set of known names; returns them in the order of the table."""
+    """Returns a check for a set of known names, which returns them in the order of ``known``."""
 
     def check(name: str, value: object) -> list[str]:
         given = texts(name, value)
@@ -130,7 +130,7 @@ def choices(*known: str) -> Check:
 
 
 def by_name(check: Check, names: Check = text) -> Check:
-    """Checks an object: its values with ``check``, and its names with ``names``."""
+    """Returns a check for an object: ``check`` checks the values, and ``names`` checks the names."""
 
     def checked(name: str, value: object) -> dict[str, object]:
         given = an_object(name, value)
@@ -152,7 +152,7 @@ def _text_or_null(name: str, value: object) -> str | None:
 
 class _Shorter(Repr):
     def repr_dict(self, value: dict[object, object], level: int) -> str:
-        """Shows the first items; :class:`reprlib.Repr` would sort all of them."""
+        """Shows the first items; the base class would sort all items first."""
         if not value or level <= 0:
             return "{...}" if value else "{}"
         pieces = [
@@ -166,34 +166,33 @@ _shorter = _Shorter()
 
 
 def shown(value: object) -> str:
-    """Short forms of client values for error texts: enough to recognize a value of any size.
-
-    Returns a JSON value in Python's notation, in some hundreds of characters; ``...`` marks omissions.
+    """Returns a JSON value in Python's notation for error texts, at most some hundred characters long;
+    ``...`` marks omissions.
     """
     return _shorter.repr(value)
 
 
 text_map = by_name(text)
-"""An object of texts."""
+"""Checks an object whose values are texts."""
 text_changes = by_name(_text_or_null)
-"""An object of texts; null removes a text."""
+"""Checks an object whose values are texts, or null to remove a text."""
 
 
 def texts_given(name: str, value: object) -> dict[str, str]:
-    """Checks an object of texts; returns it without values that are null."""
+    """Checks an object whose values are texts; returns it without null values."""
     return {key: item for key, item in text_changes(name, value).items() if item is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an object. With the default None it is left out when absent."""
+    """A field of an object. With the default None, an absent field is omitted."""
 
     check: Check
     default: object = None
 
 
 def fields(table: Mapping[str, Field]) -> Check:
-    """Checks an object; fields that are not in the table are ignored, null means absent."""
+    """Returns a check for an object; fields that are not in the table are ignored, and null means absent."""
 
     def check(name: str, value: object) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -209,7 +208,7 @@ def fields(table: Mapping[str, Field]) -> Check:
 
 
 def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
-    """Returns the shape of a body with a check.
+    """Returns the shape of a body that ``check`` checks.
 
     :param required: the reason for refusing an empty body; None: an empty body removes the stored value
     """
@@ -225,7 +224,7 @@ def body(check: Check, name: str, *, required: str | None = EMPTY) -> Shape:
 
 
 def bare_text(request: Request, name: str) -> str:
-    """Returns a text that is JSON or bare, as some clients of Pulsar send it.
+    """Returns a body that is a JSON string or bare text, because some Pulsar clients send bare text.
 
     :raises InvalidRequest: the body is not a text
     """
@@ -240,7 +239,7 @@ def bare_text(request: Request, name: str) -> str:
 
 
 def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
-    """Returns the shape of a number that must not be below ``lowest``; else the refusal is ``reason``."""
+    """Returns the shape of a number that must be at least ``lowest``; the refusal is ``reason``."""
 
     def checked(request: Request) -> object:
         value = shape(request)
@@ -252,12 +251,12 @@ def at_least(lowest: int, shape: Shape, reason: str) -> Shape:
 
 
 def cap(name: str) -> Shape:
-    """Returns the shape of a whole number that is not negative."""
+    """Returns the shape of a whole number, 0 or more."""
     return at_least(0, body(whole(), name), f"{name} must be 0 or more")
 
 
 def always(value: object) -> Shape:
-    """Returns a shape with a fixed value, whatever the body is."""
+    """Returns a shape with a fixed value, regardless of the body."""
     return lambda _request: value
 
 

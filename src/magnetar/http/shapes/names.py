@@ -1,4 +1,4 @@
-"""Names in a path: of clusters, tenants, namespaces and topics, and other variables."""
+"""Variables in a path: names of clusters, tenants, namespaces and topics, and others."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _part_of(variables: Mapping[str, str], kind: str) -> str:
 
 
 def namespace_of(variables: Mapping[str, str]) -> str:
-    """Returns ``tenant/namespace``, or ``tenant/cluster/namespace`` if the path has a cluster.
+    """Returns ``tenant/namespace``, or ``tenant/cluster/namespace`` if the path contains a cluster.
 
     :raises errors.InvalidName: the name violates the rules
     """
@@ -78,14 +78,16 @@ def namespace_of(variables: Mapping[str, str]) -> str:
 
 
 def topic_of(variables: Mapping[str, str]) -> str:
-    """Returns the full name of a topic; the domain is persistent if the path has none.
+    """Returns the full name of a topic; the domain is persistent if the path contains none.
 
     :raises errors.InvalidTopicName: the name violates the rules
     """
     try:
         domain = Domain(variables.get("domain", Domain.PERSISTENT.value))
     except ValueError:
-        raise errors.InvalidTopicName(f"{variables['domain']!r} is not a topic domain") from None
+        raise errors.InvalidTopicName(
+            f"{variables['domain']!r} is not a topic domain; use persistent or non-persistent"
+        ) from None
     try:
         return str(TopicName(domain, _namespace(variables), variables["topic"]))
     except InvalidName as error:
@@ -115,7 +117,7 @@ def partition_of(topic: str) -> int:
 def partitioned_topic_of(variables: Mapping[str, str]) -> str:
     """Like :func:`topic_of`, for a partitioned topic.
 
-    :raises errors.InvalidTopicName: the name violates the rules, or is that of a partition
+    :raises errors.InvalidTopicName: the name violates the rules, or is the name of a partition
     """
     name = topic_of(variables)
     if "-partition-" in variables["topic"]:
@@ -144,17 +146,17 @@ RESOURCE_GROUP = _in_path(resource_group_of)
 
 
 def variable(name: str) -> Callable[[Request], str]:
-    """Returns the shape of a variable of the path."""
+    """Returns the shape of a path variable."""
     return lambda request: request.variables[name]
 
 
 def optional_variable(name: str) -> Callable[[Request], str | None]:
-    """Returns the shape of a variable that only some paths of an endpoint have."""
+    """Returns the shape of a path variable that only some paths of an endpoint contain."""
     return lambda request: request.variables.get(name)
 
 
 def number_in_path(name: str) -> Callable[[Request], int]:
-    """Returns the shape of a number in the path; with another text the path does not exist."""
+    """Returns the shape of a number in the path; any other text means that the path does not exist."""
 
     def shape(request: Request) -> int:
         try:

@@ -35,23 +35,23 @@ from magnetar.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy of a namespace: three endpoints."""
+    """A policy of a namespace with three endpoints: get, set and remove."""
 
     path: str
     field: str
-    """The field of ``Policies``."""
+    """The field of ``Policies`` in which the policy is stored."""
     shape: Shape
     method: str = "POST"
     per_cluster: bool = False
-    """The field is a map by cluster."""
+    """Whether the field is a map by cluster."""
     unset: object = None
     """The answer if the policy is not set; None: an empty body."""
     unset_status: int = 200
     removable: bool = True
     local: bool = False
-    """The field belongs to ``LocalPolicies``."""
+    """Whether the field belongs to ``LocalPolicies``."""
     named: str = ""
-    """The value is the variable of the path with this name, and not in the body."""
+    """The path variable that contains the value; empty: the body contains the value."""
 
 
 def _object(path: str, field: str, check: Any, *, per_cluster: bool = False) -> Policy:
@@ -208,12 +208,12 @@ POLICIES: Sequence[Policy] = (
 
 
 def new_namespace(request: Request) -> Mapping[str, Any]:
-    """Returns the policies in a body, which may be empty. Ignores fields that Pulsar does not know, and -1,
-    which older clients send for numbers that are not set.
+    """Returns the policies in a body, which can be empty. Ignores fields that Pulsar does not have, and -1,
+    which older clients send for unset numbers.
 
-    :raises InvalidRequest: a policy has another shape
+    :raises InvalidRequest: a policy has the wrong shape
     :raises PreconditionFailed: a value is out of range
-    :raises NotSupported: a policy belongs to a feature that is left out
+    :raises NotSupported: a policy belongs to an unsupported feature
     """
     given = body(an_object, "policies", required=None)(request) or {}
     found: dict[str, object] = {}
@@ -225,7 +225,7 @@ def new_namespace(request: Request) -> Mapping[str, Any]:
 
 
 def _alone(shape: Shape) -> Check:
-    """Checks a value with the shape of a request body."""
+    """Returns a check that applies the shape of a request body to a value."""
     return lambda _name, value: shape(Request("PUT", "/", body=json.dumps(value).encode()))
 
 
@@ -253,4 +253,4 @@ _CHECKS: Mapping[str, Check] = {
     "replication_clusters": texts,
     "resource_group_name": text,
 }
-"""Checks by field of ``Policies``; without a :class:`Shape`, the field's own endpoint has no such body."""
+"""Checks by field of ``Policies``, for fields whose endpoint has no :class:`Shape`."""

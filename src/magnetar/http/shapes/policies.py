@@ -143,7 +143,7 @@ OFFLOAD = fields(
 
 
 def optional(check: Check, name: str) -> Shape:
-    """Returns a shape for which an empty body removes the stored value."""
+    """Returns a shape of a body; an empty body removes the stored value."""
     return body(check, name, required=None)
 
 
@@ -175,7 +175,7 @@ def auto_topics(request: Request) -> object:
 def quota(request: Request) -> object:
     """Returns the backlog quota in the body.
 
-    :raises InvalidRequest: the body has no policy, or the policy contradicts the limits
+    :raises InvalidRequest: the body contains no policy, or the policy contradicts the limits
     """
     value = body(_QUOTA, "backlogQuota")(request)
     limit = value.get("limitSize", value.get("limit", 0))
@@ -188,10 +188,7 @@ def quota(request: Request) -> object:
 
 
 def quota_type(request: Request) -> str:
-    """Returns the type of the backlog quota that a request names.
-
-    :raises InvalidRequest: the type is unknown
-    """
+    """Returns the type of the backlog quota in the query. :raises InvalidRequest: the type is unknown"""
     kind = request.query.get("backlogQuotaType") or QUOTA_TYPES[0]
     return str(choice(*QUOTA_TYPES)("backlogQuotaType", kind))
 
@@ -203,7 +200,7 @@ def persistence(request: Request) -> object:
 def entry_filters(request: Request) -> object:
     """Returns the entry filters in the body.
 
-    :raises InvalidRequest: the body names no filter
+    :raises InvalidRequest: the body contains no filter
     """
     value = body(_FILTERS, "entryFilters")(request)
     names = value.get("entryFilterNames", "")
@@ -217,7 +214,7 @@ def entry_filters(request: Request) -> object:
 def anti_affinity(request: Request) -> object:
     """Returns the anti-affinity group in the body.
 
-    :raises PreconditionFailed: the body names no group
+    :raises PreconditionFailed: the body contains no group
     """
     group = bare_text(request, "antiAffinityGroup")
     if not group:

@@ -36,7 +36,7 @@ def _sequence_id(name: str, value: object) -> int:
 
 
 def _time(name: str, value: object) -> str:
-    """Accepts also a number of milliseconds."""
+    """Accepts a time as text, or as a number of milliseconds."""
     return str(value) if type(value) is int else text(name, value)
 
 
@@ -69,15 +69,15 @@ _INFO = fields(
 
 
 ADD_SCHEMA = "addSchema"
-"""The query parameter with which a publication of bytes adds no schema; only Magnetar has it."""
+"""The query parameter by which a publication of bytes adds no schema; specific to Magnetar."""
 
 
 def publication(request: Request, now_ms: int) -> Publication:
     """Returns the messages in the body of a request to publish.
 
-    :param now_ms: since 1970, the base of delivery delays
+    :param now_ms: ms since 1970, from which delivery delays count
 
-    :raises InvalidRequest: the body is not of this form
+    :raises InvalidRequest: the body is not a valid ``ProducerMessages``
     """
     given = body(_PUBLICATION, "ProducerMessages")(request)
     if "messages" not in given:
@@ -111,7 +111,7 @@ def _message(name: str, given: Mapping[str, object], now_ms: int) -> WrittenMess
 
 
 def _milliseconds(name: str, given: str | None) -> int | None:
-    """Converts milliseconds since 1970, Pulsar's form here, or a time with an offset, as in WebSockets."""
+    """Returns ms since 1970 from a number, Pulsar's form, or from a time with an offset, as in WebSockets."""
     if given is None:
         return None
     if given.isascii() and given.isdigit() and len(given) < 16:
@@ -126,7 +126,9 @@ def _milliseconds(name: str, given: str | None) -> int | None:
 
 
 def _schema(key: str, value: str) -> SchemaData:
-    """:param key: ``SchemaInfo`` of the key as JSON; empty: no key schema"""
+    """Returns the schema of the messages. :param key: ``SchemaInfo`` of the key as JSON; empty: no key
+    schema
+    """
     of_value = _declared("valueSchema", value) if value else _TEXT
     return key_value.separated(_declared("keySchema", key), of_value) if key else of_value
 

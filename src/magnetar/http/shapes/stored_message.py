@@ -1,4 +1,4 @@
-"""An entry as an answer: the payload is the body, everything else is in headers, as in Pulsar."""
+"""A response with an entry: the body is the payload, and headers contain all other fields, as in Pulsar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 
 
 class StoredMessage:
-    """An entry that is examined."""
+    """An entry to return."""
 
     def __init__(self, stored: ExaminedEntry) -> None:
         """:raises PersistenceFailure: the entry cannot be parsed"""
@@ -36,13 +36,15 @@ class StoredMessage:
 
     @property
     def size(self) -> int:
-        """The size of the payload in bytes, as claimed by its producer; it may be wrong."""
+        """The size of the payload after decompression in bytes, as its producer declared it; it can be
+        wrong.
+        """
         return self._entry.metadata.uncompressed_size if self._is_packed else len(self._entry.payload)
 
     def payload(self, most: int) -> bytes:
-        """Returns the payload, uncompressed unless it is encrypted.
+        """Returns the payload, decompressed unless it is encrypted.
 
-        :param most: limit of its size in bytes
+        :param most: maximum size of the payload, in bytes
         :raises PersistenceFailure: the payload is damaged, or larger
         """
         if not self._is_packed:
@@ -53,7 +55,7 @@ class StoredMessage:
             raise self._unreadable(error) from error
 
     def pieces(self, most: int) -> list[bytes]:
-        """Returns the same as :meth:`payload`, in pieces; for large payloads, in a thread."""
+        """Like :meth:`payload`, in pieces; for large payloads, in a thread."""
         if not self._is_packed:
             return [self._entry.payload]
         metadata = self._entry.metadata
@@ -65,7 +67,7 @@ class StoredMessage:
             raise self._unreadable(error) from error
 
     def headers(self) -> list[tuple[str, str]]:
-        """Returns everything except the payload."""
+        """Returns the headers, which contain all fields except the payload."""
         found = [("X-Pulsar-Message-ID", self.name), *_headers(self._entry, self._stored)]
         return [(name, _printable(value)) for name, value in found]
 
@@ -74,7 +76,7 @@ class StoredMessage:
 
 
 def _printable(value: str) -> str:
-    """Returns a value for a header, without line ends, in Latin-1."""
+    """Returns a value for a header: in Latin-1, without line ends."""
     return "".join(c if " " <= c < "\x7f" or "\xa0" <= c <= "\xff" else "?" for c in value)
 
 
@@ -138,7 +140,7 @@ _PLAIN = (
     ("total-chunk-msg-size", "total_chunk_msg_size"),
     ("marker-type", "marker_type"),
 )
-"""Headers and their fields."""
+"""Headers with the names of their metadata fields."""
 
 _BYTES = (
     ("schema-version", "schema_version"),
@@ -148,9 +150,8 @@ _BYTES = (
 
 
 def iso(milliseconds: int) -> str:
-    """Returns a time in Java's form: milliseconds only if they are not zero.
-
-    Times after the year 9999, which producers may send, stay numbers.
+    """Returns a time in Java's form, with milliseconds only if they are not zero. Times after the year 9999
+    are returned as numbers, because producers can send them.
     """
     if milliseconds > _LAST_MS:
         return str(milliseconds)

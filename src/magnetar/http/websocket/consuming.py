@@ -1,7 +1,6 @@
-"""A consumer's or reader's WebSocket: messages out, acknowledgements in.
-
-A message id does not contain the topic: with several topics, the topic of each message is remembered until
-the client acknowledges it.
+"""The WebSocket of a consumer or reader: sends messages and receives acknowledgements. A message id does not
+contain the topic, so with several topics, the topic of each message is stored until the client
+acknowledges the message.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from magnetar.lazy_dataclass import dataclass
 
 log = logging.getLogger("magnetar.http")
 _AT_ONCE = 64
-"""Messages per turn of the loop."""
+"""Maximum number of messages per turn of the loop."""
 _BYTES_AT_ONCE = 256 * 1024
-"""Bytes per turn of the loop, without the last message."""
+"""Maximum number of bytes per turn of the loop; the last message can exceed it."""
 _UNREADABLE = "Failed to de-serialize from JSON"
 Answered = MessageReference | MessageId
 
 
 class Receiving(Protocol):
-    """The part of a consumer or reader that a WebSocket uses."""
+    """The methods of a consumer or reader that a WebSocket uses."""
 
     on_arrival: Callable[[], object] | None
 
@@ -57,14 +56,14 @@ class Receiving(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The delivery mode of a client."""
+    """The delivery mode of a WebSocket."""
 
     topics: tuple[str, ...]
     subscription: str
     subscription_type: str = "Exclusive"
     durable: bool | None = None
     pulls: bool = False
-    """The client sends permits; otherwise it may have :attr:`pending` unacknowledged messages."""
+    """Whether the client sends permits; otherwise it can have :attr:`pending` unacknowledged messages."""
     pending: int = 1000
     several: bool = False
     """Whether messages come from more than one topic."""
@@ -76,7 +75,7 @@ class Consuming:
     def __init__(
         self, loop: Loop, terms: Terms, consumer: Receiving, forget: Callable[[Consuming], object]
     ) -> None:
-        """:param forget: called at the end"""
+        """:param forget: called when the WebSocket has ended"""
         self._loop = loop
         self._tasks = TaskScope(loop, "a WebSocket consumer", self._internal_error)
         self._terms = terms
@@ -174,7 +173,7 @@ class Consuming:
         self._send_part(socket, self._parts)
 
     def _send_part(self, socket: WebSocket, parts: Iterator[tuple[str, bool]]) -> None:
-        """Sends the next part, if the client is reading; the rest follows in other turns of the loop."""
+        """Sends the next part if the client is reading; further parts follow in later turns of the loop."""
         if not socket.takes:
             return
         part, last = next(parts)
@@ -254,9 +253,8 @@ class Consuming:
 
 
 class Reading:
-    """See :class:`magnetar.http.websocket.consuming.Receiving`.
-
-    Uses a consumer without a durable subscription.
+    """Adapts a consumer without a durable subscription to readers; see
+    :class:`magnetar.http.websocket.consuming.Receiving`.
     """
 
     def __init__(self, consumer: Consumer | PartitionedConsumer | TopicsConsumer) -> None:
@@ -277,7 +275,7 @@ class Reading:
         """Does nothing: readers do not acknowledge."""
 
     def negative_acknowledge(self, message: MessageReference | MessageId) -> None:
-        """Does nothing: readers get no redelivery."""
+        """Does nothing: readers get no redeliveries."""
 
     def has_reached_end_of_topic(self) -> bool:
         return self._consumer.has_reached_end_of_topic()

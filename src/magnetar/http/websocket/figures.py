@@ -14,7 +14,7 @@ LATENCY_BUCKETS_US = (500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_00
 
 @dataclass(slots=True)
 class Traffic:
-    """Traffic of one WebSocket, or of a namespace's, since the beginning."""
+    """Traffic of a WebSocket, or of all WebSockets of a namespace, since its beginning."""
 
     published: int = 0
     published_bytes: int = 0
@@ -51,10 +51,10 @@ class WebSocketFigures:
     remote: str
     traffic: Traffic
     subscription: str | None = None
-    """None for a producer."""
+    """The name of the subscription; None for a producer."""
     subscription_type: str = "Exclusive"
     durable: bool | None = None
-    """None for a reader."""
+    """Whether the subscription is durable; None for a reader."""
 
     def form(self) -> dict[str, object]:
         if self.subscription is None:
@@ -81,7 +81,7 @@ def by_topic(all_of_them: Iterable[WebSocketFigures]) -> dict[str, dict[str, lis
 
 
 def by_namespace(traffic: Mapping[str, Traffic], before: Mapping[str, Traffic]) -> list[dict[str, object]]:
-    """Returns the ``Metrics`` of each namespace: the traffic since ``before``."""
+    """Returns the ``Metrics`` of each namespace: the traffic since the totals ``before``."""
     return [
         {"dimensions": {"namespace": name}, "metrics": _rates(now, before.get(name, Traffic()))}
         for name, now in sorted(traffic.items())

@@ -19,22 +19,22 @@ from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 UNREADABLE = 3
-"""Failed to de-serialize from JSON."""
+"""Error code: the JSON cannot be parsed."""
 WRONG_PAYLOAD = 7
-"""Invalid payload encoding."""
+"""Error code: the encoding of the payload is invalid."""
 NOT_SENT = 8
-"""The broker or the client refused the message."""
+"""Error code: the broker or the client refused the message."""
 
 
 _CALENDAR_SECONDS = 146_097 * 86_400
-"""The calendar repeats after 400 years."""
+"""Period of the calendar in seconds: it repeats after 400 years."""
 _NO_OPTIONS: Mapping[str, object] = {}
 _raw_decode = json.JSONDecoder().raw_decode
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class BadForm(ValueError):
-    """The JSON is not valid; ``code`` is the kind of error, ``context`` is returned to the client."""
+    """The JSON is not valid; ``code`` is the error code, and ``context`` is returned to the client."""
 
     def __init__(self, code: int, reason: str, context: str | None = None) -> None:
         super().__init__(reason)
@@ -50,7 +50,7 @@ class ProducerMessage(NamedTuple):
 
 
 def producer_message(text: str, now_ms: int) -> ProducerMessage:
-    """Returns the message in a text of a producer.
+    """Returns the message in a WebSocket text of a producer.
 
     :raises BadForm: the text is not valid
     """
@@ -69,7 +69,7 @@ def producer_message(text: str, now_ms: int) -> ProducerMessage:
 
 
 def _options(found: Mapping[str, object], context: str | None, now_ms: int) -> dict[str, object]:
-    """Returns the options of a message: everything besides its payload."""
+    """Returns the options of a message: all fields except its payload."""
     options: dict[str, object] = {}
     properties = found.get("properties")
     if properties is not None:
@@ -104,14 +104,14 @@ def producer_refusal(code: int, reason: str, context: str | None) -> str:
 
 class ConsumerCommand(NamedTuple):
     type: str | None
-    """None for an acknowledgement."""
+    """The type of the command; None for an acknowledgement."""
     message_id: str | None
-    """The id in the form that the client got."""
+    """The message id in the form in which the client received it."""
     permits: int | None
 
 
 def consumer_command(text: str) -> ConsumerCommand:
-    """Returns the command in a text of a consumer.
+    """Returns the command in a WebSocket text of a consumer.
 
     :raises BadForm: the text is not valid
     """
@@ -121,7 +121,9 @@ def consumer_command(text: str) -> ConsumerCommand:
 
 
 PART_BYTES = 3 << 16
-"""Bytes of the payload in each part of :func:`consumer_message_parts`; a multiple of 3 because of Base64."""
+"""Size of the payload in each part of :func:`consumer_message_parts`, in bytes; a multiple of 3 because of
+Base64.
+"""
 
 
 def consumer_message(message: Message, message_id: str) -> str:
@@ -130,9 +132,9 @@ def consumer_message(message: Message, message_id: str) -> str:
 
 
 def consumer_message_parts(message: Message, message_id: str) -> Iterator[tuple[str, bool]]:
-    """Yields the text of :func:`consumer_message` in parts, each with whether it is the last one.
-
-    Each part is encoded on demand, so that a message of 100 MB takes neither its time at once nor the memory.
+    """Yields the text of :func:`consumer_message` in parts, each with a flag for the last part. Parts are
+    encoded on demand, so that a message of 100 MB does not block the event loop or need memory for the
+    whole text.
     """
     payload = memoryview(message.data())
     before = f'{{"messageId":"{message_id}","payload":"'
@@ -183,7 +185,7 @@ def end_of_topic(reached: bool) -> str:
 def iso_time(ms: int) -> str:
     """Returns the time in Java's ``ISO_OFFSET_DATE_TIME`` in UTC, with a fraction only as long as necessary.
 
-    :param ms: since 1970; any value of 64 bits, as producers can send any
+    :param ms: ms since 1970; any 64-bit value, because producers can send all values
     """
     ms = signed(ms)
     fraction = f".{ms % 1000:03}".rstrip("0") if ms % 1000 else ""
@@ -220,7 +222,7 @@ def _object(text: str) -> dict[str, object]:
 
 
 def _loaded(text: str) -> object:
-    """Like ``json.loads``, but faster: does not look for white space around the value."""
+    """Like ``json.loads``, but faster, because it does not look for white space around the value."""
     if text.startswith("{"):
         found, end = _raw_decode(text)
         if end == len(text):
@@ -247,7 +249,7 @@ def _sound(text: str, name: str, context: str | None) -> str:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise BadForm(UNREADABLE, f"{name} must not have half a surrogate pair", context) from error
+            raise BadForm(UNREADABLE, f"{name} must not contain an unpaired surrogate", context) from error
     return text
 
 

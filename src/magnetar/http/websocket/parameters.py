@@ -1,4 +1,6 @@
-"""The query parameters of a WebSocket for its producer, consumer or reader (Pulsar's "WebSocket API")."""
+"""Converts the query parameters of a WebSocket to options of a producer, consumer or reader (Pulsar's
+"WebSocket API").
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,12 @@ from magnetar.naming.topic_name import TopicName
 Query = Mapping[str, str]
 
 MOST_PENDING = 1000
-"""Unacknowledged messages of a consumer, whatever ``receiverQueueSize`` is."""
+"""Maximum number of unacknowledged messages of a consumer, regardless of ``receiverQueueSize``."""
 
 MOST_IN_BATCH = 1 << 20
-"""Limit of batch indexes in message ids: each takes a bit, and no entry of some megabytes holds as many."""
+"""Maximum batch size in message ids: each index takes a bit, and entries of some megabytes contain fewer
+messages.
+"""
 
 _ROUTING: Mapping[str, PartitionsRoutingMode] = {
     "SinglePartition": PartitionsRoutingMode.UseSinglePartition,
@@ -55,13 +59,13 @@ _CRYPTO = {each.name: each for each in CryptoFailureAction}
 _HASHING = {each.name: each for each in HashingScheme}
 _DURABLE = {"Durable": 1, "NonDurable": 0}
 _LONG = frozenset(("ackTimeoutMillis", "batchingMaxPublishDelay", "initialSequenceId"))
-"""Parameters that are numbers of 64 bits; others have 32, as in Pulsar."""
+"""Parameters with 64-bit numbers; others have 32 bits, as in Pulsar."""
 
 
 def producer_options(query: Query) -> dict[str, Any]:
     """Returns options of ``Client.create_producer``.
 
-    :raises InvalidRequest: a parameter is not valid, or cannot be honoured
+    :raises InvalidRequest: a parameter is not valid, or not supported
     """
     if query.get("encryptionKeys"):
         raise InvalidRequest(
@@ -130,7 +134,7 @@ def consumer_options(query: Query) -> dict[str, object]:
 def dead_letter_topics(query: Query, topics: Sequence[str], subscription: str) -> Sequence[TopicName]:
     """Returns the dead letter topics of ``topics``; a topic named by the query is always included.
 
-    :raises InvalidRequest: a name is not that of a topic
+    :raises InvalidRequest: a name is not a topic name
     """
     named = query.get("deadLetterTopic")
     if named:
@@ -160,14 +164,14 @@ def reader_options(query: Query) -> tuple[MessageId, dict[str, Any]]:
 
 
 def receiver_queue_size(query: Query) -> int:
-    """Returns the number of messages that are requested ahead."""
+    """Returns the size of the receiver queue, in messages."""
     if "receiverQueueSize" not in query:
         return MOST_PENDING
     return min(_whole(query, "receiverQueueSize"), MOST_PENDING)
 
 
 def pulls(query: Query) -> bool:
-    """Whether the client permits each message."""
+    """Whether the client sends permits for messages."""
     return _truth(query, "pullMode")
 
 
@@ -180,7 +184,7 @@ def _start(text: str) -> MessageId:
 
 
 def message_id_of(text: str) -> MessageId:
-    """Parses an id in the form that clients get.
+    """Parses a message id in the form in which clients receive it.
 
     :raises InvalidRequest: the text is not a message id
     """
@@ -196,7 +200,7 @@ def message_id_of(text: str) -> MessageId:
 
 
 def _given(query: Query, wanted: Mapping[str, tuple[str, Callable[[str], object]]]) -> dict[str, object]:
-    """Returns the options of present parameters, by their names in the client."""
+    """Returns the options for the parameters that are present, by the client's names."""
     options: dict[str, object] = {}
     for name, (option, kind) in wanted.items():
         if name in query:

@@ -1,4 +1,4 @@
-"""A producer's WebSocket: messages in, receipts out."""
+"""The WebSocket of a producer: receives messages and sends receipts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Producing:
         producer: Producer | PartitionedProducer,
         forget: Callable[[Producing], object],
     ) -> None:
-        """:param forget: called at the end"""
+        """:param forget: called when the WebSocket has ended"""
         self._loop = loop
         self._tasks = TaskScope(loop, "a WebSocket producer")
         self._clock = clock
@@ -71,8 +71,9 @@ class Producing:
             self._refuse(NOT_SENT, str(error), context)
 
     def go_on(self) -> None:
-        """Does nothing: receipts are sent even if the client does not read; there are at most as many as
-        messages."""
+        """Does nothing: receipts are sent even if the client does not read, because their number is bounded
+        by the messages.
+        """
 
     def _refuse(self, code: int, reason: str, context: str | None) -> None:
         self._traffic.failed += 1

@@ -64,17 +64,17 @@ _STATUSES: Mapping[type[PulsarException], int] = {
     TopicTerminated: HTTPStatus.SERVICE_UNAVAILABLE,
     Timeout: HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""Statuses of Pulsar's WebSocket service before a WebSocket opens; other errors are 500."""
+"""HTTP statuses of Pulsar's WebSocket service for errors before a WebSocket opens; other errors are 500."""
 
 _WHO_WE_ARE = "; the WebSocket service authenticates with brokerClientAuthenticationPlugin"
 
 _METRICS_SECONDS = 60.0
 _MOST_UNPACKED_BYTES = 16 << 20
-"""Uncompressed size of a compressed message or batch; a larger one ends its consumer."""
+"""Maximum decompressed size of a message or batch in bytes; a larger one ends its consumer."""
 _COPIES = 3
-"""Copies of a message: its bytes, their Base64 as text, and the frame that waits for the client."""
+"""Number of copies of a message: its bytes, their Base64 as text, and the frame that waits for the client."""
 _ROOM_BYTES = 64 << 20
-"""The memory for the compressed messages that all WebSockets are delivering."""
+"""Memory for the compressed messages that all WebSockets are delivering, in bytes."""
 _WAITING = 1024
 _WAIT_SECONDS = 60.0
 
@@ -123,7 +123,7 @@ class WebSocketService:
         return user
 
     def users(self) -> Iterable[User]:
-        """Returns the users of all WebSockets that are open or about to open."""
+        """Returns the users of all WebSockets that are open or opening."""
         return self._users
 
     # listeners
@@ -132,7 +132,7 @@ class WebSocketService:
         """Opens a WebSocket of a producer.
 
         :raises InvalidRequest: a parameter is not valid
-        :raises AuthorizationFailure: the user may not publish
+        :raises AuthorizationFailure: the user lacks permission to publish
         """
         options = producer_options(request.query)
         named = remote_cluster_of(self._replicator_prefix, options.get("producer_name") or "")
@@ -149,7 +149,8 @@ class WebSocketService:
         """Opens a WebSocket of a consumer.
 
         :raises InvalidRequest: a parameter is not valid
-        :raises AuthorizationFailure: the user may not consume, or not publish to the topic for dead letters
+        :raises AuthorizationFailure: the user lacks permission to consume, or to publish to the dead letter
+            topic
         """
         options = await self._consumer_options(request, user, (topic,), subscription)
         name = str(topic)
@@ -162,7 +163,7 @@ class WebSocketService:
     async def consume_several(
         self, request: Request, user: User, topics: Sequence[TopicName], subscription: str
     ) -> Response:
-        """As :meth:`consume`."""
+        """Like :meth:`consume`, for several topics."""
         options = await self._consumer_options(request, user, topics, subscription)
         names = tuple(str(topic) for topic in topics)
 
@@ -174,9 +175,9 @@ class WebSocketService:
     async def consume_matching(
         self, request: Request, user: User, pattern: TopicName, subscription: str
     ) -> Response:
-        """As :meth:`consume`, for all matching topics of the pattern's namespace.
+        """Like :meth:`consume`, for all matching topics of the pattern's namespace.
 
-        :param pattern: an expression in the form of a topic's name; only the namespace's permissions cover it
+        :param pattern: an expression in the form of a topic's name; only permissions on the namespace apply
         """
         options = await self._consumer_options(request, user, (pattern,), subscription)
         name = str(pattern)
@@ -190,7 +191,7 @@ class WebSocketService:
         """Opens a WebSocket of a reader.
 
         :raises InvalidRequest: a parameter is not valid
-        :raises AuthorizationFailure: the user may not consume
+        :raises AuthorizationFailure: the user lacks permission to consume
         """
         start, options = reader_options(request.query)
         await user.check_consume(topic)
@@ -201,7 +202,7 @@ class WebSocketService:
             client = self._the_client()
             if start not in (MessageId.earliest, MessageId.latest) and await client.partitions(name):
                 raise InvalidConfiguration(
-                    f"{name} is partitioned: a message id belongs to one of its partitions"
+                    f"{name} is partitioned, but a message id belongs to one partition; name that partition"
                 )
             consumer = await client.subscribe(
                 name,
@@ -222,7 +223,7 @@ class WebSocketService:
         """Returns the options of the consumer, after checking the permissions of the user.
 
         :raises InvalidRequest: a parameter is not valid
-        :raises AuthorizationFailure: the user may not use one of the topics
+        :raises AuthorizationFailure: the user lacks permission on one of the topics
         """
         options = consumer_options(request.query)
         for topic in topics:
@@ -309,7 +310,7 @@ class WebSocketService:
         self._counting = self._io.loop.call_later(_METRICS_SECONDS, self._count)
 
     async def close(self) -> None:
-        """Closes the client of the service; call it when the connections have ended."""
+        """Closes the client of the service; must be called after the connections have ended."""
         if self._counting is not None:
             self._counting.cancel()
         if self._client is not None:

@@ -1,8 +1,7 @@
-"""The user of a WebSocket: what that user may do with topics, and for how long.
-
-The service is a client of brokers under its own role, which may do everything, so brokers cannot tell one
-user from another. Each topic that a request names, or that the client derives from it, is therefore checked
-here, and checked again when permissions change (see :class:`magnetar.broker.upkeep.revocation.Revocation`).
+"""The user of a WebSocket, and the user's permissions on topics over time. The service connects to brokers
+with its own role, which has all permissions, so brokers cannot distinguish users. Therefore this module
+checks each topic that a request names or the client derives from it, and checks again when permissions
+change (see :class:`magnetar.broker.upkeep.revocation.Revocation`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _LONGEST_TIMER_SECONDS = 86_400.0
 
 
 class User:
-    """The end user of one WebSocket, from the request on."""
+    """The end user of one WebSocket, from its request on."""
 
     def __init__(
         self,
@@ -70,9 +69,9 @@ class User:
     async def check_produce(self, topic: TopicName, *, replicates: bool = False) -> None:
         """Checks that the user may produce to a topic.
 
-        :param replicates: the producer's name is reserved for replicators of other clusters
+        :param replicates: whether the producer's name is reserved for replicators of other clusters
 
-        :raises AuthorizationFailure: the user may not publish to the topic
+        :raises AuthorizationFailure: the user lacks permission to publish to the topic
         """
         await self._check(TopicOperation.PRODUCE, Target.of_topic(topic))
         if replicates:
@@ -81,14 +80,15 @@ class User:
     async def check_consume(self, topic: TopicName, subscription: str = "") -> None:
         """Checks that the user may consume with a subscription.
 
-        :raises AuthorizationFailure: the user may not consume from the topic with the subscription
+        :raises AuthorizationFailure: the user lacks permission to consume from the topic with the
+            subscription
         """
         await self._check(TopicOperation.CONSUME, Target.of_topic(topic, subscription))
 
     async def check_dead_letters(self, topic: str) -> None:
-        """Checks a topic when its producer for dead letters is about to be opened.
+        """Checks a dead letter topic before its producer is opened.
 
-        :raises AuthorizationError: the user may not publish to the topic, or the check is impossible now
+        :raises AuthorizationError: the user lacks permission to publish to the topic, or the check failed
         """
         try:
             await self.check_produce(TopicName.parse(topic))
@@ -102,7 +102,9 @@ class User:
     # the end
 
     def until(self, end: Callable[[str], object]) -> None:
-        """Calls ``end``, once, with the reason when the user loses the WebSocket, or has lost it already."""
+        """Calls ``end`` once with the reason when the user loses access to the WebSocket, or at once if it is
+        already lost.
+        """
         self._end = end
         if self._lost is not None:
             end(self._lost)
@@ -127,7 +129,7 @@ class User:
     # permissions that change
 
     async def ask_again(self, touched: frozenset[NamespaceName | str] | None) -> None:
-        """Checks the permissions again, after changes in these namespaces and tenants; None: everywhere.
+        """Checks the permissions again after changes in these namespaces and tenants; None: in all of them.
 
         :raises MetadataFailure: the permissions cannot be read now
         """
@@ -142,7 +144,9 @@ class User:
     # credentials that expire
 
     def _await_expiry(self) -> None:
-        """Ends the WebSocket when the user's credentials expire: there is no way to send new ones."""
+        """Ends the WebSocket when the user's credentials expire, because clients cannot send new
+        credentials.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -159,7 +163,9 @@ class User:
         self._disprove("The credentials of the client have expired")
 
     async def authenticate_again(self, methods: frozenset[str] | None) -> None:
-        """Authenticates the user again, after changes to these authentication methods; None: to all."""
+        """Authenticates the user again after changes to these authentication methods; None: to all
+        methods.
+        """
         if methods is not None and self._principal.method not in methods:
             return
         if self._proving is not None:
