@@ -1,6 +1,6 @@
 """A client of the admin interface that uses only the standard library.
 
-Calls block and may come from any thread; each uses its own connection.
+Calls block; any thread can make calls, because each call uses a connection of its own.
 """
 
 from __future__ import annotations

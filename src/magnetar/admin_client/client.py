@@ -1,4 +1,4 @@
-"""Operations of the admin interface as methods."""
+"""The operations of the admin interface as methods."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _SNAPSHOTS = "/admin/v2/magnetar/snapshots"
 def topic_path(text: str) -> str:
     """Returns the path of a topic in the admin interface.
 
-    :raises InvalidName: the text is not the name of a topic
+    :raises InvalidName: the text is not a valid topic name
     """
     name = TopicName.parse(text)
     return f"{_path(name.namespace_name, name.domain.value)}/{quote(name.local, safe='')}"
 
 
 def _in_transactions(kind: str, topic: str) -> str:
-    """Returns the path of what the transactions of a topic tell."""
+    """Returns the path of information on a topic's transactions."""
     return f"{_TRANSACTIONS}/{kind}/{topic_path(topic).removeprefix('/admin/v2/persistent/')}"
 
 
 def namespace_path(text: str) -> str:
     """Returns the path of a namespace in the admin interface.
 
-    :raises InvalidName: the text is not the name of a namespace
+    :raises InvalidName: the text is not a valid namespace name
     """
     return _path(NamespaceName.parse(text), "namespaces")
 
@@ -48,7 +48,7 @@ def namespace_path(text: str) -> str:
 def topics_path(namespace: str, domain: str = "persistent") -> str:
     """Returns the path of the topics of a namespace.
 
-    :raises InvalidName: the text is not the name of a namespace
+    :raises InvalidName: the text is not a valid namespace name
     """
     return _path(NamespaceName.parse(namespace), domain)
 
@@ -63,28 +63,30 @@ class SnapshotFile(NamedTuple):
     path: str
     """The path at which a broker expects the file."""
     source: str
-    """The path of the file now."""
+    """The present path of the file."""
     bytes: int
-    """The number of bytes from the start of the file that belong to the snapshot; -1: all."""
+    """Number of bytes from the start of the file that belong to the snapshot; -1: the whole file."""
     sealed: bool
-    """Whether the file never changes while the snapshot is kept."""
+    """Whether the file does not change while the snapshot is kept."""
 
 
 class BrokerSnapshot(NamedTuple):
-    """The state of a standalone broker at one moment."""
+    """A snapshot of the state of a standalone broker."""
 
     snapshot_id: str
     data_directory: str
-    """On the broker's machine."""
+    """The path of the data directory on the broker's machine."""
     store: str
     """The id of the ledger store."""
     taken_ms: int
-    """The moment, in milliseconds since 1970."""
+    """The time of the snapshot, in milliseconds since 1970."""
     files: Sequence[SnapshotFile]
 
 
 class AdminClient:
-    """Raises the errors of ``magnetar.admin_client.errors`` by HTTP status; InvalidName for invalid names."""
+    """Calls the admin interface. Raises the error of ``magnetar.admin_client.errors`` for the HTTP status,
+    and InvalidName for invalid names.
+    """
 
     def __init__(
         self,
@@ -94,12 +96,12 @@ class AdminClient:
         authentication: Authentication | None = None,
         tls: ClientTls | None = None,
     ) -> None:
-        """:param admin_url: like ``http://localhost:8080``, or ``https://…``
+        """:param admin_url: a URL like ``http://localhost:8080``, or ``https://…``
 
         :param token: short for ``authentication=AuthenticationToken(token)``
         :param authentication: the credentials of each request
-        :param tls: settings for ``https``; None: issuers that the system trusts, with a check of host names
-        :raises AdminError: ``admin_url`` is not an HTTP address
+        :param tls: TLS settings for ``https``; None: the system's trusted issuers, with a check of host names
+        :raises AdminError: ``admin_url`` is not an HTTP URL
         :raises NoCredentials: the token is not valid
         """
         if token is not None:
@@ -109,7 +111,7 @@ class AdminClient:
     # Topics
 
     def topics(self, namespace: str) -> list[str]:
-        """Returns the persistent topics of a namespace, with one item per partition."""
+        """Returns the persistent topics of a namespace, with a separate item for each partition."""
         return list(self._http.ask("GET", topics_path(namespace)))
 
     def partitioned_topics(self, namespace: str) -> list[str]:
@@ -122,7 +124,7 @@ class AdminClient:
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Deletes a topic that is not partitioned.
 
-        :param force: disconnect its clients
+        :param force: also delete a topic with connected clients
         """
         self._http.ask("DELETE", topic_path(topic), {"force": _truth(force)})
 
@@ -132,19 +134,19 @@ class AdminClient:
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
         """Adds partitions to a topic.
 
-        :param partitions: the new number, above the present one
+        :param partitions: the new number of partitions, above the present number
         """
         self._http.ask("POST", topic_path(topic) + "/partitions", body=str(partitions))
 
     def delete_partitioned_topic(self, topic: str, *, force: bool = False) -> None:
         """Deletes a partitioned topic with its partitions.
 
-        :param force: disconnect its clients
+        :param force: also delete a topic with connected clients
         """
         self._http.ask("DELETE", topic_path(topic) + "/partitions", {"force": _truth(force)})
 
     def partitions(self, topic: str) -> int:
-        """Returns the number of partitions; 0: the topic is not partitioned."""
+        """Returns the number of partitions of a topic; 0: the topic is not partitioned."""
         return int(self._http.ask("GET", topic_path(topic) + "/partitions")["partitions"])
 
     def topic_stats(self, topic: str, *, precise_backlog: bool = False) -> dict[str, Any]:
@@ -156,24 +158,25 @@ class AdminClient:
         return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
 
     def explain(self, topic: str, subscription: str | None = None) -> dict[str, Any]:
-        """Returns why a topic's messages wait, or cannot be published; only Magnetar has this.
+        """Returns the reasons why a topic's messages wait or cannot be published; supported only by Magnetar.
 
-        :param subscription: limits the answer to it
+        :param subscription: only explain this subscription; None: all subscriptions
         """
         query = {} if subscription is None else {"subscription": subscription}
         return dict(self._http.ask("GET", topic_path(topic) + "/explain", query))
 
     def explain_placement(self, bundle: str) -> dict[str, Any]:
-        """Returns why a bundle is at its broker, and what would move it; only Magnetar has this.
+        """Returns the reasons why a broker owns a bundle, and the conditions that would move the bundle;
+        supported only by Magnetar.
 
         :param bundle: ``tenant/namespace/0xSTART_0xEND``
         """
         return dict(self._http.ask("GET", f"/admin/v2/magnetar/explain-placement/{quote(bundle)}"))
 
     def storage(self, namespace: str | None = None) -> dict[str, Any]:
-        """Returns the space of disk, ledger store and topics; only Magnetar has this.
+        """Returns the used space of disk, ledger store and topics; supported only by Magnetar.
 
-        :param namespace: limits the topics to it
+        :param namespace: only report topics of this namespace; None: all topics
         """
         query = {} if namespace is None else {"namespace": namespace}
         return dict(self._http.ask("GET", "/admin/v2/magnetar/storage", query))
@@ -182,7 +185,7 @@ class AdminClient:
         return dict(self._http.ask("GET", topic_path(topic) + "/internalStats"))
 
     def offloaded_ledgers(self, topic: str) -> dict[int, str]:
-        """Returns the uuid of each ledger of a topic that is in tiered storage, by its id."""
+        """Returns the UUID of each ledger of a topic in tiered storage, by ledger id."""
         found = self._http.ask("GET", topic_path(topic) + "/internal-info")
         return {
             int(each["ledgerId"]): str(each["offloadedContextUuid"])
@@ -191,8 +194,10 @@ class AdminClient:
         }
 
     def aborted_transactions(self, topic: str) -> set[tuple[int, int]] | None:
-        """Returns the aborted transactions of a topic; None: there are some, and this broker does not name
-        them, as only Magnetar's do. A broker without transactions knows none."""
+        """Returns the aborted transactions of a topic as (most, least) bits of their ids; None: there are
+        some, but the broker does not list them, because only Magnetar does. Empty for a broker without
+        transactions.
+        """
         found = self._transaction_buffer(topic, {"abortedTransactions": "true"})
         if found is None:
             return set()
@@ -201,8 +206,9 @@ class AdminClient:
         return {(most, least) for most, least in found["abortedTransactions"]}
 
     def visible_end(self, topic: str) -> tuple[int, int] | None:
-        """Returns (ledger id, entry id) of a topic's last entry that no open transaction hides; None: the
-        broker has no transactions."""
+        """Returns (ledger id, entry id) of a topic's last entry before any open transaction; None: the broker
+        has no transactions.
+        """
         found = self._transaction_buffer(topic)
         if found is None:
             return None
@@ -210,7 +216,7 @@ class AdminClient:
         return int(ledger), int(entry)
 
     def is_open_or_aborted(self, topic: str, transaction: tuple[int, int]) -> bool:
-        """Returns whether a topic knows a transaction as open or aborted."""
+        """Returns whether a topic has a transaction that is open or was aborted."""
         most, least = transaction
         found = self._http.ask("GET", f"{_in_transactions('transactionInBufferStats', topic)}/{most}/{least}")
         return bool(found.get("aborted") or found.get("startPosition"))
@@ -229,7 +235,7 @@ class AdminClient:
         return int(self._http.ask("GET", topic_path(topic) + "/messageTTL", {"applied": "true"}) or 0)
 
     def set_topic_deduplication(self, topic: str, enabled: bool) -> None:
-        """Sets a policy of the topic, which overrides that of its namespace."""
+        """Sets a policy of the topic, which overrides the namespace's policy."""
         self._http.ask("POST", topic_path(topic) + "/deduplicationEnabled", body=json.dumps(enabled))
 
     def message_id_at(self, topic: str, time_ms: int) -> tuple[int, int]:
@@ -238,7 +244,8 @@ class AdminClient:
         return int(found["ledgerId"]), int(found["entryId"])
 
     def entry_from_the_end(self, topic: str, number: int) -> tuple[int, int] | None:
-        """Returns (ledger id, entry id) of the ``number``-th last entry, 1: the last; None: there are fewer.
+        """Returns (ledger id, entry id) of the ``number``-th entry from the end (1: the last entry); None:
+        the topic has fewer entries.
 
         :raises NotAllowed: the topic is partitioned, or non-persistent
         """
@@ -251,13 +258,13 @@ class AdminClient:
         return int(ledger), int(entry)
 
     def reset_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
-        """Moves a subscription: (ledger, entry) is the next message it delivers."""
+        """Moves a subscription, so that (ledger, entry) is the next message to deliver."""
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}/resetcursor"
         body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
         self._http.ask("POST", path, body=json.dumps(body))
 
     def create_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
-        """Creates a durable subscription: (ledger, entry) is the next message it delivers."""
+        """Creates a durable subscription, for which (ledger, entry) is the next message to deliver."""
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
         self._http.ask("PUT", path, body=json.dumps(body))
@@ -265,7 +272,7 @@ class AdminClient:
     def schema(self, topic: str, version: int | None = None) -> dict[str, Any]:
         """Returns a schema of a topic: ``type``, ``data``, ``properties``, ``version``.
 
-        :param version: None: the newest
+        :param version: the version; None: the newest version
         :raises NotFound: the topic has no schema
         """
         name = TopicName.parse(topic)
@@ -273,7 +280,7 @@ class AdminClient:
         return dict(self._http.ask("GET", path if version is None else f"{path}/{version}"))
 
     def unload_topic(self, topic: str) -> None:
-        """Closes the topic; its clients reconnect."""
+        """Makes the broker close the topic; its clients reconnect."""
         self._http.ask("PUT", topic_path(topic) + "/unload")
 
     def compact_topic(self, topic: str) -> None:
@@ -295,7 +302,7 @@ class AdminClient:
     def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         """Deletes a subscription.
 
-        :param force: disconnect its consumers
+        :param force: also delete a subscription with connected consumers
         """
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         self._http.ask("DELETE", path, {"force": _truth(force)})
@@ -305,9 +312,9 @@ class AdminClient:
     def make_read_plan(
         self, topic: str, start: tuple[int, int], end: tuple[int, int] | None = None, seconds: int = 600
     ) -> dict[str, Any]:
-        """Makes a plan with the files of the entries from ``start`` to before ``end`` (None: to the last).
-
-        The files are kept for ``seconds``; entries that are in no file yet are read through the broker.
+        """Creates a read plan: the files with the entries from ``start`` to ``end`` (exclusive; None: to the
+        last entry). The files are kept for ``seconds``; entries that are not in a file yet must be read
+        through the broker.
         """
         asked: dict[str, Any] = {"start": _message_id(start), "seconds": seconds}
         if end is not None:
@@ -326,7 +333,9 @@ class AdminClient:
         self._http.ask("DELETE", f"{_READ_PLANS}/{quote(plan_id, safe='')}")
 
     def take_snapshot(self, seconds: int = 60) -> BrokerSnapshot:
-        """Returns the whole state of a standalone broker, kept for ``seconds``; only Magnetar has this."""
+        """Takes a snapshot of a standalone broker, which is kept for ``seconds``; supported only by
+        Magnetar.
+        """
         found = self._http.ask("POST", _SNAPSHOTS, body=json.dumps({"seconds": seconds}))
         files = [
             SnapshotFile(each["path"], each["source"], each["bytes"], each["sealed"])
@@ -355,7 +364,7 @@ class AdminClient:
         self._http.ask("DELETE", namespace_path(namespace))
 
     def permissions(self, namespace: str) -> dict[str, list[str]]:
-        """Returns the granted actions of roles in a namespace."""
+        """Returns the actions that each role is granted on a namespace."""
         return dict(self._http.ask("GET", f"{namespace_path(namespace)}/permissions"))
 
     def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
@@ -373,9 +382,9 @@ class AdminClient:
     def create_tenant(self, tenant: str, clusters: Sequence[str] | None = None) -> None:
         """Creates a tenant.
 
-        :param clusters: the allowed clusters; None: all
+        :param clusters: the allowed clusters; None: all clusters
 
-        :raises Conflict: the tenant exists
+        :raises Conflict: the tenant already exists
         """
         allowed = list(self.clusters() if clusters is None else clusters)
         body = json.dumps({"adminRoles": [], "allowedClusters": allowed})
@@ -388,11 +397,11 @@ class AdminClient:
         return list(self._http.ask("GET", "/admin/v2/clusters"))
 
     def brokers(self, cluster: str) -> list[str]:
-        """Returns the addresses of the active brokers."""
+        """Returns the addresses of the active brokers of a cluster."""
         return list(self._http.ask("GET", f"/admin/v2/brokers/{quote(cluster, safe='')}"))
 
     def health_check(self) -> None:
-        """Waits until the broker has published and read a message."""
+        """Requests a health check: the broker publishes and reads a message."""
         self._http.ask("GET", "/admin/v2/brokers/health")
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 
 class AdminError(Exception):
-    """The request failed; the text says why."""
+    """A request failed; the text gives the reason."""
 
     status = 0
-    """The HTTP status; 0 without an answer."""
+    """The HTTP status; 0: no response was received."""
 
     def __init__(self, text: str, reason: str = "", status: int = 0) -> None:
-        """:param reason: the reason from the broker"""
+        """:param reason: the reason that the broker gave"""
         super().__init__(text)
         self.reason = reason or text
         self.status = status or type(self).status
 
 
 class CannotConnect(AdminError):
-    """No answer: the address does not listen, or the connection was lost."""
+    """No response: nothing listens on the address, or the connection was lost."""
 
 
 class BadRequest(AdminError):
@@ -25,7 +25,7 @@ class BadRequest(AdminError):
 
 
 class NotAuthorized(AdminError):
-    """Not authenticated (401) or without permission (403)."""
+    """The client is not authenticated (401) or lacks permission (403)."""
 
     status = 401
 
@@ -39,13 +39,13 @@ class NotAllowed(AdminError):
 
 
 class Conflict(AdminError):
-    """The resource exists already, or is not in the required state."""
+    """The resource already exists, or is not in the required state."""
 
     status = 409
 
 
 class PreconditionFailed(AdminError):
-    """A name or a value is invalid, or something is still in use."""
+    """A name or a value is invalid, or a resource is still in use."""
 
     status = 412
 
@@ -68,6 +68,6 @@ _KINDS: dict[int, type[AdminError]] = {
 
 
 def refusal(status: int, reason: str) -> AdminError:
-    """Returns the error for a status of 400 and above."""
+    """Returns the error for an HTTP status of 400 or above."""
     kind = _KINDS.get(status, ServerError if status >= 500 else AdminError)
     return kind(f"{reason or 'refused'} (HTTP {status})", reason, status)

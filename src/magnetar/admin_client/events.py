@@ -1,4 +1,4 @@
-"""Server-sent events of a broker."""
+"""Server-sent events from a broker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from magnetar.admin_client.errors import AdminError, CannotConnect
 
 EVENTS_TYPE = "text/event-stream"
 MOST_LINE = 1 << 20
-"""Bytes of a line. A list of 100 topics with the longest names and their history is a quarter of that."""
+"""Maximum size of a line, in bytes. A list of 100 topics with the longest names and their history takes a
+quarter.
+"""
 
 
 class EventStream:
-    """One continuous answer. One thread reads it; any thread may close it."""
+    """A continuous response with events. One thread must read it; any thread can close it."""
 
     def __init__(
         self, asked: str, connection: HTTPConnection, opened: socket.socket, response: HTTPResponse
@@ -31,8 +33,8 @@ class EventStream:
         self._closed = False
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        """Yields kind and data of each event, until the broker or :meth:`close` ends it; an empty kind: a
-        heartbeat.
+        """Yields the kind and the data of each event, until the broker or :meth:`close` ends the stream; an
+        empty kind means a heartbeat.
 
         :raises CannotConnect: the connection was lost, or nothing arrived within the timeout
         :raises AdminError: a line is longer than :data:`MOST_LINE`
@@ -60,7 +62,7 @@ class EventStream:
         return line
 
     def close(self) -> None:
-        """Ends the stream; a waiting reader gets its end."""
+        """Ends the stream, also for a thread that is reading."""
         self._closed = True
         # The reader may have closed it already. With TLS only the underlying socket is shut down, because the
         # reading thread uses the rest.
@@ -71,7 +73,7 @@ class EventStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the stream, for the reading thread."""
+        """Closes the stream at the end of the ``with`` statement."""
         self.close()
         self._response.close()
         self._connection.close()

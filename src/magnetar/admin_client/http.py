@@ -1,4 +1,4 @@
-"""Requests to the admin interface, with only the standard library."""
+"""Requests to the admin interface, based only on the standard library."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ JSON_TYPE = "application/json"
 _REDIRECTS = (302, 307, 308)
 _MAX_REDIRECTS = 5
 _MOST_REFUSAL = 65_536
-"""The most bytes that are read of an error answer to a request for events."""
+"""Maximum size of an error response that is read from an event stream, in bytes."""
 _WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
-"""Matches the texts of a ``Warning`` header, which are in quotes."""
+"""Matches the quoted texts of a ``Warning`` header."""
 _CHUNK = 256 * 1024
 _ERRORS = 400
-"""The lowest status of refusals."""
+"""The lowest HTTP status of an error."""
 
 
 class _NotReached(CannotConnect):
-    """The server did not get the request."""
+    """The server did not receive the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request body that is sent in pieces, because it may be too large for memory."""
+    """A request body that is sent in pieces, because it can be too large for memory."""
 
     length: int
     pieces: Callable[[], Iterator[bytes]]
-    """Returns the body from its beginning, at each call."""
+    """Returns the pieces of the body; each call starts at the beginning."""
 
 
 Body = str | Sent | None
@@ -51,7 +51,9 @@ Take = Callable[[bytes], object]
 
 
 class AdminHttp:
-    """Sends requests to a broker, follows redirects, and tries the next address if one does not answer."""
+    """Sends requests to a broker, follows redirects, and tries the next address if an address does not
+    answer.
+    """
 
     def __init__(
         self,
@@ -62,14 +64,14 @@ class AdminHttp:
         timeout_seconds: float = TIMEOUT_SECONDS,
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """:param admin_url: one or more addresses: ``http://host:port,host:port``
+        """:param admin_url: one or more addresses, such as ``http://host:port,host:port``
 
         :param authentication: the credentials of requests
-        :param tls: settings for ``https``; None: issuers that the system trusts, with a check of host names
-        :param timeout_seconds: the time to wait for each answer
-        :param warn: called with warnings about accepted settings without effect
+        :param tls: TLS settings for ``https``; None: the system's trusted issuers, with a check of host names
+        :param timeout_seconds: maximum time to wait for each response
+        :param warn: called with each warning in responses, such as about settings without effect
 
-        :raises AdminError: an address is not an HTTP address, or a certificate is given without TLS
+        :raises AdminError: an address is not an HTTP URL, or a client certificate is set without TLS
         """
         self._urls = _each(admin_url)
         self._authentication = authentication
@@ -78,7 +80,7 @@ class AdminHttp:
         self._context: Callable[[], ssl.SSLContext] | None = None
         self._warn = warn
         if authentication is not None and authentication.certificate and not _is_secured(self._urls[0]):
-            raise AdminError("authentication by a certificate needs TLS; use an https:// address")
+            raise AdminError("authentication by a certificate requires TLS; use an https:// URL")
 
     def ask(
         self,
@@ -89,20 +91,21 @@ class AdminHttp:
         *,
         content_type: str = JSON_TYPE,
     ) -> Any:
-        """Returns the answer: JSON as a value, other text as it is, None if it is empty.
+        """Sends a request; returns a JSON response as its value, other text unchanged, and None for an empty
+        response.
 
-        :raises AdminError: no connection, or the broker refused; the text is its reason
+        :raises AdminError: the broker cannot be reached, or refused; the text gives the reason
         """
         status, _, data = self._exchanged(method, path, query, body, content_type)
         try:
             return _answer(status, data.decode())
         except UnicodeDecodeError as error:
-            raise AdminError(f"{path}: the answer is not text") from error
+            raise AdminError(f"{path}: the response is not UTF-8 text") from error
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
-        """Returns the headers, by name in lower case, and the bytes of a path.
+        """Returns the headers (by name in lower case) and the body of a GET response.
 
-        :raises AdminError: no connection, or the broker refused; the text is its reason
+        :raises AdminError: the broker cannot be reached, or refused; the text gives the reason
         """
         status, headers, data = self._exchanged("GET", path, query, None)
         if status >= _ERRORS:
@@ -110,9 +113,10 @@ class AdminHttp:
         return headers, data
 
     def download(self, path: str, take: Take) -> Mapping[str, str]:
-        """Passes the contents of a path to ``take`` in pieces; returns the headers, by name in lower case.
+        """Passes the body of a GET response to ``take`` in pieces; returns the headers, by name in lower
+        case.
 
-        :raises AdminError: no connection, the broker refused, or the contents are incomplete
+        :raises AdminError: the broker cannot be reached or refused, or the body is incomplete
         """
         status, headers, data = self._exchanged("GET", path, None, None, take=take)
         if status >= _ERRORS:
@@ -122,10 +126,10 @@ class AdminHttp:
     def events(
         self, path: str, query: dict[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> EventStream:
-        """Opens the server-sent events of a path, at the first broker that answers.
+        """Opens a stream of server-sent events at the first broker that answers.
 
-        :param headers: added to those of every request
-        :raises AdminError: no connection, or the broker refused; the text is its reason
+        :param headers: headers in addition to the headers of every request
+        :raises AdminError: the broker cannot be reached, or refused; the text gives the reason
         """
         target = _target(path, query)
         for _ in self._urls[1:]:
@@ -167,14 +171,17 @@ class AdminHttp:
                 return status, headers, data
             location = _checked(headers.get("location", ""))
             if _is_secured(url) and not _is_secured(location):
-                raise AdminError(f"{location}: the redirect would leave TLS")
+                raise AdminError(
+                    f"{location}: the broker redirects from https to http, which is "
+                    "refused; use the TLS address of all brokers"
+                )
             url = location
-        raise AdminError(f"too many redirects, the last one to {url}")
+        raise AdminError(f"the request was redirected too often, the last time to {url}")
 
     def _exchange(
         self, method: str, url: str, body: Body, content_type: str, take: Take | None
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Returns status, headers by name in lower case, and body."""
+        """Returns the status, the headers by name in lower case, and the body of a response."""
         connection, asked = self._connected(url)
         try:
             response = _answered(connection, method, url, body, self._headers(content_type))
@@ -207,10 +214,10 @@ class AdminHttp:
             if not going_on:
                 connection.close()
         _answer(response.status, refused)
-        raise AdminError(f"{asked}: the answer is not an event stream", status=response.status)
+        raise AdminError(f"{asked}: the response is not an event stream", status=response.status)
 
     def _connected(self, url: str) -> tuple[HTTPConnection, str]:
-        """Returns a connection, and its address for errors."""
+        """Returns an open connection, and its address for errors."""
         parts = urlsplit(url)
         # The part before the host may contain a secret.
         asked = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -239,7 +246,7 @@ class AdminHttp:
         return HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
 
     def _headers(self, content_type: str) -> dict[str, str]:
-        """:raises AdminError: credentials are not available"""
+        """Returns the headers of a request. :raises AdminError: credentials are not available"""
         headers = {"Content-Type": content_type, "Accept": JSON_TYPE}
         if self._authentication is not None:
             try:
@@ -250,7 +257,7 @@ class AdminHttp:
 
 
 def _taken(response: HTTPResponse, take: Take) -> None:
-    """:raises IncompleteRead: the answer is incomplete"""
+    """Passes the body of a response to ``take``. :raises IncompleteRead: the body is incomplete"""
     while data := response.read(_CHUNK):
         take(data)
     if response.length:
@@ -275,7 +282,7 @@ def _answered(
 
 
 def _each(url: str) -> list[str]:
-    """:raises AdminError: an item is not an HTTP address"""
+    """Returns the addresses in a URL with several hosts. :raises AdminError: an address is not an HTTP URL"""
     scheme, separator, rest = url.partition("://")
     hosts, slash, path = rest.partition("/")
     return [_checked(f"{scheme}{separator}{host.strip()}{slash}{path}") for host in hosts.split(",")]
@@ -288,7 +295,7 @@ def _checked(url: str) -> str:
     except ValueError:
         there = False
     if not there:
-        raise AdminError(f"{url!r} is not an address like http://localhost:8080")
+        raise AdminError(f"{url!r} is not an admin URL; use a form like http://localhost:8080")
     return url.rstrip("/")
 
 

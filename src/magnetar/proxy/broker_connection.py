@@ -1,4 +1,4 @@
-"""A proxy's connection to a broker: for lookups of one client, or for a tunnel."""
+"""A proxy's connection to a broker, for the lookups of a client or for a tunnel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandConnect, Comman
 
 log = logging.getLogger(__name__)
 GetAuthData = Callable[[], Awaitable[tuple[str, bytes]]]
-"""Returns the name of an authentication method, and the proxy's credentials for it."""
+"""Returns the name of an authentication method, and the proxy's credentials."""
 ANSWERS = {
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
     BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
@@ -25,7 +25,7 @@ ANSWERS = {
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     BaseCommand.ERROR: "error",
 }
-"""The field of each answer that contains the request id."""
+"""The field of each answer's message that contains the request id."""
 _SIZE_BYTES = 4
 
 
@@ -34,7 +34,7 @@ class BrokerLost(Exception):
 
 
 class BrokerRefused(Exception):
-    """A broker has refused the proxy, or its client."""
+    """A broker has refused the proxy or its client."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class BrokerRefused(Exception):
 
 
 class BrokerConnection:
-    """A protocol for :class:`magnetar.io.interfaces.Network`."""
+    """A connection to a broker, as the protocol of :class:`magnetar.io.interfaces.Network`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BrokerConnection:
         """:param connect: the CONNECT command
 
         :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
-        :param hand_over: whether to stop reading after CONNECTED, because a tunnel will read
+        :param hand_over: whether to stop reading after CONNECTED, because a tunnel continues
         """
         self.ready: Future[None] = loop.create_future()
         """Done with CONNECTED; its exceptions: BrokerRefused, BrokerLost."""
@@ -109,7 +109,7 @@ class BrokerConnection:
             fail(answer, lost)
 
     def pause_writing(self) -> None:
-        """Does nothing: requests are few, and bounded for each client."""
+        """Does nothing: requests are few, and bounded per client."""
 
     def resume_writing(self) -> None:
         """Does nothing: see :meth:`pause_writing`."""
@@ -117,9 +117,8 @@ class BrokerConnection:
     # for users of the connection
 
     def ask(self, command: BaseCommand, field: str) -> Future[BaseCommand]:
-        """Sends a request with an id of this connection; returns a future of the answer.
-
-        Its exception: BrokerLost.
+        """Sends a request with a request id of this connection; returns a future of the answer, which can
+        fail with BrokerLost.
 
         :param field: the field of the command's message
         """
@@ -136,7 +135,7 @@ class BrokerConnection:
         return answer
 
     def rest(self) -> bytes:
-        """The bytes after CONNECTED."""
+        """The bytes that were received after CONNECTED."""
         return self._commands.rest()
 
     def abort(self) -> None:
@@ -199,15 +198,14 @@ class BrokerConnection:
 
 
 class Commands:
-    """The commands of one side of a connection, while the proxy interprets them.
-
-    A complete command is not copied; one that arrives in many pieces is joined once.
+    """Parses the commands of one side of a connection. Commands that arrive complete are not copied; others
+    are joined once.
     """
 
     __slots__ = ("_data", "_max_frame", "_more", "_needed", "_position")
 
     def __init__(self, max_frame: int) -> None:
-        """:param max_frame: size of the largest accepted frame in bytes"""
+        """:param max_frame: maximum size of a frame, in bytes"""
         self._max_frame = max_frame
         self._data = b""
         self._position = 0
@@ -223,9 +221,9 @@ class Commands:
             self._more += data
 
     def next(self) -> BaseCommand | None:
-        """Returns the next command; None: it is incomplete.
+        """Returns the next command; None: no complete command has arrived.
 
-        :raises FrameError: the bytes are not a command, or one with an entry
+        :raises FrameError: the bytes are not a command, or are a command with an entry
         """
         if len(self._data) - self._position + len(self._more) < self._needed or not self._find():
             return None

@@ -1,4 +1,4 @@
-"""The brokers behind a proxy: those registered in the cluster's metadata, or those of the settings."""
+"""The brokers behind a proxy, from the cluster's metadata or from settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.metadata.interface import Change, MetadataError, MetadataStore, Se
 log = logging.getLogger(__name__)
 BROKERS = "/loadbalance/brokers"
 _VERSION_PREFIX = "magnetar-"
-"""The prefix of the version that a Magnetar broker registers."""
+"""Prefix of the version that a Magnetar broker registers in the metadata."""
 _AGAIN_SECONDS = 1.0
 _ANY = "*"
 _HOST = re.compile(r"[-_.\w]{1,253}|[0-9A-Fa-f:.]{2,45}(%[-.\w]{1,32})?", re.ASCII)
@@ -35,17 +35,17 @@ class Broker:
     http: str = ""
     http_tls: str = ""
     magnetar: bool = False
-    """Whether the broker is registered as one of Magnetar, which has pages."""
+    """Whether the broker is registered as a Magnetar broker, which has pages."""
 
     def target(self, *, tls: bool) -> BrokerTarget | None:
-        """Returns the address of its binary protocol, with TLS or without; None: no such listener."""
+        """Returns the address for the binary protocol, with or without TLS; None: no such listener."""
         return target_of_url(self.binary_tls if tls else self.binary)
 
     def web(self, *, tls: bool) -> str:
         return (self.http_tls if tls else self.http).rstrip("/")
 
     def is_named(self, name: str) -> bool:
-        """Whether ``host:port`` is an address of its HTTP interface."""
+        """Whether ``host:port`` is the broker's HTTP address."""
         return any(url and urlsplit(url).netloc.lower() == name for url in (self.http, self.http_tls))
 
 
@@ -61,17 +61,20 @@ class Brokers(Protocol):
     def all(self) -> Sequence[Broker]: ...
 
     def in_turn(self) -> Sequence[Broker]:
-        """Returns all brokers, starting with another one each time: use the first, then the others."""
+        """Returns all brokers, starting with a different broker at each call; callers use the first that
+        answers.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
 def brokers_of_page(brokers: Brokers, name: str) -> Sequence[Broker]:
-    """Returns the brokers that can serve a page: always in the same order, so that an open page gets the
-    figures of one broker.
+    """Returns the brokers that can serve a page, always in the same order, so that an open page shows one
+    broker's figures.
 
-    :param name: ``host:port`` of the only broker wanted; empty: any, those of Magnetar first
+    :param name: ``host:port`` of a broker, to return only that one; empty: all brokers, Magnetar brokers
+        first
     """
     if name:
         return [each for each in brokers.all if each.is_named(name.lower())]
@@ -100,13 +103,13 @@ class _InTurn:
 
 
 class NamedBrokers:
-    """The brokers of the settings."""
+    """The brokers in the settings."""
 
     complete = False
-    """A lookup may return a broker that is not in the settings."""
+    """Always False: a lookup can return a broker that is not in the settings."""
 
     def __init__(self, binary: str, binary_tls: str, http: str, http_tls: str) -> None:
-        """Each is a URL that may name several addresses, or empty."""
+        """Creates the brokers from URLs, each of which can contain several addresses or be empty."""
         urls = _each(binary), _each(binary_tls), _each(http), _each(http_tls)
         self.all = [Broker(*each) for each in zip_longest(*urls, fillvalue="")]
         self._turns = _InTurn()
@@ -127,9 +130,8 @@ def _each(text: str) -> list[str]:
 
 
 class RegisteredBrokers:
-    """The brokers below ``/loadbalance/brokers``, read when these change and never for a lookup.
-
-    While the metadata store does not answer, the known brokers are used.
+    """The brokers registered in ``/loadbalance/brokers``, which is read after changes, not for lookups. If
+    the metadata store does not answer, the last known brokers are used.
     """
 
     complete = True
@@ -155,7 +157,7 @@ class RegisteredBrokers:
         return self._turns.of(self.all)
 
     async def open(self) -> None:
-        """Reads the registered brokers, and begins to follow their changes.
+        """Reads the registered brokers, and starts watching for changes.
 
         :raises MetadataError: the brokers cannot be read
         """
@@ -234,7 +236,7 @@ def _broker_of(value: bytes) -> Broker | None:
 
 
 def _is_address(url: str) -> bool:
-    """Whether the URL has a valid address, or is empty."""
+    """Whether the URL contains a valid address, or is empty."""
     try:
         parts = urlsplit(url)
         return not url or (bool(parts.hostname) and parts.port != 0)
@@ -243,7 +245,7 @@ def _is_address(url: str) -> bool:
 
 
 def is_web_of(brokers: Brokers, url: str) -> bool:
-    """Whether a URL is the HTTP listener of a broker."""
+    """Whether a URL is the HTTP address of a broker."""
     asked = urlsplit(url)
     for broker in brokers.all:
         for own in (broker.http, broker.http_tls):
@@ -254,12 +256,12 @@ def is_web_of(brokers: Brokers, url: str) -> bool:
 
 
 class TargetDenied(Exception):
-    """The target is not allowed; the text is for the log, not for the client."""
+    """A target is not allowed; the text is for the log, not for the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTarget:
-    """The address of a broker in requests and answers."""
+    """The address of a broker, in requests and answers."""
 
     host: str
     port: int
@@ -269,16 +271,16 @@ class BrokerTarget:
 
 
 def target_of(text: str) -> BrokerTarget:
-    """Returns the address of a broker that a client names.
+    """Returns the broker address in a client's request.
 
     :param text: ``host:port``; an IPv6 address in brackets
 
-    :raises TargetDenied: the text has another form
+    :raises TargetDenied: the text is not ``host:port``
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not _HOST.fullmatch(host) or not (port.isascii() and port.isdigit() and len(port) < 6):
-        raise TargetDenied(f"{text[:300]!r} must be host:port")
+        raise TargetDenied(f"{text[:300]!r} is not an address; use host:port")
     number = int(port)
     if not 0 < number < 1 << 16:
         raise TargetDenied(f"{number} is not a port")
@@ -286,13 +288,13 @@ def target_of(text: str) -> BrokerTarget:
 
 
 class AllowedTargets:
-    """The allowed targets of the settings."""
+    """The targets that the settings allow."""
 
     def __init__(self, hosts: str = _ANY, addresses: str = _ANY, ports: str = _ANY) -> None:
-        """Each argument is a list separated by commas; ``*`` allows all.
+        """Each argument is a comma-separated list; ``*`` allows all.
 
-        :param hosts: names, with ``*`` for any number of characters
-        :param addresses: addresses and networks
+        :param hosts: host names, with ``*`` for any characters
+        :param addresses: IP addresses and networks
         :raises ValueError: an address or a port is malformed
         """
         self._hosts = _patterns(_parts(hosts))
@@ -322,7 +324,7 @@ class AllowedTargets:
 
 
 def networks_of(text: str) -> Networks:
-    """Returns the networks in a setting.
+    """Returns the IP networks in a setting.
 
     :param text: addresses and networks, separated by commas
 

@@ -1,4 +1,4 @@
-"""Authentication of a proxy's client: at its CONNECT, and again before its credentials expire."""
+"""Authentication of a proxy's client at CONNECT, and again before its credentials expire."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_SECONDS = 86_400.0
 
 
 class ClientAuthentication:
-    """The authentication of one connection."""
+    """The authentication of a client on one connection."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ClientAuthentication:
     ) -> None:
         """Requests new credentials before the present ones expire.
 
-        :param refresh_seconds: time before the expiry; None: do not request any
+        :param refresh_seconds: time before the expiry; None: no credentials are requested
         :param end: called if no credentials arrive in time
         """
         self.stop()
@@ -93,7 +93,7 @@ class ClientAuthentication:
     ) -> None:
         """Handles the client's answer to a challenge.
 
-        :raises AuthenticationFailure: no challenge was sent
+        :raises AuthenticationFailure: no challenge is open
         """
         if not self._challenged:
             raise AuthenticationFailure("AUTH_RESPONSE without a challenge")
@@ -122,6 +122,6 @@ class ClientAuthentication:
             self._timer = None
 
     def close(self) -> None:
-        """Releases everything at the end of the connection."""
+        """Releases all resources at the end of the connection."""
         self.stop()
         self._tasks.cancel()

@@ -26,16 +26,16 @@ from magnetar.proxy.tunnel import Tunnel
 log = logging.getLogger(__name__)
 
 _SERVER_REQUEST_ID = 2**64 - 1
-"""Request id of errors without a request."""
+"""Request id of errors that do not answer a request."""
 _LEAST_VERSION = 10
-"""The lowest protocol version: older clients do not support proxies."""
+"""The lowest accepted protocol version; older clients do not support proxies."""
 _VERSION = 21
 _MAX_COMMAND_BYTES = 2 << 20
-"""A token may have up to 1 MiB."""
+"""Maximum size of a command, in bytes; a token can have 1 MiB."""
 _REQUESTS = 256
-"""Requests in progress; with this many the client is not read."""
+"""Number of requests in progress at which reading from the client stops."""
 _SILENT_SECONDS = 30.0
-"""Limit of the time until CONNECT, if keep-alive is disabled."""
+"""Maximum time until CONNECT if keep-alive is disabled, in seconds."""
 
 
 class State(Enum):
@@ -49,7 +49,9 @@ class State(Enum):
 
 
 class ClientConnection:
-    """A protocol for :class:`magnetar.io.interfaces.Network`, until client and broker are connected."""
+    """A client's connection, as the protocol of :class:`magnetar.io.interfaces.Network`, until a tunnel takes
+    over.
+    """
 
     def __init__(self, service: ProxyService) -> None:
         self._service = service
@@ -189,7 +191,7 @@ class ClientConnection:
 
     def _connected(self, request: CommandConnect) -> None:
         if request.protocol_version < _LEAST_VERSION:
-            raise FrameError("the client's protocol version is too old for a proxy")
+            raise FrameError("the client's protocol version does not support proxies; use a newer client")
         self._connect = request
         self._state = State.AUTHENTICATING
         self._pause()
@@ -221,7 +223,7 @@ class ClientConnection:
         self._take()
 
     def _welcome(self, broker: CommandConnected | None) -> BaseCommand:
-        """:param broker: the broker's answer; None: without a broker"""
+        """Returns CONNECTED. :param broker: the broker's answer; None: the proxy answers itself"""
         answer = BaseCommand(type=BaseCommand.CONNECTED)
         if broker is not None:
             answer.connected.CopyFrom(broker)
@@ -248,7 +250,9 @@ class ClientConnection:
                     self._take()
 
     async def _answer_large(self, command: BaseCommand) -> None:
-        """Sends large answers one by one, when the client has read the last: each may have megabytes."""
+        """Sends large answers one at a time, each after the client has read the previous one, because they
+        can have megabytes.
+        """
         async with self._large:
             if self._full:
                 self._room = self._loop.create_future()
@@ -267,7 +271,7 @@ class ClientConnection:
     def _told(self, *, joined: bool = False) -> CommandConnect:
         """Returns the CONNECT command for a broker.
 
-        :param joined: whether the connection becomes a tunnel of the client
+        :param joined: whether the connection becomes the client's tunnel
         """
         asked, options = self._connect, self._service.options
         told = CommandConnect()
@@ -399,7 +403,7 @@ class ClientConnection:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection after sending pending data."""
+        """Closes the connection after pending data is sent."""
         if self._tunnel is not None:
             self._tunnel.close()
             return
@@ -411,7 +415,7 @@ class ClientConnection:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Releases everything except the connection itself."""
+        """Releases all resources except the connection itself."""
         self._state = State.CLOSED
         self._unwatch()
         if self._authentication is not None:

@@ -1,4 +1,6 @@
-"""The header with a client's address from a load balancer: HAProxy's PROXY protocol, versions 1 and 2."""
+"""The header in which a load balancer sends a client's address: HAProxy's PROXY protocol, versions 1 and
+2.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import NamedTuple
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 _VERSION_1 = b"PROXY "
 _MAX_LINE = 107
-"""Bytes of a header of version 1."""
+"""Maximum size of a version 1 header, in bytes."""
 _HEAD = Struct(">12sBBH")
 _PORTS = Struct(">HH")
 _VERSION_2, _LOCAL, _PROXY = 0x20, 0, 1
@@ -18,25 +20,26 @@ _FAMILIES: dict[int, tuple[type[IPv4Address | IPv6Address], int]] = {
     0x21: (IPv6Address, 16),
 }
 MAX_HEADER_BYTES = 2048
-"""Largest header of version 2, which may contain more than addresses."""
+"""Maximum size of a version 2 header, in bytes, which can contain more than addresses."""
 
 
 class HeaderRefused(ValueError):
-    """The data start like a header, but are not valid."""
+    """The data starts like a PROXY header, but is not valid."""
 
 
 class ProxyHeader(NamedTuple):
     """The contents of a header."""
 
     host: str
-    """The client's address; empty: the load balancer itself connects, or does not tell."""
+    """The client's address; empty: the load balancer itself connects, or does not send the address."""
     port: int
     size: int
     """Size of the header in bytes."""
 
 
 def read_header(data: bytes) -> ProxyHeader | None:
-    """Returns the header at the start of a connection, of size 0 if there is none. None: incomplete.
+    """Returns the header at the start of a connection (size 0: there is no header); None: the header is
+    incomplete.
 
     :raises HeaderRefused: the header is not valid
     """

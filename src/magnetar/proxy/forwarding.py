@@ -1,5 +1,4 @@
-"""Forwards HTTP requests to brokers and other servers of the settings, or redirects them to a broker.
-
+"""Forwards HTTP requests to brokers and to other servers in the settings, or redirects clients to a broker.
 The proxy follows 307 redirects itself, because its clients cannot reach brokers.
 """
 
@@ -26,15 +25,18 @@ from magnetar.security.authentication import Principal
 log = logging.getLogger(__name__)
 _BROKERS_PATHS = ("/admin", "/lookup")
 _PAGE_PATHS = ("/dashboard", "/openapi", "/openapi.json", "/admin/v2/magnetar")
-"""Pages, and what they show of the broker that answers, such as its storage."""
+"""Paths of pages, and of the data about the answering broker that pages show."""
 _PAGE_FILE = re.compile(r"/|/openapi(\.json)?|/(dashboard|openapi)/\w+\.(js|css|svg)", re.ASCII)
-"""Files that brokers give to everybody: a browser asks for them before its user can authenticate."""
+"""Files that brokers send without authentication, because a browser requests them before its user can
+authenticate.
+"""
 BROKER_HEADER = "Magnetar-Broker"
-"""In a request: ``host:port`` of the broker that the page shows, or that ``magnetar top`` names. In an answer
-to a page: ``host:port`` of the broker that the proxy asked first."""
+"""In a request: ``host:port`` of the broker for a page or for ``magnetar top``. In a response to a page:
+``host:port`` of the broker that the proxy asked first.
+"""
 _FUNCTIONS = ("function", "source", "sink", "worker", "worker-stats", "functions", "sources", "sinks")
 _REDIRECTS = (301, 302, 307, 308, 421)
-"""421 is what a page gets if another broker serves a topic, with its address."""
+"""Statuses of redirects; 421, with the owner's address, tells a page that another broker owns a topic."""
 _MAX_REDIRECTS = 8
 _HOP_BY_HOP = frozenset(
     {
@@ -54,9 +56,11 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _OURS = _HOP_BY_HOP | {"date", "server", "content-type"}
-"""Headers of an answer that are replaced."""
+"""Response headers that the proxy replaces."""
 _CHECKED = frozenset({"origin"})
-"""Headers that the proxy has checked: to brokers its own address would be that of a foreign page."""
+"""Request headers that the proxy has checked and removes, because the proxy's address would be a foreign
+origin for brokers.
+"""
 _CREDENTIALS = frozenset({"authorization", "x-pulsar-auth-method-name"})
 _ORIGINAL = "X-Original-Principal"
 
@@ -64,14 +68,14 @@ _ORIGINAL = "X-Original-Principal"
 @dataclass(frozen=True, slots=True)
 class ForwardingOptions:
     tls: bool
-    """Use HTTPS for brokers."""
+    """Whether to use HTTPS for brokers."""
     seconds: float
-    """Timeout of an answer."""
+    """Timeout of a response, in seconds."""
     most: int
-    """Limit of concurrent requests."""
+    """Maximum number of concurrent requests."""
     forward_credentials: bool
     functions_url: str = ""
-    """Target of requests about functions; empty: the brokers."""
+    """URL of the server for requests about Pulsar Functions; empty: the brokers."""
     reverse: Sequence[ReverseProxy] = ()
 
 
@@ -86,9 +90,9 @@ class Forwarding:
         other: WebNetworks,
         auth_headers: Callable[[], Awaitable[Mapping[str, str]]],
     ) -> None:
-        """:param web: connects to brokers, only at allowed addresses
+        """:param web: the network for brokers, which connects only to allowed addresses
 
-        :param other: connects to other servers of the settings
+        :param other: the network for other servers in the settings
         :param auth_headers: returns the headers with the proxy's credentials for brokers
         """
         self._loop = loop
@@ -112,9 +116,10 @@ class Forwarding:
         return next((each for each in self._options.reverse if _is_below(path, each.path)), None)
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
-        """Returns the answer; None: the path is not forwarded.
+        """Returns the response to a forwarded request; None: the path is not forwarded.
 
-        :param principal: the principal of the client; None: clients do not authenticate, or need not here
+        :param principal: the principal of the client; None: clients do not authenticate, or the request needs
+            no authentication
         """
         reverse = self._reverse(request.path)
         is_of_brokers = _is_of_page(request.path) or any(
@@ -192,7 +197,9 @@ class Forwarding:
         return failure
 
     def _places(self, path: str, chosen: str, *, of_page: bool) -> Sequence[str]:
-        """:param chosen: ``host:port`` of the broker that a page shows; empty: any broker"""
+        """Returns the URLs to try in order. :param chosen: ``host:port`` of the broker of a page; empty: any
+        broker
+        """
         functions = self._options.functions_url
         if functions and path.rstrip("/").split("/")[2:] and _is_of_functions(path):
             return [functions.rstrip("/")]
@@ -201,7 +208,7 @@ class Forwarding:
         return [url for url in found if url]
 
     async def _headers(self, request: Request, principal: Principal | None) -> list[tuple[str, str]]:
-        """Returns the headers for a broker, in which only the proxy sets the original principal."""
+        """Returns the headers for a broker; only the proxy can set the original principal in them."""
         left_out = _HOP_BY_HOP | _CHECKED | {_ORIGINAL.lower()}
         if self.is_public(request):
             left_out |= _CREDENTIALS
@@ -214,7 +221,7 @@ class Forwarding:
         return [*kept, *(await self._auth_headers()).items(), (_ORIGINAL, principal.role)]
 
     async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> BrokerResponse:
-        """:raises TargetDenied: a broker redirects to an address that is not a broker"""
+        """Follows redirects. :raises TargetDenied: a broker redirects to an address that is not a broker"""
         for _ in range(_MAX_REDIRECTS):
             answer = await self._exchanged(self._web, request, url, headers)
             location = answer.header("location")
@@ -228,7 +235,7 @@ class Forwarding:
                     raise TargetDenied(f"{following[:300]!r} is not a registered broker")
                 self._targets.check_host(urlsplit(following).hostname or "")
             if url.startswith("https:") and not following.startswith("https:"):
-                raise TargetDenied(f"{following[:300]!r}: the redirect would leave TLS")
+                raise TargetDenied(f"{following[:300]!r}: the redirect leads from https to http")
             url = following
         raise NotAnswered("too many redirects")
 
@@ -244,7 +251,7 @@ class Forwarding:
 
 
 def _is_of_page(path: str) -> bool:
-    """Whether a page needs the answer of the same broker each time."""
+    """Whether a page requires that the same broker answers each time."""
     return path == "/" or any(_is_below(path, root) for root in _PAGE_PATHS)
 
 
@@ -261,13 +268,13 @@ def _leaves_its_place(path: str) -> bool:
 
 
 def _joined(url: str, location: str) -> str:
-    """:raises TargetDenied: the location is malformed"""
+    """Returns the target of a redirect. :raises TargetDenied: the location is malformed"""
     try:
         following = urljoin(url, location)
         if urlsplit(following).port == 0:
-            raise TargetDenied(f"{location[:300]!r} is not an address")
+            raise TargetDenied(f"{location[:300]!r} is not a valid URL")
     except ValueError as error:
-        raise TargetDenied(f"{location[:300]!r} is not an address: {error}") from error
+        raise TargetDenied(f"{location[:300]!r} is not a valid URL: {error}") from error
     return following
 
 
@@ -297,7 +304,7 @@ def _not_reached(url: str, error: Exception) -> Response:
 
 
 class Redirecting:
-    """Service discovery over HTTP: redirects clients to an active broker."""
+    """Redirects HTTP clients to an active broker (service discovery)."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -306,7 +313,7 @@ class Redirecting:
         return False
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
-        """Redirects (307) to the brokers in turn; requests over TLS are only redirected to TLS addresses."""
+        """Redirects (307) to the brokers in turn; requests over TLS are redirected only to TLS addresses."""
         for broker in self._brokers.in_turn():
             url = broker.web(tls=request.secure)
             if url:

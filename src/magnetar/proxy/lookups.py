@@ -1,4 +1,4 @@
-"""Answers lookups, numbers of partitions and lists of topics by requests to brokers."""
+"""Answers lookups, partition metadata and topic lists with requests to brokers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ REQUESTS = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: "getTopicsOfNamespace",
     BaseCommand.GET_SCHEMA: "getSchema",
 }
-"""Commands that a proxy answers, with the field of their message."""
+"""Commands that a proxy answers itself, with the field of their message."""
 LARGE = frozenset({BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.GET_SCHEMA})
-"""Commands whose answers may have megabytes."""
+"""Commands whose answers can have megabytes."""
 _COUNTS = {
     BaseCommand.LOOKUP: "lookup_requests",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata_requests",
@@ -82,7 +82,7 @@ async def answered(service: ProxyService, client: ClientConnection, command: Bas
 async def _of_any(
     service: ProxyService, ask: Callable[[BrokerTarget], Awaitable[BaseCommand]]
 ) -> BaseCommand:
-    """Tries one broker after another until one answers.
+    """Asks one broker after another until one answers.
 
     :raises _Failed: no broker answers
     """
@@ -102,7 +102,10 @@ async def _of_any(
 async def _ask(
     service: ProxyService, client: ClientConnection, target: BrokerTarget, command: BaseCommand
 ) -> BaseCommand:
-    """:raises BrokerLost: the broker does not answer; other waiting requests on its connection fail, too"""
+    """Asks a broker.
+
+    :raises BrokerLost: the broker does not answer; other waiting requests on its connection fail, too
+    """
     connection = await client.broker(target)
 
     async def answer() -> BaseCommand:
@@ -117,7 +120,7 @@ async def _ask(
 
 
 async def _owner(service: ProxyService, client: ClientConnection, command: BaseCommand) -> BaseCommand:
-    """Returns the broker of a topic, to be reached through the proxy.
+    """Returns the broker of a topic, with the instruction to connect through the proxy.
 
     :raises _Failed: the broker cannot be found
     """
@@ -165,7 +168,9 @@ def _redirect(service: ProxyService) -> BaseCommand:
 
 
 def _through_proxy(url: str) -> BaseCommand:
-    """Sets both addresses to the same one: TLS of the client is independent of TLS of the brokers."""
+    """Returns a lookup answer with the same URL for both addresses, because the client's TLS is independent
+    of the brokers'.
+    """
     answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
     response = answer.lookupTopicResponse
     response.brokerServiceUrl = response.brokerServiceUrlTls = url

@@ -32,45 +32,45 @@ class ProxyOptions:
     tls_with_broker: bool = False
     max_message_size: int = 5 << 20
     connect_seconds: float = 10.0
-    """Timeout of a broker's answer to CONNECT; 0: a day."""
+    """Timeout of a broker's answer to CONNECT, in seconds; 0: a day."""
     answer_seconds: float = 15.0
-    """Timeout of a broker's answer to a lookup: half of the default timeout of clients."""
+    """Timeout of a broker's answer to a lookup, in seconds: half of the clients' default timeout."""
     read_seconds: float = 75.0
-    """Time without data from a broker after which its tunnel is closed; 0: never."""
+    """Time without data from a broker after which its tunnel is closed, in seconds; 0: never."""
     keep_alive_seconds: float = 30.0
-    """0: no keep-alive."""
+    """Interval of keep-alive PINGs, in seconds; 0: no keep-alive."""
     active_only: bool = False
-    """Targets must be registered brokers."""
+    """Whether targets must be registered brokers."""
     forward_credentials: bool = False
-    """Forward the clients' credentials to brokers."""
+    """Whether to forward the clients' credentials to brokers."""
     refresh_seconds: float = 60.0
-    """New credentials are requested from a client this long before the present ones expire."""
+    """Time before the expiry of a client's credentials at which new ones are requested, in seconds."""
     connections: int = 10_000
-    """0: no limit."""
+    """Maximum number of connections; 0: no limit."""
     connections_of_address: int = 0
     lookups: int = 50_000
     redirects: bool = False
-    """Clients are redirected to a broker: service discovery."""
+    """Whether clients are redirected to a broker (service discovery)."""
     balancers: Networks = ()
-    """Trusted load balancers, whose PROXY headers are read; empty: no headers are expected."""
+    """Networks of trusted load balancers, whose PROXY headers are read; empty: no headers are expected."""
 
 
 @dataclass(slots=True)
 class OpenTunnel:
-    """The statistics of a tunnel for ``proxy-stats``."""
+    """The statistics of a tunnel, for ``proxy-stats``."""
 
     client: str
     broker: str
     pieces_before: int = 0
     bytes_before: int = 0
     piece_rate: float = 0.0
-    """Pieces per second in the last measured minute."""
+    """Forwarded pieces per second in the last measured minute."""
     byte_rate: float = 0.0
     heard_before: int = 0
 
 
 class ProxyService:
-    """Connections, lookups and tunnels of one proxy."""
+    """The connections, lookups and tunnels of one proxy."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ProxyService:
         authenticator: Authenticator,
         get_auth_data: GetAuthData | None,
     ) -> None:
-        """:param network: connects to brokers, only at allowed addresses
+        """:param network: the network for brokers, which connects only to allowed addresses
 
         :param get_auth_data: returns the proxy's credentials for brokers; None: no credentials
         """
@@ -110,7 +110,7 @@ class ProxyService:
     # connections
 
     def opened(self, connection: object, close: Callable[[], object]) -> bool:
-        """Registers a connection; False: there are too many.
+        """Registers a connection; returns False if there are too many.
 
         :param close: called when the proxy stops
         """
@@ -124,7 +124,9 @@ class ProxyService:
         return True
 
     def counted(self, host: str) -> bool:
-        """Counts a connection of an address; False: the address has too many, and this one is not counted."""
+        """Counts a connection of an address; returns False, without counting it, if the address has too
+        many.
+        """
         most, there = self.options.connections_of_address, self._of_host.get(host, 0)
         if 0 < most <= there:
             self.figures.rejected_connections += 1
@@ -135,7 +137,7 @@ class ProxyService:
     def closed(self, connection: object, host: str) -> None:
         """Called when a connection is closed.
 
-        :param host: the address it was counted for; empty: it was not counted
+        :param host: the address for which it was counted; empty: it was not counted
         """
         self._closing.pop(connection, None)
         self.figures.active_connections = len(self._closing)
@@ -145,7 +147,7 @@ class ProxyService:
                 del self._of_host[host]
 
     async def stop(self) -> None:
-        """Closes all connections after sending pending data; returns when all tunnels have ended."""
+        """Closes all connections after pending data is sent; returns when all tunnels have ended."""
         self.stopping = True
         self._rates.cancel()
         if self._silence is not None:
@@ -159,18 +161,18 @@ class ProxyService:
     # brokers
 
     def check(self, target: BrokerTarget) -> None:
-        """Checks that clients may be connected with a target.
+        """Checks whether clients can be connected to a target.
 
-        :raises TargetDenied: clients may not be connected with the target
+        :raises TargetDenied: the target is not allowed
         """
         self._targets.check(target)
         if self.options.active_only and not self.is_known(target):
             raise TargetDenied(f"{target} is not a registered broker (checkActiveBrokers)")
 
     def check_redirect(self, target: BrokerTarget) -> None:
-        """Checks that a lookup may be redirected to a target.
+        """Checks whether a lookup can be redirected to a target.
 
-        :raises TargetDenied: a lookup may not be redirected to the target
+        :raises TargetDenied: the target is not allowed
         """
         if not self.is_known(target):
             self._targets.check(target)
@@ -181,7 +183,7 @@ class ProxyService:
     async def connected(
         self, target: BrokerTarget, connect: CommandConnect, *, hand_over: bool
     ) -> BrokerConnection:
-        """Returns a connection to a broker that has answered CONNECT.
+        """Returns a connection to a broker after its answer to CONNECT.
 
         :param connect: the CONNECT command for the broker, without the proxy's own credentials
         :raises BrokerRefused: the broker refused the proxy, or its client
@@ -244,7 +246,9 @@ class ProxyService:
             told.pieces_before, told.bytes_before = side.pieces, side.moved
 
     def _leave_silent(self) -> None:
-        """Closes tunnels without data from the broker: a live broker sends at least keep-alive PINGs."""
+        """Closes tunnels without data from the broker, because a live broker sends at least keep-alive
+        PINGs.
+        """
         self._silence = self.io.loop.call_later(self.options.read_seconds, self._leave_silent)
         for tunnel, told in list(self.tunnels.items()):
             pieces = tunnel.from_broker.pieces
@@ -259,13 +263,13 @@ class ProxyService:
 
 @dataclass(slots=True)
 class Figures:
-    """Counts since the start, and the number of present connections."""
+    """Counts since the start, and the number of open connections."""
 
     active_connections: int = 0
     new_connections: int = 0
     rejected_connections: int = 0
     binary_ops: int = 0
-    """Pieces that ended tunnels have forwarded."""
+    """Number of pieces that ended tunnels have forwarded."""
     binary_bytes: int = 0
     lookup_requests: int = 0
     partitions_metadata_requests: int = 0
@@ -275,9 +279,9 @@ class Figures:
     rejected_partitions_metadata_requests: int = 0
     rejected_get_topics_of_namespace_requests: int = 0
     denied_targets: int = 0
-    """Requests of clients for targets that are not allowed brokers."""
+    """Number of client requests for targets that are not allowed."""
     http_requests: int = 0
-    """Forwarded requests."""
+    """Number of forwarded requests."""
 
 
 _OWN = frozenset({"denied_targets", "http_requests"})
@@ -286,7 +290,7 @@ _OWN = frozenset({"denied_targets", "http_requests"})
 def exposition(figures: Figures, live_ops: int, live_bytes: int, cluster: str) -> str:
     """Returns the text of ``/metrics``.
 
-    :param live_ops: pieces that open tunnels have forwarded
+    :param live_ops: number of pieces that open tunnels have forwarded
     """
     return "\n".join(_lines(figures, live_ops, live_bytes, cluster)) + "\n"
 

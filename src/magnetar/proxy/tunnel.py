@@ -14,9 +14,9 @@ from magnetar.io.interfaces import Cancellable, Loop, Transport
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 256 * 1024
-"""Unsent bytes at which reading from the other side stops."""
+"""Number of unsent bytes at which reading from the other side stops."""
 _GRACE_SECONDS = 5.0
-"""Time for sending the rest after the other side has ended."""
+"""Time for sending the rest after the other side has ended, in seconds."""
 
 
 class TunnelSide:
@@ -44,7 +44,7 @@ class TunnelSide:
             self._other.resume_reading()
 
     def connection_made(self, transport: Transport) -> None:
-        """Does nothing: the transport was connected before."""
+        """Does nothing: the transport is already connected."""
 
     def eof_received(self) -> bool:
         return False
@@ -54,14 +54,14 @@ class TunnelSide:
 
 
 class Tunnel:
-    """A tunnel between a client and a broker: both directions."""
+    """A tunnel between a client and a broker, in both directions."""
 
     def __init__(
         self, loop: Loop, client: Transport, broker: Transport, gone: Callable[[Tunnel], object]
     ) -> None:
         """:param client: a transport whose reading is paused
 
-        :param broker: likewise
+        :param broker: a transport whose reading is paused
         :param gone: called once, when both sides have disconnected
         """
         self._loop = loop
@@ -73,7 +73,7 @@ class Tunnel:
         self.from_broker = TunnelSide(self, broker, client)
 
     def open(self, from_client: bytes, from_broker: bytes) -> None:
-        """Starts with the bytes that were received already."""
+        """Starts the tunnel; the arguments are the bytes that were already received."""
         for side, waiting in ((self.from_client, from_client), (self.from_broker, from_broker)):
             side.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
             side.transport.set_protocol(side)
@@ -88,11 +88,11 @@ class Tunnel:
 
     @property
     def moved(self) -> int:
-        """Bytes in both directions."""
+        """Number of forwarded bytes in both directions."""
         return self.from_client.moved + self.from_broker.moved
 
     def close(self) -> None:
-        """Closes both sides after sending pending data, within a time limit."""
+        """Closes both sides after pending data is sent, within a time limit."""
         if self.ended:
             return
         self.ended = True

@@ -1,4 +1,4 @@
-"""One HTTP request to a broker, on the event loop."""
+"""An HTTP request to a broker, on the event loop."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from magnetar.io.waiting import fail, nobody_waits, settle
 from magnetar.lazy_dataclass import dataclass
 
 MAX_ANSWER_BYTES = 256 << 20
-"""Largest answer; a list of a million topics has about 100 MB."""
+"""Maximum size of a response in bytes; a list of a million topics has about 100 MB."""
 EVENTS_TYPE = "text/event-stream"
-"""The content type of answers that are passed on while they arrive."""
+"""The content type of responses that are passed on while they arrive."""
 _PORTS = {"http": 80, "https": 443}
 Headers = Sequence[tuple[str, str]]
 
 
 class NotAnswered(Exception):
-    """An address does not answer, or not in HTTP."""
+    """An address does not answer, or not with HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerResponse:
     status: int
     headers: Headers
-    """Names in lower case."""
+    """Headers with names in lower case."""
     body: bytes
     events: ArrivingEvents | None = None
-    """The body, if it is passed on while it arrives; :attr:`body` is empty then. The receiver closes it."""
+    """The body, if it is passed on while it arrives; :attr:`body` is then empty. The receiver must close
+    it.
+    """
 
     def header(self, name: str) -> str:
-        """Returns the first header with that name; empty: none."""
+        """Returns the first header with this name; empty if there is none."""
         return next((value for known, value in self.headers if known == name), "")
 
 
@@ -56,7 +58,7 @@ class ArrivingEvents(Arriving):
 
 
 class Exchange:
-    """A protocol for :class:`magnetar.io.interfaces.Network`: one request and its answer."""
+    """A request and its response, as the protocol of :class:`magnetar.io.interfaces.Network`."""
 
     def __init__(self, loop: Loop, method: str, target: str, headers: Headers, body: bytes) -> None:
         self.answer: Future[BrokerResponse] = loop.create_future()
@@ -89,7 +91,7 @@ class Exchange:
         self._fail(f"the connection has ended{f': {exc}' if exc else ''}")
 
     def pause_writing(self) -> None:
-        """Does nothing: the whole request is queued already."""
+        """Does nothing: the whole request is already queued."""
 
     def resume_writing(self) -> None:
         """Does nothing: see :meth:`pause_writing`."""
@@ -135,7 +137,7 @@ class Exchange:
                     continue
                 self._body += event.data
                 if len(self._body) > MAX_ANSWER_BYTES:
-                    fail(self.answer, NotAnswered(f"the answer has more than {MAX_ANSWER_BYTES} bytes"))
+                    fail(self.answer, NotAnswered(f"the response exceeds {MAX_ANSWER_BYTES} bytes"))
                     return
             elif isinstance(event, h11.EndOfMessage) and self._head is not None:
                 if self._events is not None:
@@ -159,7 +161,7 @@ def _headers_of(head: h11.Response) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class WebNetworks:
-    """The networks for addresses of both schemes."""
+    """The networks for ``http`` and ``https`` URLs."""
 
     plain: ConnectingNetwork
     tls: ConnectingNetwork
@@ -167,20 +169,20 @@ class WebNetworks:
     async def exchange(
         self, loop: Loop, method: str, url: str, headers: Headers, body: bytes
     ) -> BrokerResponse:
-        """Returns the answer: the whole of it, or the head of one whose events then arrive.
+        """Sends a request; returns the whole response, or the head of a response whose events arrive later.
 
-        :param headers: the headers except Host
+        :param headers: the headers, except ``Host``
         :raises NotAnswered: the address does not answer
-        :raises OSError: likewise
+        :raises OSError: the address cannot be reached
         :raises TlsRefused: the files for TLS cannot be used
         """
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise NotAnswered(f"{url[:300]!r} is not an address: {error}") from error
+            raise NotAnswered(f"{url[:300]!r} is not a valid URL: {error}") from error
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise NotAnswered(f"{url[:300]!r} is not an HTTP address")
+            raise NotAnswered(f"{url[:300]!r} is not a valid HTTP URL")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         made: list[Exchange] = []
 

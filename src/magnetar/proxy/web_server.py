@@ -1,4 +1,4 @@
-"""The HTTP listener of a proxy: its own endpoints, and forwarded requests."""
+"""The HTTP listener of a proxy, with its own endpoints and forwarded requests."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class WebOptions:
     authenticate_metrics: bool = True
     superusers: frozenset[str] = frozenset()
     requests_per_second: float = 0.0
-    """For one address; 0: no limit."""
+    """Maximum number of requests per second of an address; 0: no limit."""
     rotation_file: Callable[[], bool] | None = None
-    """Whether the status file for load balancers exists; None: the setting is empty."""
+    """Returns whether the status file for load balancers exists; None: the setting is empty."""
 
 
 class Forwards(Protocol):
-    """Handles requests that are not about the proxy itself."""
+    """Handles requests that do not concern the proxy itself."""
 
     async def answer(self, request: Request, principal: Principal | None) -> Response | None:
-        """Returns the answer; None: the path is not served.
+        """Returns the response; None: the path is not served.
 
         :param principal: the principal of the client; None: clients do not authenticate
         """
         ...
 
     def is_public(self, request: Request) -> bool:
-        """Whether the request asks for something that everybody gets."""
+        """Whether the request needs no authentication."""
         ...
 
 
@@ -70,7 +70,7 @@ class WebServer(Listening):
         service: ProxyService,
         forwarding: Forwards,
     ) -> None:
-        """:param hosts: names of the proxy; None: accept any name"""
+        """:param hosts: accepted host names; None: any name"""
         super().__init__(io, limits)
         self._origins = origins
         self._hosts = hosts
@@ -120,7 +120,7 @@ class WebServer(Listening):
         return error_response(HTTPStatus.NOT_FOUND, f"No such path: {request.path}")
 
     async def _who_asks(self, request: Request) -> Principal | None:
-        """Returns the principal; None: clients do not authenticate.
+        """Returns the principal of the client; None: clients do not authenticate.
 
         :raises BrokerError: authentication failed
         """

@@ -1,1 +1,1 @@
-"""Sends metrics to an OpenTelemetry collector (OTLP), with Pulsar's names (PIP-264)."""
+"""Sends metrics to an OpenTelemetry collector over OTLP, with Pulsar's names (PIP-264)."""

@@ -1,4 +1,4 @@
-"""Sends requests to an OpenTelemetry collector over HTTP, on one persistent connection; blocks."""
+"""Sends requests to an OpenTelemetry collector over HTTP, on one persistent connection; calls block."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PROTOBUF = "application/x-protobuf"
 
 
 class NotDelivered(Exception):
-    """The collector did not accept a request; the text says why, without secrets."""
+    """The collector did not accept a request; the text gives the reason, without secrets."""
 
 
 class Delivery:
-    """Used by one thread; only :meth:`stop` may be called from another."""
+    """A connection to the collector, for one thread; only :meth:`stop` can be called from another thread."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self._settings = settings
@@ -37,7 +37,8 @@ class Delivery:
         self._stopped = False
 
     def send(self, request: bytes) -> str:
-        """Returns the collector's message about rejected points; empty: it accepted all.
+        """Sends a request; returns the collector's message about rejected points (empty: all points were
+        accepted).
 
         :raises NotDelivered: the collector does not answer, or refuses the request
         """
@@ -55,7 +56,7 @@ class Delivery:
         return _rejected(data)
 
     def stop(self) -> None:
-        """Ends a request in progress soon, and prevents further ones."""
+        """Ends a request in progress soon, and refuses further requests."""
         self._stopped = True
         connection = self._connection
         if connection is not None and connection.sock is not None:

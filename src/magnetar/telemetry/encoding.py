@@ -36,12 +36,14 @@ from magnetar.telemetry.instruments import (
 SCOPE = "org.apache.pulsar.broker"
 """Pulsar's name for the metrics of its broker."""
 TOPICS_A_REQUEST = 50
-"""Makes requests of some hundred kilobytes; a topic with ten thousand consumers still makes a large one."""
+"""Number of topics per request, which makes requests of some hundred kilobytes; topics with many consumers
+make larger ones.
+"""
 _NANOSECONDS_A_MS = 1_000_000
 
 
 class RequestEncoder:
-    """Creates requests from the metrics of one process."""
+    """Creates OTLP requests from the metrics of one process."""
 
     def __init__(self, resource: Mapping[str, str], version: str) -> None:
         """:param resource: attributes of the process
@@ -52,7 +54,7 @@ class RequestEncoder:
         self._scope = InstrumentationScope(name=SCOPE, version=version)
 
     def requests(self, snapshot: MetricsSnapshot, now_ms: int) -> Iterator[bytes]:
-        """Yields the requests for all metrics; each is created on demand."""
+        """Yields the requests for all metrics, created on demand."""
         times = _Times(int(snapshot.started_seconds * 1000) * _NANOSECONDS_A_MS, now_ms * _NANOSECONDS_A_MS)
         broker = _Gathered(times)
         for instrument, attributes, value in of_broker(snapshot):
@@ -71,7 +73,7 @@ class RequestEncoder:
 
 
 class _Times:
-    """Start of counting and time of measurement, in nanoseconds since 1970."""
+    """The start of counting and the time of measurement, in nanoseconds since 1970."""
 
     def __init__(self, start: int, now: int) -> None:
         self.start = start
@@ -79,7 +81,7 @@ class _Times:
 
 
 class _Gathered:
-    """The points of one request, by instrument."""
+    """The data points of one request, by instrument."""
 
     def __init__(self, times: _Times) -> None:
         self._times = times
@@ -89,7 +91,7 @@ class _Gathered:
         self._append(instrument, self._point(_key_values(attributes)), value)
 
     def add_row(self, figures: Sequence[Figure], of: object, attributes: Sequence[KeyValue]) -> None:
-        """Adds all metrics of one object."""
+        """Adds the data points of all metrics of one object."""
         point = self._point(attributes)
         for figure in figures:
             if figure.attributes:

@@ -1,4 +1,4 @@
-"""Sends the metrics of a process at intervals; everything except collecting them runs in a thread."""
+"""Sends the metrics of a process at intervals; a thread encodes and sends them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ Figures = Callable[[], Awaitable[MetricsSnapshot]]
 
 
 class Exporter:
-    """The exporter. Counters only grow, so the next delivery makes up for a failed one; nothing is kept."""
+    """Exports metrics at intervals. A failed delivery is not repeated, because the next one contains the same
+    counters.
+    """
 
     def __init__(
         self, io: Io, settings: TelemetrySettings, encoder: RequestEncoder, figures: Figures
@@ -49,7 +51,7 @@ class Exporter:
         self._running = self._tasks.start(self._run(), "deliveries")
 
     async def begin_last(self) -> None:
-        """Collects the metrics a last time, while all are available, and starts to send them."""
+        """Collects the metrics a last time, while all are available, and starts sending them."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -64,7 +66,7 @@ class Exporter:
         self._last = self._tasks.start(self._counted(self._sent(snapshot)), "the last delivery")
 
     async def stop(self) -> None:
-        """Stops when the delivery of :meth:`begin_last` has ended, or after the time limit of a request."""
+        """Stops after the delivery that :meth:`begin_last` started, or after the time limit of a request."""
         if self._last is not None:
             left = max(0.0, self._last_ends - self._io.loop.time())
             await finished(self._io.loop, self._last, self._in(left))
@@ -75,7 +77,7 @@ class Exporter:
         # Otherwise it waits for a host that does not answer, without a way to interrupt it: the process ends.
 
     async def figures(self) -> MetricsSnapshot:
-        """Returns the metrics of the process, with those of the delivery."""
+        """Returns the metrics of the process, including the metrics of the delivery itself."""
         taken = await self._figures()
         own = {
             "magnetar_telemetry_delivered": self._delivered,
@@ -110,7 +112,7 @@ class Exporter:
         return await self._sent(await self.figures())
 
     async def _sent(self, snapshot: MetricsSnapshot) -> str:
-        """Returns the collector's message about rejected points.
+        """Sends the metrics in a thread; returns the collector's message about rejected points.
 
         :raises NotDelivered: the collector did not accept all requests
         """
@@ -119,16 +121,16 @@ class Exporter:
         )
 
     def _send(self, snapshot: MetricsSnapshot, now_ms: int) -> str:
-        """Sends all requests, on the worker; returns the collector's message about rejected points.
+        """Sends all requests, in the thread; returns the collector's message about rejected points.
 
-        :raises NotDelivered: at the first request that is not accepted
+        :raises NotDelivered: a request was not accepted; further ones are not sent
         """
         rejected = [self._delivery.send(each) for each in self._encoder.requests(snapshot, now_ms)]
         return "; ".join(filter(None, rejected))
 
     def _tell(self, trouble: str) -> None:
         if trouble and not self._told:
-            log.warning("telemetry is not delivered", extra={"reason": trouble})
+            log.warning("cannot deliver telemetry to the collector", extra={"reason": trouble})
         elif self._told and not trouble:
             log.info("telemetry is delivered again")
         self._told = trouble

@@ -1,6 +1,5 @@
-"""The instruments of each metric: those of Pulsar 4 for OpenTelemetry, with its units.
-
-An instrument may occur several times in a table, with different attributes.
+"""The OpenTelemetry instruments of each metric, with Pulsar 4's names and units. An instrument can occur
+several times in a table, with different attributes.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ Attributes = Mapping[str, str | int]
 
 
 class InstrumentKind(Enum):
-    """How a collector interprets the values."""
+    """The kind of an instrument, which tells a collector how to interpret values."""
 
     COUNTER = "counter"
-    """A value that only grows, until the process or the topic starts again."""
+    """A value that only grows, until the process or the topic restarts."""
     UP_DOWN = "up and down"
-    """Values of several sources can be added."""
+    """A value that can rise and fall; values of several sources can be added."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
-    """Counts of values in buckets that only grow."""
+    """Counts of values in buckets; the counts only grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Instrument:
     name: str
     kind: InstrumentKind
     unit: str
-    """In UCUM: ``By``, ``s``; names of counted things in braces."""
+    """A unit in UCUM, such as ``By`` and ``s``; names of counted things are in braces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,9 @@ _G, _C = InstrumentKind.GAUGE, InstrumentKind.COUNTER
 
 @cache
 def instruments_of(kind: str) -> Sequence[Figure]:
-    """Returns the instruments of ``topic``, ``compaction``, ``consumer``, ``producer``, …"""
+    """Returns the instruments of a kind of object, such as ``topic``, ``compaction``, ``consumer`` or
+    ``producer``.
+    """
     return [
         Figure(row.otlp, InstrumentKind(row.instrument), row.unit, row.of, row.attributes)
         for row in figures_of(kind)
@@ -69,7 +70,7 @@ def instruments_of(kind: str) -> Sequence[Figure]:
 
 
 def of_broker(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attributes, Number]]:
-    """Yields all metrics that do not belong to a topic."""
+    """Yields all metrics of the broker as a whole, with attributes and value."""
     parts = {"connections": snapshot.connections, "broker": snapshot, "cache": snapshot.cache}
     for kind, part in parts.items():
         for figure in instruments_of(kind):
@@ -109,7 +110,7 @@ _SCHEMAS = Instrument("pulsar.broker.request.schema_registry.duration", Instrume
 
 
 def durations_of(snapshot: MetricsSnapshot) -> Iterator[tuple[Instrument, Attributes, DurationMetrics]]:
-    """Yields the durations of the broker's operations, without those that have not happened yet."""
+    """Yields the durations of the broker's operations that have occurred at least once."""
     for end, durations in snapshot.lookups.durations.items():
         if any(durations.counts):
             yield _LOOKUPS, {"pulsar.lookup.response": end}, durations
@@ -131,8 +132,9 @@ _ACKNOWLEDGING = Instrument(
 def transactions_of(
     subscription: SubscriptionMetrics,
 ) -> Iterator[tuple[Instrument, Attributes, Number]]:
-    """Yields the ended transactions that had acknowledged messages of a subscription, in addition to the
-    attributes of the topic."""
+    """Yields the numbers of ended transactions that acknowledged messages of a subscription; attributes are
+    in addition to the topic's.
+    """
     known = subscription.transactions
     if known is None:
         return
@@ -153,7 +155,9 @@ def transactions_of(
 
 
 def of_topic(topic: TopicMetrics) -> Attributes:
-    """Returns the attributes of a topic's metrics; partitions also have the name of the partitioned topic."""
+    """Returns the attributes of a topic's metrics; for a partition, they include the name of the partitioned
+    topic.
+    """
     name = TopicName.parse(topic.name)
     found: dict[str, str | int] = {
         "pulsar.domain": name.domain.value,
@@ -167,7 +171,7 @@ def of_topic(topic: TopicMetrics) -> Attributes:
 
 
 def of_consumer(subscription: SubscriptionMetrics, consumer: ConsumerMetrics) -> Attributes:
-    """Returns the attributes of a consumer, in addition to those of the topic."""
+    """Returns the attributes of a consumer's metrics, in addition to the topic's attributes."""
     return {
         "pulsar.subscription.name": subscription.name,
         "pulsar.subscription.type": subscription.type,
@@ -185,7 +189,7 @@ _ACCESS_MODES = {
 
 
 def of_producer(producer: ProducerMetrics) -> Attributes:
-    """Returns the attributes of a producer, in addition to those of the topic."""
+    """Returns the attributes of a producer's metrics, in addition to the topic's attributes."""
     return {
         "pulsar.producer.name": producer.name,
         "pulsar.producer.id": producer.producer_id,

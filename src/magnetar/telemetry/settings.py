@@ -1,7 +1,5 @@
-"""Settings of telemetry from the environment: the variables of OpenTelemetry, with Pulsar's own default.
-
-As in Pulsar, nothing is sent unless ``OTEL_SDK_DISABLED`` is ``false``; the other variables are those of
-OpenTelemetry's specification of environment variables and of its OTLP exporter.
+"""Settings of telemetry from OpenTelemetry's environment variables. As in Pulsar, no metrics are sent unless
+``OTEL_SDK_DISABLED`` is ``false``; OpenTelemetry specifies the other variables.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _OF_BOTH = (
     "CLIENT_CERTIFICATE",
     "CLIENT_KEY",
 )
-"""The variables that can be set for metrics or for all signals; the one for metrics takes precedence."""
+"""Variables that can be set for metrics or for all signals; the variable for metrics takes precedence."""
 _HONOURED = frozenset(
     (
         "OTEL_SDK_DISABLED",
@@ -42,33 +40,33 @@ _HONOURED = frozenset(
 )
 _OTHER_SIGNALS = ("OTEL_TRACES_EXPORTER", "OTEL_LOGS_EXPORTER")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""Names of headers (RFC 9110)."""
+"""Matches names of HTTP headers (RFC 9110)."""
 _LONGEST_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """Address, interval, and attributes of the export."""
+    """Collector address, interval, and attributes of the export."""
 
     url: str
     """The URL of the collector, including the path."""
     headers: Mapping[str, str]
     timeout_seconds: float
-    """Timeout of one request."""
+    """Timeout of a request, in seconds."""
     interval_seconds: float
     gzip: bool
     tls: ClientTls
-    """Settings for an ``https`` URL."""
+    """TLS settings for an ``https`` URL."""
     service_name: str
-    """Empty: Pulsar's name for this kind of process."""
+    """The service name; empty: Pulsar's name for this kind of process."""
     resource: Mapping[str, str]
     """Additional attributes of the process."""
     ignored: tuple[str, ...]
-    """Variables that are set and have no effect."""
+    """Names of variables that are set but have no effect."""
 
 
 def telemetry_settings(environment: Mapping[str, str]) -> TelemetrySettings | None:
-    """Returns the settings; None: telemetry is disabled.
+    """Returns the settings of telemetry; None: telemetry is disabled.
 
     :param environment: the environment of the process
     :raises SettingsContradict: a variable has a value that is not supported, or is malformed
@@ -123,7 +121,7 @@ def _check_choices(said: Mapping[str, str]) -> None:
 
 
 def _name_of(said: Mapping[str, str], name: str) -> str:
-    """Returns the effective variable: that of metrics if it is set."""
+    """Returns the name of the variable that takes effect: the variable for metrics if it is set."""
     own = f"{_OTLP}METRICS_{name}"
     return own if own in said else _OTLP + name
 
@@ -144,7 +142,9 @@ def _url(said: Mapping[str, str]) -> str:
     except ValueError:
         fits = False
     if not fits:
-        raise SettingsContradict(f"{name}: {text!r} is not an address like {_DEFAULT_ENDPOINT}")
+        raise SettingsContradict(
+            f"{name}: {text!r} is not an endpoint URL; use a form like {_DEFAULT_ENDPOINT}"
+        )
     if parts.username is not None:
         raise SettingsContradict(f"{name} must not contain credentials; use {_OTLP}HEADERS for them")
     return text
@@ -163,12 +163,12 @@ def _headers(said: Mapping[str, str]) -> dict[str, str]:
     for header, value in found.items():
         if not (_TOKEN.fullmatch(header) and value.isascii() and value.isprintable()):
             # The value may be a secret.
-            raise SettingsContradict(f"{name}: {header!r} cannot be sent as a header")
+            raise SettingsContradict(f"{name}: {header!r} is not a valid HTTP header")
     return found
 
 
 def _pairs(said: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
-    """Parses ``a=1,b=2``, with percent-encoding on both sides."""
+    """Yields the pairs in a text like ``a=1,b=2``, with percent-encoding decoded."""
     for pair in filter(None, (piece.strip() for piece in said.get(name, "").split(","))):
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
