@@ -1,13 +1,13 @@
 """The interface of the official Python client (``pulsar-client`` 3.13) on ``magnetar.client``.
 
-A program written for it runs with another import only::
+Programs for the official client only need another import::
 
     import magnetar.pulsar as pulsar
 
     client = pulsar.Client("pulsar://localhost:6650")
 
 :func:`install` registers the package as ``pulsar``, for libraries that import it by that name.
-docs/client/official-names.md lists what is refused or has no effect.
+    docs/client/official-names.md lists what is refused or has no effect.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from magnetar.pulsar.schema import BytesSchema
 from magnetar.pulsar.tableview import KeyTable as TableView
 
 __version__ = "3.13.0"
-"""The version of the official client whose interface this is."""
+"""The version of the official client that provides this interface."""
 
 __all__ = [
     *exceptions.__all__,
@@ -125,14 +125,14 @@ _MODULES = {
     "schema.schema_protobuf": "schema.schema",
     "tableview": "tableview",
 }
-"""The modules of the official client, and those here with the same names in them."""
+"""The official client's modules, with the modules of this package that have the same names in them."""
 
 
 def install() -> None:
-    """Registers this package as ``pulsar`` for the rest of the process: ``import pulsar`` then finds it, in
-    programs and in libraries.
+    """Registers this package as ``pulsar`` for the rest of the process, so that ``import pulsar`` finds it,
+    also in libraries.
 
-    :raises RuntimeError: another package was imported as ``pulsar`` before
+    :raises RuntimeError: another package was already imported as ``pulsar``
     """
     own = sys.modules[__name__]
     present = sys.modules.get("pulsar", own)
@@ -147,7 +147,7 @@ def install() -> None:
 
 
 def _name_classes() -> None:
-    """Names classes as the official client does: errors and texts of enumerations have these names."""
+    """Names classes like the official client, because errors and texts of enumerations contain the names."""
     for names in (globals(), vars(schema)):
         for name in names["__all__"]:
             kind = names[name]

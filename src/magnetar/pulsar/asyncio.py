@@ -1,4 +1,4 @@
-"""The asyncio interface of the official client, as in ``pulsar.asyncio``: any event loop can await it."""
+"""The official client's asyncio interface, ``pulsar.asyncio``, for any event loop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ConsumerCryptoFailureAction = CryptoFailureAction
 
 
 class AsyncPulsarException(Exception):
-    """An error of the asyncio interface; :meth:`error` says of which kind."""
+    """An error of the asyncio interface; :meth:`error` returns its result code."""
 
     def __init__(self, result: Result, msg: str | None = None) -> None:
         self._result = result
@@ -65,7 +65,7 @@ AsyncPulsarException.__name__ = AsyncPulsarException.__qualname__ = "PulsarExcep
 
 
 async def _run(calls: Calls, work: Coroutine[object, object, T]) -> T:
-    """:raises AsyncPulsarException: in place of any error of the client"""
+    """Runs ``work`` in the client's loop. :raises AsyncPulsarException: replaces any error of the client"""
     try:
         return await calls.run_beside(work)
     except ClientError as error:
@@ -132,8 +132,9 @@ class Producer:
         )
 
     async def _sent(self, data: bytes, options: dict[str, object]) -> MessageId:
-        """As :meth:`_send`, without a task for each message: those that are sent and confirmed together share
-        the wake-ups of both loops."""
+        """Like :meth:`_send`, without a task for each message: messages that are sent and confirmed together
+        share the wake-ups of both loops.
+        """
         loop = asyncio.get_running_loop()
         answers = self._answers
         if answers is None or answers.loop is not loop:
@@ -170,7 +171,7 @@ class Producer:
         await self._producer.flush()
 
     async def close(self) -> None:
-        """Publishes pending messages, then closes."""
+        """Publishes pending messages, then closes the producer."""
         await _run(self._calls, self._producer.close())
 
     def topic(self) -> str:
@@ -249,7 +250,7 @@ class Consumer:
         self._consumer.negative_acknowledge(meant)
 
     async def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes."""
+        """Deletes the subscription, and closes the consumer."""
         await _run(self._calls, self._consumer.unsubscribe())
 
     async def seek(self, messageid: MessageId | int) -> None:
@@ -257,7 +258,7 @@ class Consumer:
         await _run(self._calls, self._fetched.seek(_target(messageid)))
 
     async def close(self) -> None:
-        """Sends collected acknowledgements, and closes."""
+        """Sends collected acknowledgements, and closes the consumer."""
         await _run(self._calls, self._fetched.close())
 
     async def get_last_message_id(self) -> TopicMessageId:
@@ -298,7 +299,7 @@ class Reader:
         return await _run(self._calls, self._reader.has_message_available())
 
     async def seek(self, messageid: MessageId | int) -> None:
-        """Continues at a message, or at a publish time in ms since 1970."""
+        """Moves the reader to a message, or to a publish time in ms since 1970."""
         await _run(self._calls, self._reader.seek(_target(messageid)))
 
     async def close(self) -> None:
@@ -313,7 +314,7 @@ class Reader:
 
 
 def _target(messageid: object) -> MessageId | int:
-    """:raises ValueError: it is neither an id nor a time"""
+    """Returns the target of a seek. :raises ValueError: the argument is neither a message id nor a time"""
     if isinstance(messageid, MessageId | int):
         return messageid
     raise ValueError(f"invalid messageid type {type(messageid)}")
@@ -358,7 +359,7 @@ class Client:
     ) -> Producer:
         """Creates a producer.
 
-        :param schema: None: contents are bytes
+        :param schema: the schema; None: contents are bytes
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         used = schema if schema is not None else BytesSchema()
@@ -423,7 +424,8 @@ class Client:
     ) -> Consumer:
         """Subscribes to a topic, a list of topics, or all topics that match a pattern.
 
-        :param batch_receive_policy: no effect, as in the official client, which has no ``batch_receive`` here
+        :param batch_receive_policy: no effect, as in the official client, whose asyncio consumers have no
+            ``batch_receive``
         :param is_pattern_topic: whether ``topic`` is a regular expression
         :raises ValueError: ``topic`` has the wrong type
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
@@ -510,11 +512,13 @@ class Client:
         return Reader(self._calls, made, used)
 
     def shutdown(self) -> None:
-        """Ends everything at once, without telling the broker."""
+        """Ends all producers, consumers and readers at once, without notifying the broker."""
         self._client.shutdown()
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """Returns the names of a topic's partitions; without partitions, its own name."""
+        """Returns the full names of a topic's partitions; for a topic without partitions, the name of the
+        topic.
+        """
         return await _run(self._calls, self._core.get_topic_partitions(check_type(str, topic, "topic")))
 
     async def close(self) -> None:

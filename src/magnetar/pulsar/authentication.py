@@ -22,7 +22,7 @@ class PulsarAuthentication(authentication.Authentication):
     """Base class of credentials."""
 
     def __init__(self, dynamicLibPath: str, authParamsString: str) -> None:
-        """Refused: plugins of the C++ client.
+        """Refuses plug-ins of the C++ client, which cannot be loaded.
 
         :raises OperationNotSupported: always
         """
@@ -53,7 +53,7 @@ class TokenAuthentication(PulsarAuthentication, authentication.AuthenticationTok
     def __init__(self, token: str | Callable[[], str]) -> None:
         """:param token: a token, or a function that returns one
 
-        :raises ValueError: the argument is neither, or is not a token
+        :raises ValueError: the argument is neither a string nor a function, or is not a valid token
         """
         if not (isinstance(token, str) or callable(token)):
             raise ValueError("Argument token is expected to be of type 'str' or a function returning 'str'")
@@ -102,7 +102,7 @@ class Oauth2Authentication(PulsarAuthentication, oauth2.AuthenticationOauth2):
 
 
 class AthenzAuthentication(PulsarAuthentication):
-    """Refused: Athenz."""
+    """Athenz authentication, which is not supported."""
 
     def __init__(self, auth_params_string: str) -> None:
         """:raises OperationNotSupported: always"""

@@ -1,4 +1,6 @@
-"""The border between the official client's interface and magnetar.client: arguments, errors, and the loop."""
+"""Converts between the official client's interface and ``magnetar.client``: arguments, errors, and the event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ K = TypeVar("K")
 log = logging.getLogger("magnetar.client.pulsar")
 
 _PREFIXED = range(Result.ConsumerAssignError, Result.Interrupted + 1)
-"""Results whose text has a prefix in the official client."""
+"""Results whose official error texts begin with the exception's name."""
 
 
 def check_type(kind: type[K], value: object, name: str) -> K:
-    """Returns an argument of the right type.
+    """Returns an argument after checking its type.
 
-    :raises ValueError: it has another type
+    :raises ValueError: the argument has another type
     """
     if not isinstance(value, kind):
         raise ValueError(
@@ -34,9 +36,9 @@ def check_type(kind: type[K], value: object, name: str) -> K:
 
 
 def check_type_or_none(kind: type[K], value: object, name: str) -> K | None:
-    """Returns an argument of the right type, or None.
+    """Returns an argument after checking that it has the type or is None.
 
-    :raises ValueError: it has another type
+    :raises ValueError: the argument has another type
     """
     if value is not None and not isinstance(value, kind):
         raise ValueError(f"Argument {name} is expected to be either None or of type '{kind.__name__}'")
@@ -44,23 +46,24 @@ def check_type_or_none(kind: type[K], value: object, name: str) -> K | None:
 
 
 def checked(method: Callable[..., T]) -> Callable[..., T]:
-    """Returns a method of the client for options whose types were checked when the program called."""
+    """Returns a method of the client whose option types are not checked again, because they already were."""
     return method
 
 
 def refuse(option: str, reason: str) -> OperationNotSupported:
-    """Returns the error for a part of the official interface that does not exist here."""
+    """Returns the error for an unsupported part of the official interface."""
     return OperationNotSupported(f"{option} is not supported: {reason}")
 
 
 def without_effect(option: str, reason: str) -> None:
-    """Logs that an option was set which changes nothing here."""
+    """Logs that an option has no effect."""
     log.warning("%s has no effect: %s", option, reason)
 
 
 def official(error: PulsarException) -> PulsarException:
-    """Returns an error of the same class with the official client's text, by which programs tell errors
-    apart; raise it from ``error``, which has the details."""
+    """Returns an error of the same class with the official client's text, by which programs distinguish
+    errors; raise it from ``error``, which contains the details.
+    """
     result = error.result
     name = "TimeOut" if result is Result.Timeout else result.name
     prefix = "Result" if result in _PREFIXED else ""
@@ -68,7 +71,7 @@ def official(error: PulsarException) -> PulsarException:
 
 
 class Calls:
-    """Runs the work of magnetar.client in its loop, with the official client's errors."""
+    """Runs coroutines of ``magnetar.client`` in its loop, and converts errors to the official client's."""
 
     def __init__(self) -> None:
         self.thread = LoopThread("pulsar")
@@ -77,7 +80,8 @@ class Calls:
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Runs ``work`` and returns its result; blocks.
 
-        :raises PulsarException: as raised by it, with the official text; AlreadyClosed after :meth:`close`
+        :raises PulsarException: an error of ``work`` with the official text, or AlreadyClosed after
+            :meth:`close`
         """
         if self.closed:
             work.close()
@@ -87,8 +91,9 @@ class Calls:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Gives errors of ``magnetar.client`` the official text; AlreadyClosed if the client was closed in
-        another thread meanwhile."""
+        """Converts errors of ``magnetar.client`` to official texts, and to AlreadyClosed if another thread
+        has closed the client.
+        """
         try:
             yield
         except (PulsarException, RuntimeError) as error:
@@ -96,15 +101,18 @@ class Calls:
             raise
 
     def translate(self, error: PulsarException | RuntimeError) -> None:
-        """Raises the error that the program gets in place of an error of ``magnetar.client``; returns if that
-        is the same one."""
+        """Raises the official error for an error of ``magnetar.client``; returns if no conversion is
+        needed.
+        """
         if isinstance(error, PulsarException):
             raise official(error) from error
         if self.closed:
             raise official(AlreadyClosed("the client was closed")) from error
 
     async def run_beside(self, work: Coroutine[object, object, T]) -> T:
-        """As :meth:`run`, but for a caller in another event loop; raises errors of magnetar.client."""
+        """Like :meth:`run`, for a caller in another event loop; raises unconverted errors of
+        ``magnetar.client``.
+        """
         if self.closed:
             work.close()
             raise AlreadyClosed("the client is closed")
@@ -136,7 +144,7 @@ _Answer = tuple[asyncio.Future[MessageId], MessageId | None, Exception | None]
 class Answers:
     """Passes message ids from the client's thread to futures of another event loop.
 
-    Those that arrive together cost one wake-up of that loop.
+    Ids that arrive together cost one wake-up of that loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -146,7 +154,7 @@ class Answers:
     def post(
         self, future: asyncio.Future[MessageId], message_id: MessageId | None, error: Exception | None
     ) -> None:
-        """Completes a future, with the error if there is one; called in the client's thread."""
+        """Completes a future with the message id or the error; called in the client's thread."""
         self._arrived.add((future, message_id, error))
 
     def _wake(self, call: Callable[[], object]) -> None:

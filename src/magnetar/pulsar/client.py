@@ -1,4 +1,4 @@
-"""The client, as the official package has it."""
+"""The official client's class ``Client``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _SMALLEST_UNACKED_MS = 10_000
 
 
 class _Versions(SchemaSource):
-    """The versions of schemas that a client finds."""
+    """Finds the versions of schemas for a client."""
 
     def __init__(self, calls: Calls, client: core.Client) -> None:
         self._calls = calls
@@ -81,7 +81,7 @@ class _Versions(SchemaSource):
 
 
 def producer_options(schema: Schema, given: dict[str, object]) -> dict[str, object]:
-    """Returns options for ``magnetar.client`` from those of the official client.
+    """Converts the official client's producer options to options of ``magnetar.client``.
 
     :raises ValueError: batching and chunking are both enabled
     """
@@ -106,7 +106,7 @@ def _router(route: MessageRouter) -> Router:
 
 
 def consumer_options(schema: Schema, given: dict[str, object]) -> dict[str, object]:
-    """Returns options for ``magnetar.client`` from those of the official client.
+    """Converts the official client's consumer options to options of ``magnetar.client``.
 
     :raises ValueError: the time-out of unacknowledged messages is above 0 and below 10 s
     """
@@ -163,7 +163,7 @@ class Subscribing:
         )
 
     def _shared_queue(self, topics: int) -> dict[str, object]:
-        """Returns the options with the limit of all queues divided among the topics."""
+        """Returns the options with the limit of all receiver queues divided among the topics."""
         options = dict(self._options)
         total, size = (
             options.pop("max_total_receiver_queue_size_across_partitions"),
@@ -204,12 +204,12 @@ class Client:
         """:param service_url: ``pulsar://host[:port][,host[:port]...]``; with TLS ``pulsar+ssl://``; or
             several clusters
 
-        :param stats_interval_in_seconds: between two log lines with the statistics of each producer and
-            consumer that was active; 0: no lines
+        :param stats_interval_in_seconds: interval of log lines with the statistics of each active producer
+            and consumer, in seconds; 0: no log lines
         :param log_conf_file_path: no effect, as in the official client
         :param use_tls: no effect, as in the official client: the service URL decides
-        :param tls_trust_certs_file_path: PEM; None: the trusted issuers of the system
-        :param tls_validate_hostname: require that a broker's certificate matches its host name
+        :param tls_trust_certs_file_path: PEM file with the trusted issuers; None: the system's issuers
+        :param tls_validate_hostname: whether a broker's certificate must match its host name
         :param logger: a ``logging.Logger``, ConsoleLogger or FileLogger; None: the loggers below
             ``magnetar.client``, as the program configures them
         :raises ValueError: an argument has the wrong type, or the URL is malformed
@@ -317,7 +317,7 @@ class Client:
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
         message_router: MessageRouter | None = None,
     ) -> Producer:
-        """Creates a producer. Keys have the partitions that the official client gives them.
+        """Creates a producer. Keys are assigned to the same partitions as in the official client.
 
         :raises ValueError: an argument has the wrong type
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
@@ -480,7 +480,7 @@ class Client:
     async def _feed(
         self, consumer: AnyConsumer, listener: Callable[[Message], object], queue_size: int
     ) -> ListenerFeed:
-        """Returns what passes messages to a listener; begin it when its consumer knows it."""
+        """Returns the feed that passes messages to a listener; begin it when the program has the consumer."""
         return ListenerFeed(
             self.calls.thread.loop, consumer, self._threads.next(), listener, one_at_a_time=queue_size == 0
         )
@@ -559,7 +559,7 @@ class Client:
         return KeyTable(self.calls, view, self._threads.next(), topic, subscription_name, schema)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Returns the names of a topic's partitions; without partitions, its own name."""
+        """Returns the full names of a topic's partitions; without partitions, the name of the topic."""
         return self.calls.run(self.core.get_topic_partitions(check_type(str, topic, "topic")))
 
     def get_service_info(self) -> ServiceInfo:
@@ -570,7 +570,7 @@ class Client:
             self._consumers.remove(consumer)
 
     def shutdown(self) -> None:
-        """Ends all producers, consumers and readers at once, without telling the broker. Idempotent."""
+        """Ends all producers, consumers and readers at once, without notifying the broker. Idempotent."""
         if self.calls.closed:
             return
         try:
@@ -588,7 +588,7 @@ class Client:
     def close(self) -> None:
         """Closes all producers, consumers and readers of the client.
 
-        :raises AlreadyClosed: it was closed before
+        :raises AlreadyClosed: the client is already closed
         """
         if self.calls.closed:
             raise official(AlreadyClosed("the client is closed"))

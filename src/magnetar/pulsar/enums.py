@@ -1,4 +1,4 @@
-"""Enumerations of the official client, and the small objects that it passes to its C++ part."""
+"""The official client's enumerations, and the small objects that it passes to its C++ part."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LoggerLevel(OfficialEnum):
 
 
 class SchemaKind(OfficialEnum):
-    """Types of schemas, with the numbers of the protocol."""
+    """Schema types, with their numbers in the protocol."""
 
     NONE = 0
     STRING = 1
@@ -55,7 +55,7 @@ class SchemaKind(OfficialEnum):
 
 
 class BatchLimits:
-    """When ``batch_receive`` returns; a value of 0 or less is no limit."""
+    """Limits of ``batch_receive``; a value of 0 or less means no limit."""
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
         """:raises ValueError: there is no limit"""
@@ -99,7 +99,7 @@ class KeySharingPolicy:
         return self._out_of_order
 
     def set_sticky_ranges(self, ranges: Sequence[tuple[int, int]]) -> KeySharingPolicy:
-        """Sets the hashes of a consumer, from 0 to 65535, both ends included.
+        """Sets the hash ranges of a consumer, within 0 to 65535, both ends inclusive.
 
         :raises ValueError: there is no range, or a range is not within 0 to 65535
         """
@@ -116,7 +116,7 @@ class KeySharingPolicy:
 
 
 class DeadLetterSettings:
-    """A built policy of dead letters."""
+    """The settings of a dead letter policy."""
 
     def __init__(self, policy: DeadLetterPolicy) -> None:
         self.policy = policy

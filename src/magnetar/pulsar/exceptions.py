@@ -1,5 +1,4 @@
-"""The errors of the client, as in ``pulsar.exceptions`` of the official client: they are those of
-``magnetar.client``, with the official texts."""
+"""The errors of ``pulsar.exceptions``, which are the errors of ``magnetar.client`` with official texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers, consumers and readers, as the official client has them: blocking, for any thread."""
+"""The official client's producers, consumers and readers: blocking, and usable from any thread."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def message_options(
     deliver_at: object,
     deliver_after: object,
 ) -> dict[str, object]:
-    """Returns the options of a message for magnetar.client, without those that are not set.
+    """Returns the options of a message for ``magnetar.client``; unset options are omitted.
 
     :raises ValueError: an option has the wrong type
     """
@@ -78,9 +78,9 @@ def message_options(
 
 
 def encoded(schema: Schema, content: object, options: dict[str, object]) -> bytes:
-    """Returns the content of a message, and marks a missing one in its options.
+    """Returns the encoded content of a message; for None, sets the option for a null value.
 
-    :raises TypeError: the schema is for other values
+    :raises TypeError: the schema does not accept the value
     :raises ValueError: the schema did not return bytes
     """
     if content is None:
@@ -99,7 +99,9 @@ class Producer:
         schema: Schema,
         slots: Slots | None = None,
     ) -> None:
-        """:param slots: one per pending message, if senders wait while the queue is full; else None"""
+        """:param slots: a semaphore with a slot per pending message, if senders wait while the queue is full;
+        otherwise None
+        """
         self._calls = calls
         self._producer = producer
         self._schema = schema
@@ -133,8 +135,9 @@ class Producer:
         """Publishes one message and waits for the receipt.
 
         :param content: a value of the producer's schema; None: the message has no value
-        :param event_timestamp: ms since 1970
-        :param deliver_at: ms since 1970, before which the message is not delivered (Shared and KeyShared)
+        :param event_timestamp: event time, in ms since 1970
+        :param deliver_at: time in ms since 1970 before which Shared and KeyShared subscriptions do not
+            deliver the message
         :raises PulsarException: the message was not published, or no receipt came in time
         """
         options = message_options(
@@ -170,7 +173,7 @@ class Producer:
     ) -> None:
         """Publishes one message; ``callback(result, message id)`` is called in the client's thread.
 
-        With ``block_if_queue_full`` it waits while too many messages are pending.
+        With ``block_if_queue_full``, the call waits while too many messages are pending.
         """
         options = message_options(
             properties,
@@ -209,9 +212,9 @@ class Producer:
         await self._producer.flush()
 
     def close(self) -> None:
-        """Publishes pending messages, then closes.
+        """Publishes pending messages, then closes the producer.
 
-        :raises AlreadyClosed: it was closed before
+        :raises AlreadyClosed: the producer is already closed
         """
         if self._closed:
             raise official(AlreadyClosed(f"{self.topic()}: closed"))
@@ -234,7 +237,7 @@ class Consumer:
         limits: BatchLimits | None = None,
         forget: Callable[[object], object] = lambda _consumer: None,
     ) -> None:
-        """:param limits: those of :meth:`batch_receive`; None: the default
+        """:param limits: the limits of :meth:`batch_receive`; None: the default limits
 
         :param forget: called when the consumer is closed
         """
@@ -259,12 +262,13 @@ class Consumer:
         return self._consumer.consumer_name()
 
     def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes."""
+        """Deletes the subscription, and closes the consumer."""
         self._calls.run(self._consumer.unsubscribe())
 
     def _check_receives(self) -> None:
-        """:raises AlreadyClosed: the client is closed
+        """Checks that the program can receive messages.
 
+        :raises AlreadyClosed: the client is closed
         :raises InvalidConfiguration: the consumer has a listener
         """
         if self._calls.closed:
@@ -290,7 +294,9 @@ class Consumer:
         return PulsarMessage._wrap(message, self._schema)
 
     def batch_receive(self) -> list[PulsarMessage]:
-        """Returns the next messages together, by the consumer's policy; none if none arrives in time."""
+        """Returns the next messages together, by the consumer's policy; an empty list if no message arrives
+        in time.
+        """
         self._check_receives()
         with self._calls.errors():
             messages = self._receiver.batch_receive(self._limits.limits)
@@ -366,7 +372,7 @@ class Consumer:
             self._receiver.seek(seek_target(messageid))
 
     def close(self) -> None:
-        """Sends collected acknowledgements, and closes. Idempotent."""
+        """Sends collected acknowledgements, and closes the consumer. Idempotent."""
         self._forget(self)
         if not self._calls.closed:
             self._calls.run(self._close())
@@ -425,7 +431,7 @@ class Reader:
         return self._calls.run(self._reader.has_message_available())
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Continues at a message, or at a publish time in ms since 1970."""
+        """Moves the reader to a message, or to a publish time in ms since 1970."""
         self._calls.run(self._reader.seek(seek_target(messageid)))
 
     def close(self) -> None:
@@ -444,9 +450,9 @@ class Reader:
 
 
 def seek_target(messageid: object) -> MessageId | int:
-    """Returns where to seek to.
+    """Returns the target of a seek.
 
-    :raises ValueError: it is neither an id nor a time
+    :raises ValueError: the argument is neither a message id nor a time
     """
     if isinstance(messageid, MessageId | int):
         return messageid

@@ -1,5 +1,6 @@
-"""The classes from which functions of Pulsar are made. Brokers here do not run functions; programs that
-define them can be imported and tested."""
+"""The base classes of Pulsar Functions. Brokers of Magnetar do not run functions; programs that define
+functions can be imported and tested.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class SerDe:
 
 
 class PickleSerDe(SerDe):
-    """Values by ``pickle``; only for bytes from trusted sources, because they can run any code."""
+    """Converts values with ``pickle``; only for bytes from trusted sources, because unpickling can run any
+    code.
+    """
 
     def serialize(self, input: object) -> bytes:
         return pickle.dumps(input)
@@ -34,10 +37,10 @@ class PickleSerDe(SerDe):
 
 
 class IdentitySerDe(SerDe):
-    """Bytes as they are, and numbers and strings as text."""
+    """Passes bytes unchanged, and converts numbers and strings to text and back."""
 
     def serialize(self, input: object) -> bytes:
-        """As :meth:`SerDe.serialize`.
+        """See :meth:`SerDe.serialize`.
 
         :raises TypeError: the value has another type
         """
@@ -48,7 +51,9 @@ class IdentitySerDe(SerDe):
         raise TypeError(f"IdentitySerde cannot serialize object of type {type(input)}")
 
     def deserialize(self, input_bytes: bytes) -> object:
-        """Returns an int, a float, a complex or a string, the first that the text is; else the bytes."""
+        """Returns the text as an int, float, complex or str, in this order of preference; the bytes if they
+        are not text.
+        """
         try:
             text = input_bytes.decode()
         except UnicodeDecodeError:
@@ -62,16 +67,16 @@ class IdentitySerDe(SerDe):
 
 
 class Function:
-    """A function; derived classes implement :meth:`process`."""
+    """A function; subclasses implement :meth:`process`."""
 
     @abstractmethod
     def process(self, input: object, context: Context) -> object:
-        """Returns the output for an input; None if the function has no output for it."""
+        """Returns the output for an input; None: there is no output for this input."""
         raise NotImplementedError
 
 
 class Context:
-    """What a running function knows and can do; whoever runs functions implements it."""
+    """The context of a running function; the environment that runs functions implements it."""
 
     @abstractmethod
     def get_message_id(self) -> object:

@@ -18,11 +18,11 @@ from magnetar.io.tasks import TaskScope
 
 log = logging.getLogger("magnetar.client.pulsar")
 _AT_ONCE = 100
-"""Messages that a thread gets at once."""
+"""Number of messages that a thread takes at once."""
 
 
 class ListenerThreads:
-    """The threads of a client; each consumer has one of them."""
+    """The listener threads of a client; each consumer uses one of them."""
 
     def __init__(self, count: int) -> None:
         """:param count: number of threads, at least 1"""
@@ -51,7 +51,8 @@ class ListenerFeed:
     ) -> None:
         """Called in the loop.
 
-        :param one_at_a_time: takes the next message when the listener has returned; for a receiver queue of 0
+        :param one_at_a_time: whether the next message is taken only after the listener has returned, for a
+            receiver queue of 0
         """
         self._loop = loop
         self._consumer = consumer
@@ -66,7 +67,7 @@ class ListenerFeed:
         self._tasks = TaskScope(loop, f"listener of {consumer.topic()}")
 
     def begin(self) -> None:
-        """Starts to pass messages; called in the loop."""
+        """Starts passing messages; called in the loop."""
         self._tasks.start(self._pass_on(), "passing on messages", may_fail=True)
 
     async def _pass_on(self) -> None:

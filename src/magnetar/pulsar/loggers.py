@@ -1,4 +1,4 @@
-"""Where a client logs, as a program chooses it."""
+"""Log destinations that a program can choose for a client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FileLogger:
 
 
 class _Forwarding(logging.Handler):
-    """Passes records on to a program's logger, which has its own level."""
+    """Passes log records to a program's logger, which has a level of its own."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
@@ -46,16 +46,15 @@ class _Forwarding(logging.Handler):
 
 
 class Logging:
-    """Passes what ``magnetar.client`` logs to the chosen place, until :meth:`end`.
-
-    The logger is one for all clients of the process, so each client's choice gets the lines of all.
+    """Sends log records of ``magnetar.client`` to the chosen destination, until :meth:`end`. All clients of a
+    process share one logger, so each destination gets the lines of all clients.
     """
 
     def __init__(self, chosen: object) -> None:
         """:param chosen: a :class:`logging.Logger`, ConsoleLogger or FileLogger; None: the program configures
             the loggers itself
 
-        :raises ValueError: it is something else
+        :raises ValueError: the argument has another type
         :raises OSError: the file cannot be written
         """
         self._source = logging.getLogger("magnetar.client")
@@ -84,7 +83,7 @@ class Logging:
         self._source.setLevel(level)
 
     def end(self) -> None:
-        """Ends the logging to the chosen place. Idempotent."""
+        """Stops logging to the chosen destination. Idempotent."""
         if self._handler is not None:
             self._source.removeHandler(self._handler)
             self._source.setLevel(self._level)

@@ -1,4 +1,4 @@
-"""Messages and their ids, as the official client has them."""
+"""The official client's messages and message ids."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from magnetar.protocol.pulsar_api_pb2 import EncryptionKeys, MessageMetadata
 from magnetar.pulsar.schema.schema import BytesSchema, Schema
 
 MessageRouter = Callable[["PulsarMessage", int], int]
-"""Returns the partition of a message, from the message and the number of partitions."""
+"""Returns the partition of a message, given the message and the number of partitions."""
 
 
 class TopicMessageId(MessageId):
-    """The id of a message, which may know its topic."""
+    """The id of a message, which can contain the topic."""
 
     __slots__ = ("_topic",)
 
@@ -46,10 +46,10 @@ class TopicMessageId(MessageId):
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> TopicMessageId:
-        """Returns the id of :meth:`serialize`.
+        """Returns the id from the bytes that :meth:`serialize` returned.
 
-        :param topic: necessary to acknowledge the message on a consumer of several topics
-        :raises ValueError: the bytes are not an id
+        :param topic: the topic, which is required to acknowledge the message on a consumer of several topics
+        :raises ValueError: the bytes are not a serialized message id
         """
         try:
             found = MessageId.deserialize(message_id_bytes)
@@ -59,14 +59,14 @@ class TopicMessageId(MessageId):
 
     @classmethod
     def wrap(cls, msg_id: MessageId) -> TopicMessageId:
-        """Returns an equal id; for programs that convert ids of the C++ part."""
+        """Returns an equal id; for programs that convert ids from the C++ part."""
         return known(msg_id, msg_id.of_topic() if isinstance(msg_id, TopicMessageId) else "")
 
 
 def known(message_id: MessageId, topic: str) -> TopicMessageId:
     """Returns an id with its topic.
 
-    :param topic: empty: unknown
+    :param topic: the full name of the topic; empty: unknown
     """
     # Each message that is sent or received gets an id: this takes a third of the time of a constructor.
     made = TopicMessageId.__new__(TopicMessageId)
@@ -84,14 +84,14 @@ TopicMessageId.latest = known(MessageId.latest, "")
 
 
 class EncryptionKey:
-    """A key for which a message is encrypted."""
+    """An encrypted data key of a message, with the name of the key that encrypted it."""
 
     def __init__(self, key: EncryptionKeys) -> None:
         self._key = key
 
     @property
     def key(self) -> str:
-        """The name of the key."""
+        """The name of the encryption key."""
         return self._key.key
 
     @property
@@ -110,7 +110,7 @@ class EncryptionKey:
 
 
 class EncryptionContext:
-    """How a message is encrypted and compressed."""
+    """The encryption and compression of a message."""
 
     def __init__(self, metadata: MessageMetadata, size: int, is_failed: bool) -> None:
         self._metadata = metadata
@@ -130,7 +130,7 @@ class EncryptionContext:
         return CompressionType(self._metadata.compression)
 
     def uncompressed_message_size(self) -> int:
-        """In bytes; 0: the message is not compressed."""
+        """Size of the message before compression, in bytes; 0: the message is not compressed."""
         return self._metadata.uncompressed_size
 
     def batch_size(self) -> int:
@@ -162,7 +162,7 @@ class PulsarMessage:
         return self._message.data()
 
     def value(self) -> object:
-        """The content as decoded by the schema."""
+        """The content, decoded by the schema."""
         return self._schema.decode_message(self)
 
     def properties(self) -> dict[str, str]:
@@ -175,11 +175,11 @@ class PulsarMessage:
         return self._message.ordering_key()
 
     def publish_timestamp(self) -> int:
-        """In ms since 1970."""
+        """The publish time, in ms since 1970."""
         return self._message.publish_timestamp()
 
     def event_timestamp(self) -> int:
-        """In ms since 1970; 0 if not set."""
+        """The event time, in ms since 1970; 0: not set."""
         return self._message.event_timestamp()
 
     def message_id(self) -> TopicMessageId:
@@ -207,7 +207,7 @@ class PulsarMessage:
         return self._message.has_null_value()
 
     def encryption_context(self) -> EncryptionContext | None:
-        """How the message is encrypted; None: it is not."""
+        """The encryption of the message; None: the message is not encrypted."""
         opened = self._message.decrypted_from()
         sealed = opened or self._message.encryption()
         if sealed is None:
@@ -224,7 +224,7 @@ class PulsarMessage:
 
 
 def outgoing(content: bytes, options: MessageOptions | None) -> PulsarMessage:
-    """Returns a message that is about to be sent, for a router."""
+    """Returns the message for a router, before the message is sent."""
     metadata = MessageMetadata()
     if options is not None:
         options.fill(metadata)
@@ -232,10 +232,10 @@ def outgoing(content: bytes, options: MessageOptions | None) -> PulsarMessage:
 
 
 def acknowledged(said: object, *, by_topic: bool) -> Acknowledged:
-    """Returns what a program acknowledges, for magnetar.client.
+    """Converts the argument of an acknowledgement for ``magnetar.client``.
 
-    :param by_topic: the consumer has several topics, so that the topic of an id matters
-    :raises ValueError: it is neither a message nor an id
+    :param by_topic: whether the consumer has several topics, so that an id must contain the topic
+    :raises ValueError: the argument is neither a message nor a message id
     """
     if isinstance(said, PulsarMessage):
         return said._message
@@ -255,7 +255,7 @@ class MessageBatch:
     def with_message_id(self, msg_id: object) -> MessageBatch:
         """Sets the id of the entry.
 
-        :raises TypeError: it is not an id
+        :raises TypeError: the argument is not a message id
         """
         if not isinstance(msg_id, MessageId):
             raise TypeError("unknown message id type")
@@ -263,10 +263,10 @@ class MessageBatch:
         return self
 
     def parse_from(self, data: bytes, size: int) -> list[PulsarMessage]:
-        """Returns the messages of an uncompressed payload.
+        """Returns the messages in a decompressed payload.
 
         :param size: number of messages
-        :raises InvalidMessage: the payload holds fewer
+        :raises InvalidMessage: the payload contains fewer messages
         """
         places = split_places(data, size)
         if places is None:

@@ -1,4 +1,4 @@
-"""Objects that programs pass to a client: addresses, policies and keys."""
+"""Addresses, policies and keys that programs pass to a client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class ServiceInfo:
-    """The address of a cluster, and how to authenticate there."""
+    """The address of a cluster, and its credentials."""
 
     def __init__(
         self,
@@ -46,11 +46,13 @@ class ServiceInfo:
 
     @classmethod
     def of(cls, used: failover.ClusterAddress) -> ServiceInfo:
-        """Returns the official form; the credentials are not shown, as in the official client."""
+        """Converts an address of ``magnetar.client``; the credentials are hidden, as in the official
+        client.
+        """
         return cls(used.service_url, None, used.tls_trust_certs_file_path)
 
     def used(self) -> failover.ClusterAddress:
-        """Returns the form of ``magnetar.client``."""
+        """Returns the address in the form of ``magnetar.client``."""
         return failover.ClusterAddress(
             self._service_url, self._authentication, self._tls_trust_certs_file_path
         )
@@ -148,7 +150,7 @@ def used_info(info: object) -> failover.ClusterAddress:
 def clusters_of(
     service_url: object, authentication: PulsarAuthentication | None, trusted: str | None
 ) -> tuple[str | failover.ClusterFailover, Authentication | None, str | None]:
-    """Returns the cluster or clusters of a client, its credentials and its trusted issuers.
+    """Returns the cluster or clusters of a client, with credentials and trusted issuers.
 
     :raises ValueError: an argument has the wrong type, or contradicts another
     """
@@ -172,7 +174,7 @@ def clusters_of(
 
 
 class ConsumerDeadLetterPolicy:
-    """When a message goes to a dead letter topic, and to which."""
+    """The rules by which messages go to a dead letter topic."""
 
     def __init__(
         self,
@@ -180,7 +182,7 @@ class ConsumerDeadLetterPolicy:
         dead_letter_topic: str | None = None,
         initial_subscription_name: str | None = None,
     ) -> None:
-        """:param dead_letter_topic: None: ``<topic>-<subscription>-DLQ``
+        """:param dead_letter_topic: the name of the topic; None: ``<topic>-<subscription>-DLQ``
 
         :param initial_subscription_name: a subscription that is created with the dead letter topic
         :raises ValueError: ``max_redeliver_count`` is below 1
@@ -211,7 +213,7 @@ class ConsumerDeadLetterPolicy:
 
 
 class ConsumerBatchReceivePolicy:
-    """When ``batch_receive`` returns; a value of 0 or less is no limit."""
+    """Limits of ``batch_receive``; a value of 0 or less means no limit."""
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
         """:raises ValueError: there is no limit"""
@@ -230,7 +232,7 @@ class ConsumerKeySharedPolicy:
         allow_out_of_order_delivery: bool = False,
         sticky_ranges: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """:param sticky_ranges: hashes of this consumer, from 0 to 65535, both ends included
+        """:param sticky_ranges: hash ranges of this consumer, within 0 to 65535, both ends inclusive
 
         :raises ValueError: there are no ranges for Sticky, or they are out of range
         """
@@ -260,7 +262,7 @@ class ConsumerKeySharedPolicy:
 
 
 class PemKeyReader(key_readers.CryptoKeyReader):
-    """The keys of encryption, in PEM files."""
+    """Encryption keys in PEM files."""
 
     def __init__(self, public_key_path: str, private_key_path: str) -> None:
         """:raises ValueError: an argument is not a string"""

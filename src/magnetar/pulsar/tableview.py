@@ -1,4 +1,4 @@
-"""Table views, as the official client has them."""
+"""The official client's table views."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class KeyTable:
         self._schema = schema
 
     def get(self, key: str) -> object:
-        """Returns the value of a key; None: the topic has no message with it."""
+        """Returns the value of a key; None: the topic has no message with this key."""
         content = self._view.get(key)
         return None if content is None else self._schema.decode(content)
 
     def for_each(self, callback: KeyListener) -> None:
-        """Calls ``callback(key, value)`` for each key that there is now."""
+        """Calls ``callback(key, value)`` for each present key."""
         for key, content in self._calls.run(self._contents()).items():
             callback(key, self._schema.decode(content))
 
@@ -49,7 +49,9 @@ class KeyTable:
         return self._view.contents()
 
     def for_each_and_listen(self, callback: KeyListener) -> None:
-        """Calls ``callback(key, value)`` for each key, and in another thread for each later change."""
+        """Calls ``callback(key, value)`` for each present key, and later, in another thread, for each
+        change.
+        """
 
         def call(key: str, content: bytes) -> None:
             try:
@@ -83,4 +85,4 @@ class KeyTable:
 
 
 TableView = KeyTable
-"""Its name in the official client."""
+"""The name of the class in the official client."""

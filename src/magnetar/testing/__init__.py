@@ -1,7 +1,7 @@
 """Brokers for the tests of applications: a pytest plugin, an adjustable clock, and fault injection.
 
 See ``docs/testing.md``. The plugin is available in every project with pytest and Magnetar; tests use its
-fixtures, and import types and errors from here.
+fixtures, and import types and errors from this package.
 """
 
 from __future__ import annotations

@@ -21,19 +21,21 @@ from magnetar.testing.channel import BrokerEnded, BrokerNotStarted, BrokerRefuse
 from magnetar.testing.kept import Keeper
 
 DEFAULTS = {"bindAddress": "127.0.0.1", "magnetarSegmentSizeBytes": str(4 << 20)}
-"""Settings of test brokers that differ from the defaults, because they are many and store little."""
+"""Settings of test brokers that differ from the usual defaults, because tests run many brokers with little
+data.
+"""
 _PORTS = {"pulsar": "brokerServicePort", "http": "webServicePort"}
 _CHARSET = "iso-8859-1"
-"""Java reads property files in this encoding."""
+"""The encoding in which Java reads property files."""
 _TAIL = 4000
-"""Characters of a log in error messages."""
+"""Maximum number of characters of the log in error messages."""
 Ask = Callable[..., dict[str, Any]]
 
 
 class Broker:
     """A broker of the fixtures ``broker`` and ``broker_factory``; removed with its data after the test.
 
-    It runs in a separate process. Every method may be called from any thread.
+    The broker runs in a separate process. Methods can be called from any thread.
     """
 
     def __init__(
@@ -41,8 +43,8 @@ class Broker:
     ) -> None:
         """:param settings: settings by Pulsar's names; they override those of ``config``
 
-        :param config: a file of Pulsar's settings, as for ``magnetar standalone --config``
-        :raises ValueError: ``settings`` contains ports; ports of ``config`` are ignored
+        :param config: a configuration file of Pulsar, as for ``magnetar standalone --config``
+        :raises ValueError: ``settings`` contains ports (ports in ``config`` are ignored)
         :raises OSError: ``config`` cannot be read
         """
         own = settings or {}
@@ -70,9 +72,9 @@ class Broker:
     # Start and stop
 
     def start(self) -> None:
-        """Starts the broker, with its data and ports; the fixtures start it for the first time.
+        """Starts the broker again with the same data and ports, after :meth:`kill` or :meth:`stop`.
 
-        :raises BrokerNotStarted: it did not start; the text has its output and its log
+        :raises BrokerNotStarted: the broker did not start; the text contains its output and log
         """
         with self._lock:
             if self._running is not None:
@@ -102,14 +104,15 @@ class Broker:
             warnings.warn(warning, stacklevel=2)
 
     def kill(self) -> None:
-        """Kills the broker with SIGKILL: after the next start it has the messages with receipts, and may have
-        others."""
+        """Kills the broker with SIGKILL. After the next start, it has all messages with receipts, and
+        possibly others.
+        """
         self._end(lambda _channel: None, kill=True)
 
     def stop(self) -> None:
         """Stops the broker in an orderly way, like SIGTERM.
 
-        :raises BrokerEnded: the exit was not clean
+        :raises BrokerEnded: the broker did not stop cleanly
         """
         code = self._end(lambda channel: channel.ask({"do": "stop"}), kill=False)
         if code != 0:
@@ -138,13 +141,13 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker was started, and not killed or stopped since."""
+        """Whether the broker was started, and was not killed or stopped since then."""
         return self._running is not None
 
     def close(self) -> None:
         """Stops the broker, closes clients of :meth:`client` and removes the data; called by the fixtures.
 
-        :raises BrokerEnded: the broker had ended, although the test did not stop it
+        :raises BrokerEnded: the broker ended by itself
         """
         try:
             for client in self._clients:
@@ -174,7 +177,7 @@ class Broker:
 
     @property
     def folder(self) -> Path:
-        """The folder of its data and log, until the end of the test."""
+        """The directory of the broker's data and log, which exists until the end of the test."""
         return self._folder
 
     @property
@@ -183,7 +186,7 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """The whole log, of all its starts."""
+        """The complete log of the broker, from all starts."""
         return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
 
     def _log_tail(self) -> str:
@@ -200,7 +203,7 @@ class Broker:
     def client(self, **options: object) -> object:
         """Returns a ``pulsar.Client`` of the official library for this broker; closed after the test.
 
-        :param options: options of that class, except the address
+        :param options: options of ``pulsar.Client``, except the address
         :raises ImportError: ``pulsar-client`` is not installed
         """
         import pulsar
@@ -226,7 +229,7 @@ class Broker:
     # Its clock
 
     def now_ms(self) -> int:
-        """The time of its clock, in milliseconds since 1970."""
+        """The time of the broker's clock, in milliseconds since 1970."""
         return int(self._ask("now")["ms"])
 
     def advance(
@@ -238,13 +241,12 @@ class Broker:
         minutes: float = 0,
         seconds: float = 0,
     ) -> None:
-        """Advances its clock; everything that is due by then has happened when this returns.
-
-        That takes some hundredths of a second. Clients keep the real clock: the times of their messages are
-        advanced as well, and their connections stay.
+        """Advances the broker's clock; on return, all actions that are due by the new time are done. This
+        takes some hundredths of a second. Clients keep the real clock; the broker sees the times of their
+        messages advanced, and their connections remain.
 
         :param by: added to the other arguments; the sum must not be below 0
-        :raises BrokerRefused: the broker did not become idle, because clients kept it busy
+        :raises BrokerRefused: clients kept the broker busy, so it is unknown whether all due actions are done
         """
         whole = (by or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if whole < timedelta():
@@ -263,16 +265,16 @@ class Broker:
     def drop_connections(
         self, *, topic: str | None = None, producer: str | None = None, consumer: str | None = None
     ) -> int:
-        """Breaks connections, like a network failure; clients may reconnect. Returns their number.
+        """Breaks connections like a network failure, and returns their number; clients can reconnect.
 
-        :param topic: only of clients with a producer or a consumer on it
-        :param producer: only of the client with a producer of that name
-        :param consumer: only of the client with a consumer of that name
+        :param topic: only connections with a producer or a consumer on this topic
+        :param producer: only the connection with a producer of this name
+        :param consumer: only the connection with a consumer of this name
         """
         return int(self._ask("drop", topic=topic, producer=producer, consumer=consumer)["dropped"])
 
     def unreachable(self) -> AbstractContextManager[Fault]:
-        """Breaks connections of clients, and new ones as soon as they open; HTTP still works."""
+        """Breaks the connections of clients, and new ones as soon as they open; HTTP still works."""
         return Fault(self._ask, next(self._numbers), "cut")
 
     def delayed_receipts(
@@ -280,11 +282,11 @@ class Broker:
     ) -> AbstractContextManager[HeldReceipts]:
         """Delays receipts: messages are stored and delivered, but their producers are not notified.
 
-        At the end of the ``with``, held receipts are sent, except for those of lost connections.
+        At the end of the ``with`` block, held receipts are sent, except on lost connections.
 
-        :param by: delay in seconds of the real clock; None: until they are released
-        :param topic: only for producers on it
-        :param producer: only for the producer of that name
+        :param by: delay in seconds of the real clock; None: until the receipts are released
+        :param topic: only for producers on this topic
+        :param producer: only for the producer with this name
         """
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         return HeldReceipts(
@@ -301,18 +303,19 @@ class Broker:
     ) -> AbstractContextManager[Fault]:
         """Refuses messages and new producers; existing producers get the error with their next message.
 
-        :param code: the error of Pulsar's protocol. For a message, clients of C++ and Python treat most of
-            these as the end of the connection: they reconnect, and raise the error of their new producer
-        :param reason: sent to the client
-        :param topic: only for it
-        :param producer: only for the producer of that name
+        :param code: the error of Pulsar's protocol. After most errors for a message, the C++ and Python
+            clients reconnect, and raise the error of the new producer
+        :param reason: the reason that is sent to the client
+        :param topic: only for this topic
+        :param producer: only for the producer with this name
         """
         what = {"code": int(code), "reason": reason, "topic": topic, "producer": producer}
         return Fault(self._ask, next(self._numbers), "refuse", **what)
 
     def _ask(self, question: str, **what: object) -> dict[str, Any]:
-        """:raises BrokerRefused: the broker does not run, or cannot do it
+        """Sends a request to the broker's process.
 
+        :raises BrokerRefused: the broker is not running, or refuses
         :raises BrokerEnded: the broker has ended by itself
         """
         with self._lock:
@@ -354,10 +357,10 @@ def _property(value: object) -> str:
 
 
 class Fault:
-    """A fault, active inside its ``with`` statement."""
+    """A fault, which is active within its ``with`` block."""
 
     def __init__(self, ask: Ask, number: int, kind: str, **what: object) -> None:
-        """:param number: unique for all faults of the broker, over restarts"""
+        """:param number: a number that is unique among the faults of the broker, also across restarts"""
         self._ask = ask
         self._number = number
         self._kind = kind
@@ -379,7 +382,9 @@ class Fault:
         self.end()
 
     def end(self) -> None:
-        """Ends the fault before its ``with`` does. Does nothing if the fault or the broker has ended."""
+        """Ends the fault before the end of its ``with`` block. Does nothing if the fault or the broker has
+        ended.
+        """
         if self._on:
             self._on = False
             # Without a running broker there is nothing to end.
@@ -396,5 +401,5 @@ class HeldReceipts(Fault):
         return int(self._ask("held", fault=self._number)["held"])
 
     def release(self) -> int:
-        """Sends the held receipts, and continues to hold later ones; returns their number."""
+        """Sends the held receipts, and continues to hold later ones; returns the number of sent receipts."""
         return int(self._ask("release", fault=self._number)["released"])

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _MOST = 65536
-"""Bytes per read."""
+"""Maximum number of bytes per read."""
 PATIENCE_SECONDS = 120.0
-"""Timeout of an answer: twice the time that a broker may take to stop in an orderly way."""
+"""Timeout of an answer in seconds: twice the time that an orderly stop of a broker can take."""
 
 
 class ChannelClosed(Exception):
@@ -19,7 +19,7 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end of a channel. Blocks; several threads may use :meth:`ask`."""
+    """One end of a channel. Calls block; several threads can use :meth:`ask`."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -29,9 +29,9 @@ class Channel:
     def ask(self, question: Mapping[str, object], descriptors: Sequence[int] = ()) -> dict[str, object]:
         """Returns the answer of the other end.
 
-        :param descriptors: files to send with the request
+        :param descriptors: file descriptors to send with the request
         :raises ChannelClosed: the other end has closed the channel
-        :raises BrokerRefused: the other end cannot do it
+        :raises BrokerRefused: the other end refuses the request
         """
         with self._lock:
             self.tell(question, descriptors)
@@ -58,7 +58,7 @@ class Channel:
             raise ChannelClosed("the process has ended") from error
 
     def hear(self) -> tuple[dict[str, Any], list[int]] | None:
-        """Returns the next line and its files; None when the other end has closed the channel.
+        """Returns the next message and its file descriptors; None if the other end has closed the channel.
 
         :raises ChannelClosed: the time-out of the socket has passed
         """
@@ -83,11 +83,11 @@ class Channel:
 
 
 class BrokerNotStarted(Exception):
-    """A broker did not start; the text has its output, and the end of its log."""
+    """A broker did not start; the text contains its output, and the end of its log."""
 
 
 class BrokerEnded(Exception):
-    """A broker's process has ended by itself; the text has the end of its log."""
+    """A broker's process has ended by itself; the text contains the end of its log."""
 
 
 class BrokerRefused(Exception):

@@ -1,4 +1,4 @@
-"""The injected faults between a broker and its clients, in the broker's process."""
+"""The faults that are injected between a broker and its clients, in the broker's process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Whom:
     """The clients that a fault affects; None matches all."""
 
     topic: TopicName | None = None
-    """A partitioned topic matches each of its partitions."""
+    """The topic; a partitioned topic matches each of its partitions."""
     name: str | None = None
     """The name of a producer or a consumer."""
 
@@ -45,12 +45,12 @@ class Hold:
 
     whom: Whom
     seconds: float | None
-    """Real seconds for each receipt; None: until they are released."""
+    """Delay of each receipt in seconds of the real clock; None: until the receipts are released."""
     held: deque[Callable[[], object]] = field(default_factory=deque)
-    """Functions that send a held receipt."""
+    """Functions that each send a held receipt, in order."""
 
     def release(self) -> int:
-        """Sends all held receipts, in order; returns their number."""
+        """Sends all held receipts in order; returns their number."""
         released = len(self.held)
         while self.held:
             self.release_next()
@@ -80,17 +80,17 @@ class Faults:
         """Connections are refused while there are any."""
 
     def held(self, number: int) -> int:
-        """Returns the number of held receipts; 0 if the number is unknown since the last start."""
+        """Returns the number of held receipts; 0 for a fault of an earlier start."""
         hold = self.holds.get(number)
         return len(hold.held) if hold is not None else 0
 
     def release(self, number: int) -> int:
-        """Sends the held receipts; returns their number."""
+        """Sends the held receipts of a fault; returns their number."""
         hold = self.holds.get(number)
         return hold.release() if hold is not None else 0
 
     def end(self, number: int) -> None:
-        """Ends a fault and sends held receipts. Does nothing if the number is unknown."""
+        """Ends a fault, and sends held receipts. Does nothing for an unknown number."""
         self.refusals.pop(number, None)
         self.cuts.discard(number)
         hold = self.holds.pop(number, None)

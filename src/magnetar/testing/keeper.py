@@ -1,7 +1,6 @@
-"""A warm process for a test session: it has imported a broker's modules, and forks brokers quickly.
-
-It has one thread, so that forks are safe. It ends, with all its forks, when the process that started it has
-ended, for whatever reason.
+"""A process for a test session that has already imported a broker's modules, so that it forks brokers
+quickly. It has one thread, so that forks are safe. The process and its forks end when the process that
+started them ends, for any reason.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class _Keeper:
             os._exit(code)
 
     def _end_of(self, pid: int, *, kill: bool) -> int:
-        """Waits for the end of a broker; returns its exit code, below 0 for a signal."""
+        """Waits for the end of a broker; returns its exit code, or the negative number of a signal."""
         if pid not in self._children:
             return 0
         if kill:

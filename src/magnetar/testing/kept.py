@@ -1,4 +1,4 @@
-"""The warm process of a test session, from the side of the tests."""
+"""Controls the warm process of a test session; runs in the process of the tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from magnetar.testing.channel import PATIENCE_SECONDS, BrokerNotStarted, Channel
 
 
 def _ends() -> tuple[socket.socket, socket.socket]:
-    """Returns the ends of a channel: the local one, with a time-out, and the other."""
+    """Returns the ends of a channel: the local end, with a time-out, and the end for the other process."""
     own, others = socket.socketpair()
     own.settimeout(PATIENCE_SECONDS)
     return own, others
 
 
 class Keeper:
-    """Starts the process immediately, and does not wait until it is warm."""
+    """The warm process; it is started at once, and callers do not wait until it is warm."""
 
     def __init__(self) -> None:
         own, others = _ends()
@@ -43,7 +43,7 @@ class Keeper:
         """Returns the process id of a starting broker, and the channel to it.
 
         :param wanted: fields of ``served.WantedBroker``
-        :param log: its log file
+        :param log: the log file of the broker
         :raises BrokerNotStarted: the warm process itself did not start
         """
         own, others = _ends()
@@ -52,9 +52,9 @@ class Keeper:
         return int(answer["pid"]), Channel(own)
 
     def end(self, pid: int, *, kill: bool) -> int:
-        """Returns the exit code of a broker, below 0 for a signal.
+        """Waits for the end of a broker; returns its exit code, or the negative number of a signal.
 
-        :param kill: end it with SIGKILL; else only wait for its end
+        :param kill: whether to kill the broker with SIGKILL first
         """
         return int(self._ask({"do": "kill" if kill else "wait", "pid": pid})["status"])
 
@@ -62,7 +62,7 @@ class Keeper:
         try:
             if not self._warm:
                 if self._channel.hear() is None:
-                    raise ChannelClosed("the kept process ended before it was ready to start brokers")
+                    raise ChannelClosed("the process that starts brokers ended before it was ready")
                 self._warm = True
             return self._channel.ask(question, files)
         except ChannelClosed as error:

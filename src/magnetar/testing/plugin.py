@@ -1,6 +1,7 @@
 """The pytest plugin: fixtures ``broker`` and ``broker_factory``, and the marker ``broker``.
 
-Every test session imports it if Magnetar is installed, so it imports nothing before a test needs a broker.
+Every test session imports the plugin if Magnetar is installed, so it imports other modules only when a test
+needs a broker.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from magnetar.testing.kept import Keeper
 
 _FIXTURE = "broker_factory"
-"""The fixture that every test with a broker uses; a fixture named ``broker`` may be another plugin's."""
+"""The fixture that every test with a broker uses; a fixture named ``broker`` can belong to another
+plug-in.
+"""
 _OPTIONS = frozenset({"settings", "config"})
 _SHOWN = 4000
-"""Characters of a broker's log in the report of a failed test."""
+"""Maximum number of characters of a broker's log in the report of a failed test."""
 
 _keeper = pytest.StashKey["Keeper"]()
 _brokers = pytest.StashKey[list["Broker"]]()
@@ -43,7 +46,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Ends the warm process, with everything that it has started."""
+    """Ends the warm process and all brokers that it has started."""
     keeper = config.stash.get(_keeper, None)
     if keeper is not None:
         del config.stash[_keeper]
@@ -71,7 +74,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 
 @pytest.fixture
 def broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Starts brokers for one test: ``broker_factory(settings=None, config=None)``, as the marker has them."""
+    """Returns a function that starts brokers for one test: ``broker_factory(settings=None, config=None)``,
+    with the arguments of the marker ``broker``.
+    """
     from magnetar.testing.broker import Broker
 
     keeper = _kept(request.config)
@@ -96,7 +101,7 @@ def broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Bro
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, broker_factory: Callable[..., Broker]) -> Broker:
-    """A Magnetar broker for this test alone; ``@pytest.mark.broker(settings={...})`` says how it is set."""
+    """A Magnetar broker for this test alone; ``@pytest.mark.broker(settings={...})`` configures it."""
     marker = request.node.get_closest_marker("broker")
     options = dict(marker.kwargs) if marker is not None else {}
     unknown = sorted(options.keys() - _OPTIONS)

@@ -1,4 +1,6 @@
-"""The process of one test broker: serves, and carries out requests of the test for its clock and clients."""
+"""The process of one test broker, which serves clients and carries out the test's requests for clock and
+faults.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,13 @@ class WantedBroker:
     """The broker that a test requests."""
 
     folder: str
-    """The folder of its data."""
+    """The directory of the broker's data."""
     config: str
-    """A file of Pulsar's settings."""
+    """The path of a configuration file of Pulsar."""
     ports: Mapping[str, str] = field(default_factory=dict)
-    """Ports by the names of their settings."""
+    """Ports, by the names of their settings."""
     ahead: float = 0.0
-    """Lead of its clock in seconds."""
+    """Lead of the broker's clock over the real clock, in seconds."""
     log_level: str = "info"
 
 
@@ -72,7 +74,7 @@ class TestedBroker(StandaloneBroker):
 
 
 def run(control: socket.socket, wanted: WantedBroker) -> int:
-    """Serves until the test stops it or has ended; returns the exit code."""
+    """Serves until the test stops the broker or has ended; returns the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         # Only the test runner handles these signals: the broker stays until the test has ended.
         signal.signal(number, signal.SIG_IGN)
@@ -164,7 +166,7 @@ class _Served:
     async def _listen(
         self, reader: asyncio.StreamReader, tell: Callable[[Mapping[str, object]], None]
     ) -> None:
-        """Handles one request after the other; stops the broker when the channel closes."""
+        """Handles requests one after another; stops the broker when the channel closes."""
         while line := await reader.readline():
             asked = json.loads(line)
             try:
@@ -240,7 +242,9 @@ class _Served:
 
 
 def _has(connection: Connection, topic: TopicName | None, producer: str | None, consumer: str | None) -> bool:
-    """Whether a client has the named producer or consumer; with only a topic, any on that topic."""
+    """Whether a client has the named producer or consumer; if only a topic is given, any producer or consumer
+    on it.
+    """
     session = connection.session
     published = producer is not None or consumer is None
     if published and any(
@@ -253,13 +257,13 @@ def _has(connection: Connection, topic: TopicName | None, producer: str | None, 
 
 
 def _check_ports(settings: Settings) -> None:
-    """:raises SettingsContradict: faults cannot be injected at a listener"""
+    """Checks the listeners. :raises SettingsContradict: faults cannot be injected into a listener"""
     if settings.broker_service_port_tls is not None or settings.web_service_port_tls is not None:
         raise SettingsContradict("brokers for tests have no TLS: remove its ports from the settings")
 
 
 def _topic(asked: Mapping[str, Any]) -> TopicName | None:
-    """:raises InvalidName: the text is not the name of a topic"""
+    """Returns the topic in a request. :raises InvalidName: the text is not a valid topic name"""
     return None if asked["topic"] is None else TopicName.parse(asked["topic"])
 
 
@@ -268,9 +272,8 @@ def _publisher(asked: Mapping[str, Any]) -> Whom:
 
 
 class AheadAuthenticator:
-    """Checks credentials with the real clock; their expiry is postponed by the broker's lead.
-
-    An advance beyond the expiry lets them expire as usual: the broker requests new ones.
+    """Checks credentials with the real clock; their expiry is postponed by the lead of the broker's clock.
+    After an advance beyond the expiry, the broker requests new credentials.
     """
 
     def __init__(self, real: Authenticator, ahead_ms: Callable[[], int]) -> None:

@@ -1,7 +1,7 @@
 """The layer between a broker and its clients' sockets, which injects faults and converts publish times.
 
-It is the network of an ``Io``, so that the broker does not notice it. Frames pass unchanged, and are parsed
-only while faults or a lead of the clock require it.
+The layer is the network of an ``Io``, so the broker is unaware of it. Frames pass unchanged, and are parsed
+only if faults or a lead of the clock require parsing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIZE = 4
 
 
 class FaultyNetwork:
-    """A network that puts a :class:`Wire` in front of each client's connection."""
+    """A network that puts a :class:`Wire` between each client's connection and the broker."""
 
     def __init__(self, real: Network, faults: Faults) -> None:
         self._real = real
@@ -59,7 +59,9 @@ async def listen(
 
 
 class _Sender:
-    """The transport of a connection; everything except writing is passed to the real one."""
+    """The transport of a connection, which intercepts writes and passes all other calls to the real
+    transport.
+    """
 
     def __init__(self, transport: object, wire: Wire) -> None:
         self._transport = transport
@@ -144,7 +146,7 @@ class Wire:
             self._connection.data_received(found)
 
     def _judged(self, kind: int, frame: bytes, ahead: int) -> bytes:
-        """Returns the bytes for the broker in place of a frame."""
+        """Returns the bytes that the broker gets for a frame."""
         if kind == BaseCommand.AUTH_RESPONSE and self._proving:
             self._faults.loop.call_soon(self._credentials_came)
         if kind == BaseCommand.SEND:
@@ -181,7 +183,7 @@ class Wire:
     # To the client
 
     def sent(self, data: Buffer) -> None:
-        """Handles whole frames from a connection."""
+        """Handles whole frames that a connection sends."""
         faults = self._faults
         if faults.holds or faults.advancing:
             frames = bytes(data)
@@ -234,7 +236,7 @@ class Wire:
 
 
 class _Refused(BrokerError):
-    """The refusal of a fault."""
+    """The error of a fault that refuses requests."""
 
     def __init__(self, refusal: InjectedRefusal) -> None:
         super().__init__(refusal.reason)
@@ -246,10 +248,9 @@ class _Refused(BrokerError):
 
 
 def put_ahead(frame: bytes, milliseconds: int) -> bytes:
-    """Returns a SEND with publish and delivery time of its entry increased by ``milliseconds``.
-
-    Clients use the real clock while the broker's is ahead. Without this, a message that is published after an
-    advance would be as old as the advance.
+    """Returns a SEND whose entry has publish and delivery times that are later by ``milliseconds``. Clients
+    use the real clock while the broker's clock is ahead, so without this change, a message that is
+    published after an advance would already be as old as the advance.
 
     A damaged entry is left unchanged for the broker.
     """

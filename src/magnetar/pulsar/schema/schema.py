@@ -1,4 +1,4 @@
-"""Schemas: how contents are encoded and decoded, and which schema the client declares to a topic."""
+"""Schemas, which encode and decode contents, and which the client declares to topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BytesSchema", "JsonSchema", "Schema", "SchemaDetails", "SchemaSource", "StringSchema"]
 _DECLARED = ("STRING", "JSON", "PROTOBUF", "AVRO", "PROTOBUF_NATIVE")
-"""Types that official clients declare to brokers."""
+"""Schema types that official clients declare to brokers."""
 
 
 class SchemaDetails:
@@ -38,17 +38,19 @@ class SchemaDetails:
         return self._definition
 
     def declared(self) -> ProducerSchema | None:
-        """Returns what producers and consumers declare to brokers; None: nothing."""
+        """Returns the schema that producers and consumers declare to brokers; None: they declare no
+        schema.
+        """
         if self._type.name not in _DECLARED:
             return None
         return ProducerSchema(self._type.name, self._definition)
 
 
 class SchemaSource:
-    """Finds versions of schemas; a client has one."""
+    """Finds versions of schemas; each client has one."""
 
     def get_schema_info(self, topic: str, version: int) -> SchemaDetails:
-        """Returns a version of a topic's schema; -1: the newest.
+        """Returns a version of a topic's schema; -1: the newest version.
 
         :raises PulsarException: there is no such schema, or the broker did not answer
         """
@@ -56,14 +58,14 @@ class SchemaSource:
 
 
 class Schema:
-    """Base of schemas; derived classes implement :meth:`encode` and :meth:`decode`."""
+    """Base class of schemas; subclasses implement :meth:`encode` and :meth:`decode`."""
 
     def __init__(
         self, record_cls: type | None, schema_type: SchemaKind, schema_definition: object, schema_name: str
     ) -> None:
-        """:param record_cls: the class of values; None: any
+        """:param record_cls: the class of the values; None: any class
 
-        :param schema_definition: an object for JSON
+        :param schema_definition: the definition, as an object that is encoded as JSON
         """
         self._record_cls = record_cls
         self._client: SchemaSource | None = None
@@ -88,7 +90,7 @@ class Schema:
         return self._schema_info
 
     def attach_client(self, client: SchemaSource) -> None:
-        """Gives the schema access to the versions of topics."""
+        """Gives the schema access to the schema versions of topics."""
         self._client = client
 
     def _validate_object_type(self, obj: object) -> None:
@@ -126,7 +128,7 @@ class StringSchema(Schema):
 
 
 class JsonSchema(Schema):
-    """Records as JSON."""
+    """Records, encoded as JSON."""
 
     def __init__(self, record_cls: type[AvroRecord]) -> None:
         """:param record_cls: a class derived from ``Record``"""
@@ -141,7 +143,7 @@ class JsonSchema(Schema):
 
 
 class ProtobufNativeSchema(Schema):
-    """Messages of protobuf, with their own descriptors as the schema (``PROTOBUF_NATIVE``)."""
+    """Protobuf messages, with their descriptors as the schema (``PROTOBUF_NATIVE``)."""
 
     def __init__(self, record_cls: type[Message]) -> None:
         """:raises TypeError: ``record_cls`` is not a class of protobuf messages"""

@@ -1,4 +1,4 @@
-"""Records as Avro, read with the definition of their writer."""
+"""Records in Avro, read with the writer's definition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("magnetar.client.pulsar")
 
 
 class AvroSchema(Schema):
-    """Records, or dictionaries of a given definition."""
+    """Records, or dictionaries with a given definition."""
 
     def __init__(
         self, record_cls: type[AvroRecord] | None, schema_definition: Definition | None = None
@@ -36,21 +36,21 @@ class AvroSchema(Schema):
         super().__init__(record_cls, SchemaKind.AVRO, schema, "AVRO")
 
     def encode(self, obj: object) -> bytes:
-        """As :meth:`Schema.encode`.
+        """See :meth:`Schema.encode`.
 
         :raises ValueError: the value is not a dictionary, and there is no record class
         """
         return self._values.encode(obj)
 
     def encode_dict(self, d: Definition) -> Definition:
-        """Returns the values for Avro: enumerations by name, records as dictionaries."""
+        """Converts the values of a record for Avro: enumerations to names, records to dictionaries."""
         return self._values.encode_dict(d)
 
     def decode(self, data: bytes) -> object:
         return self._values.decode(data)
 
     def decode_message(self, msg: PulsarMessage) -> object:
-        """Returns the value, read with the definition of the message's version if the broker has it."""
+        """Returns the value of a message, read with the writer's definition if the broker has it."""
         if self._client is None or msg.int_schema_version() < 0:
             return self.decode(msg.data())
         topic, version = msg.topic_name(), msg.int_schema_version()
@@ -58,8 +58,8 @@ class AvroSchema(Schema):
             writer = self._get_writer_schema(topic, version)
         except (PulsarException, ValueError) as error:
             log.warning(
-                "%s: reading a message with the consumer's own definition, because version %d of the schema "
-                "is not available: %s",
+                "%s: decoding a message with the consumer's definition, because version %d of the "
+                "schema is not available: %s",
                 topic,
                 version,
                 error,
@@ -68,8 +68,9 @@ class AvroSchema(Schema):
         return self._values.decode(msg.data(), writer)
 
     def _get_writer_schema(self, topic: str, version: int) -> object:
-        """:raises ValueError: the schema is not an Avro record
+        """Returns the writer's schema.
 
+        :raises ValueError: the schema is not an Avro record
         :raises PulsarException: the broker refused, or did not answer
         """
         known = self._writer_schemas.get((topic, version))
