@@ -1,4 +1,4 @@
-"""Topics as DataFrames: a data source for PySpark (the extra ``spark``).
+"""A data source for PySpark that represents topics as DataFrames (the extra ``spark``).
 
 ``register(spark)``, then ``spark.read.format("pulsar")``, ``readStream``, ``write`` and ``writeStream``.
 """
@@ -19,8 +19,8 @@ def register(spark: SparkSession) -> None:
     """Registers ``format("pulsar")`` in a session, and enables filter push-down.
 
     Spark runs the source in separate Python processes: ``python3``, unless ``PYSPARK_PYTHON`` or
-    ``spark.pyspark.python`` names another interpreter. With a local master this function selects the present
-    interpreter, which has the source.
+    ``spark.pyspark.python`` names another interpreter. With a local master, this function selects the present
+    interpreter, in which the source is installed.
 
     Spark refuses to read from a source with filter push-down while
     ``spark.sql.python.filterPushdown.enabled`` is false, which is the default.

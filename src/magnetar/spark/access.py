@@ -1,7 +1,6 @@
-"""Options for credentials and TLS, and those that are passed to the client.
-
-Spark prints options: in plans, in its UI, in its event log. It masks an option that contains ``token``,
-``password`` or ``secret``; a secret that it would not recognize is refused here.
+"""Options for credentials and TLS, and options that are passed to the client. Spark prints options in plans,
+in its UI and in its event log, and masks only options whose names contain ``token``, ``password`` or
+``secret``. This module refuses secrets in other options.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ACCESS = "access"
 _MASKED = re.compile(r"(?i)secret|password|token")
 _HELD = re.compile(r'(?i)^(file:|tlsCertFile:)|"tlsCertFile"|^\{(?!.*"data:)')
-"""Matches values with names of files, or with parameters that are not secrets themselves."""
+"""Matches values that are file names, or parameters that are not secrets themselves."""
 _NAMES = {
     "auth.plugin": "plugin",
     "auth.params": "params",
@@ -64,7 +63,7 @@ class QueryAccess:
     tls: ClientTls = field(default_factory=ClientTls)
 
     def client_options(self) -> dict[str, object]:
-        """Returns arguments of ``magnetar.client.blocking.Client``."""
+        """Returns keyword arguments of ``magnetar.client.blocking.Client``."""
         return {
             "authentication": self.authentication,
             "tls_files": self.tls.files,
@@ -74,7 +73,7 @@ class QueryAccess:
 
 
 _SECRET_NAMES = ("authparams", "credentialid", "credentialsecret")
-"""Ends of the names of options whose values are masked, without punctuation."""
+"""Ends of the names of options whose values are masked, in lower case without punctuation."""
 _OFFLOAD = {
     "offload.driver": DRIVER,
     "offload.bucket": "s3ManagedLedgerOffloadBucket",
@@ -84,13 +83,14 @@ _OFFLOAD = {
     "offload.credentialsecret": "s3ManagedLedgerOffloadCredentialSecret",
     "offload.uri": "fileSystemURI",
 }
-"""Options for tiered storage, and the settings of brokers for the same."""
+"""Options for tiered storage, with the broker settings of the same meaning."""
 
 
 def is_of_offload(name: str, text: str, into: dict[str, str]) -> bool:
-    """Adds an option for tiered storage to ``into``, by the name of the broker's setting.
+    """Adds an option to ``into``, under the name of the broker's setting, if the option is for tiered
+    storage.
 
-    :returns: whether the option is of this kind
+    :returns: whether the option is for tiered storage
     """
     setting = _OFFLOAD.get(name.lower())
     if setting is None:
@@ -100,19 +100,19 @@ def is_of_offload(name: str, text: str, into: dict[str, str]) -> bool:
 
 
 def offload_of(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Checks the options for tiered storage, and returns them; by the names of the broker's settings.
+    """Checks the options for tiered storage, and returns them by the names of the broker's settings.
 
     :raises InvalidOption: an option is missing or invalid; the text has no secrets
     """
     if not given:
         return given
     if DRIVER not in given:
-        raise InvalidOption("the options 'offload.*' need 'offload.driver': aws-s3 or filesystem")
+        raise InvalidOption("the options 'offload.*' require 'offload.driver', aws-s3 or filesystem")
     try:
         if checked_driver(given[DRIVER]) == AWS_S3:
             s3_settings(given)
         elif not given.get("fileSystemURI"):
-            raise InvalidOption("'offload.driver=filesystem' needs 'offload.uri', such as file:///archive")
+            raise InvalidOption("'offload.driver=filesystem' requires 'offload.uri', such as file:///archive")
     except OffloadMisconfigured as error:
         reason = str(error)
         for option, setting in _OFFLOAD.items():
@@ -135,10 +135,10 @@ def without_secrets(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool:
-    """Adds an option to ``into``, with its name.
+    """Adds an option for credentials or TLS to ``into``, with its name.
 
-    :returns: whether the option is of this kind; the prefix ``pulsar.client.`` is accepted, too
-    :raises InvalidOption: the option is given twice, by different names
+    :returns: whether the option is for credentials or TLS; the prefix ``pulsar.client.`` is accepted, too
+    :raises InvalidOption: the option is given twice, under different names
     """
     kind = _NAMES.get(name.lower().removeprefix("pulsar.client."))
     if kind is None:
@@ -150,9 +150,10 @@ def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool
 
 
 def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
-    """Returns the access of options, which are given by kind with their names.
+    """Returns the credentials and TLS settings in options. :param given: name and value of each option, by
+    kind
 
-    :raises InvalidOption: an option cannot be honoured; the text has no secrets
+    :raises InvalidOption: an option cannot be used; the text contains no secrets
     """
     plugin, params = _text(given, "plugin"), _text(given, "params")
     if params and not _MASKED.search(params) and not _HELD.search(params):
@@ -165,7 +166,7 @@ def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
         raise InvalidOption(f"{given.get('params', given.get('plugin', ('', '')))[0]!r}: {error}") from None
     files = TlsFiles(_text(given, "certificate"), _text(given, "key"), _text(given, "trust"))
     if bool(files.certificate) != bool(files.key):
-        raise InvalidOption("'tls.certificate' and 'tls.key' must be given together")
+        raise InvalidOption("'tls.certificate' and 'tls.key' must be set together")
     return QueryAccess(
         authentication,
         ClientTls(
@@ -239,11 +240,11 @@ _PASSED_NAMES: dict[str, dict[str, tuple[str, _Parse]]] = {
 def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
     """Adds an option to ``into[CLIENT]``, ``into[PRODUCER]`` or ``into[READER]``.
 
-    Their names are those of the Java client's configuration. An option that this client does not support is
-    refused rather than ignored.
+    The names are those of the Java client's configuration. Options that this client does not support are
+    refused, not ignored.
 
-    :returns: whether the option is of this kind
-    :raises InvalidOption: the option is of this kind, but unknown, or its value is not valid
+    :returns: whether the option has such a prefix
+    :raises InvalidOption: the option has such a prefix, but is unknown, or its value is not valid
     """
     for kind, known in _PASSED_NAMES.items():
         prefix = f"pulsar.{kind}."

@@ -1,4 +1,4 @@
-"""Clients of a task: blocking, opened on demand, closed with the task."""
+"""The connections of a task: blocking clients, opened on demand and closed with the task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Connection"]
 
 
 class Connection:
-    """The two connections to a cluster: the binary protocol and the admin interface."""
+    """Connections to a cluster: a client for the binary protocol, and a client for the admin interface."""
 
     def __init__(self, options: QueryOptions) -> None:
         self.options = options
@@ -43,7 +43,7 @@ class Connection:
         return self._admin
 
     def close(self) -> None:
-        """Closes both. Idempotent."""
+        """Closes both clients. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

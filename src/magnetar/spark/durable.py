@@ -1,4 +1,4 @@
-"""Files and folders that must outlive a crash."""
+"""Makes files and folders durable, so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Syncs the contents of a file, or the names of a folder, to the disk."""
+    """Syncs the contents of a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Errors between Spark and a cluster; each says what to do about it."""
+"""Errors of the data source, whose texts say how to resolve them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = [
 
 
 class SparkSourceError(Exception):
-    """Base of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class InvalidOption(SparkSourceError, ValueError):
-    """An option is unknown, out of range, missing, contradicts another, or cannot be honoured."""
+    """An option is unknown, out of range, missing, unsupported, or contradicts another option."""
 
 
 class InvalidPlace(SparkSourceError, ValueError):
-    """A text or an offset that is not a position in a topic."""
+    """A text or an offset is not a position in a topic."""
 
 
 class DataLoss(SparkSourceError):
-    """Messages to be read no longer exist."""
+    """Messages that must be read no longer exist."""
 
 
 class MalformedMessage(SparkSourceError):

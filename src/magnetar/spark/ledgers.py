@@ -14,25 +14,25 @@ __all__ = ["Layout", "Range", "entry_count", "layout_of", "ranges_between"]
 
 @dataclass(frozen=True)
 class Range:
-    """Messages of one ledger, from one message to before another."""
+    """Consecutive messages of one ledger."""
 
     ledger: int
     first: int
-    """The first entry."""
+    """The id of the first entry."""
     first_index: int
-    """Index of the first message in its batch."""
+    """Batch index of the first message in that entry."""
     end: int
-    """The entry after the last whole one."""
+    """The id after the last entry that is included as a whole."""
     end_index: int = 0
-    """Number of messages of entry ``end`` that belong to the range as well."""
+    """Number of messages of entry ``end`` that the range also includes."""
 
     @property
     def entries(self) -> int:
-        """Number of entries, including partial ones."""
+        """Number of entries, including partly included ones."""
         return self.end - self.first + (1 if self.end_index else 0)
 
     def from_entry(self, entry: int) -> Range:
-        """Returns the part of this range that begins with one of its entries."""
+        """Returns the part of this range that begins at one of its entries."""
         return replace(self, first=entry, first_index=self.first_index if entry == self.first else 0)
 
 
@@ -43,11 +43,11 @@ class Layout:
     ledgers: tuple[tuple[int, int], ...]
     """Ledger id and number of entries, including ledgers without entries."""
     cursors: dict[str, str]
-    """Subscriptions and their mark-delete positions, ``ledger:entry``."""
+    """The mark-delete position, ``ledger:entry``, of each subscription."""
 
     @property
     def first(self) -> Place:
-        """The position of the first existing or future message."""
+        """The position of the first existing message, or of the next message if there is none."""
         for ledger, entries in self.ledgers:
             if entries:
                 return Place(ledger, 0)
@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def end(self) -> Place:
-        """The position after the last message that consumers may see."""
+        """The position after the last message that consumers can see."""
         for ledger, entries in reversed(self.ledgers):
             if entries:
                 return Place(ledger, entries)
@@ -65,13 +65,13 @@ class Layout:
         return any(each == ledger for each, _ in self.ledgers)
 
     def resolved(self, place: Place) -> Place:
-        """Replaces the two positions without a ledger by real ones."""
+        """Replaces :data:`EARLIEST` and :data:`LATEST` by positions in ledgers."""
         if place == EARLIEST:
             return self.first
         return self.end if place == LATEST else place
 
     def entries_behind(self, place: Place) -> int:
-        """Returns the number of entries from a position."""
+        """Returns the number of entries from a position to the end."""
         return sum(
             max(0, count - (place.entry if ledger == place.ledger else 0))
             for ledger, count in self.ledgers
@@ -114,7 +114,7 @@ def parsed_position(text: object) -> tuple[int, int]:
 
 
 def ranges_between(layout: Layout, start: Place, end: Place) -> list[Range]:
-    """Returns the messages in [start, end), by ledger.
+    """Returns the messages in [start, end), as a range for each ledger.
 
     :raises DataLoss: the ledger of ``start`` no longer exists
     """

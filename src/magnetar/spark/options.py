@@ -1,7 +1,6 @@
-"""The options of ``format("pulsar")``: names of the JVM connector, case-insensitive.
-
-All of them are in one table, ``_KNOWN``. An option that is unknown, contradicts another or cannot be honoured
-is refused by name, before any request to the cluster.
+"""The options of ``format("pulsar")``, with the JVM connector's case-insensitive names, in the table
+``_KNOWN``. Unknown, contradictory and unsupported options are refused by name, before any request to the
+cluster.
 """
 
 from __future__ import annotations
@@ -39,79 +38,89 @@ class QueryOptions:
     service_url: str
     admin_url: str
     topic: str = ""
-    """One topic; empty: see ``topics`` and ``topics_pattern``."""
+    """The name of a topic; empty: ``topics`` or ``topics_pattern`` is set."""
     topics: tuple[str, ...] = ()
-    """The full names of all topics of ``topic`` or ``topics``."""
+    """The full names of the topics in ``topic`` or ``topics``."""
     topics_pattern: str = ""
-    """A regular expression over the full names of a namespace's topics."""
+    """A regular expression for the full names of a namespace's topics."""
     starting_offsets: str = ""
-    """``earliest``, ``latest`` or JSON; empty: earliest for batches, latest for streams."""
+    """The start position: ``earliest``, ``latest`` or JSON; empty: earliest for batches, latest for
+    streams.
+    """
     ending_offsets: str = ""
-    """The positions in the form of ``starting_offsets``; empty: latest."""
+    """The end position, in the form of ``starting_offsets``; empty: latest."""
     starting_time: int | None = None
-    """ms since 1970, inclusive."""
+    """First publish time in ms since 1970, inclusive; None: not set."""
     ending_time: int | None = None
-    """ms since 1970, exclusive."""
+    """Last publish time in ms since 1970, exclusive; None: not set."""
     subscription_prefix: str = "spark-pulsar"
     predefined_subscription: str = ""
-    """An existing subscription that retains unread messages, in place of the query's own."""
+    """An existing subscription that retains unread messages, instead of a subscription of the query."""
     max_bytes_per_trigger: int | None = None
-    """Bytes of stored entries; at least one message is read."""
+    """Maximum size of stored entries per trigger, in bytes; None: no limit. At least one message is read."""
     max_rows_per_trigger: int | None = None
     max_entries_per_partition: int = 100_000
-    """Largest number of entries of one Spark partition."""
+    """Maximum number of entries in one Spark partition."""
     poll_timeout_ms: int = 120_000
-    """How long a task waits for the next entry before it fails."""
+    """Maximum time that a task waits for the next entry before it fails, in milliseconds."""
     fail_on_data_loss: bool = True
     allow_different_topic_schemas: bool = False
     waiting_for_non_existed_topic: bool = False
     """Whether to wait for a missing topic instead of failing."""
     read_mode: str = "broker"
-    """``broker`` or ``segments``: from the files of an embedded store."""
+    """``broker``: read through brokers; ``segments``: read the files of an embedded store."""
     segments_directory: str = ""
     """The data directory of the store, for ``read.mode=segments``."""
     offload: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Where offloaded ledgers are, and credentials for it, by the names of brokers' settings; empty: they
-    are read like all others."""
+    """Settings of tiered storage, from which offloaded ledgers are read directly, by the names of brokers'
+    settings; empty: read them through the broker.
+    """
     value_format: str = "schema"
-    """``schema``: columns by the topic's schema; ``bytes``: one column ``value``."""
+    """``schema``: columns of the topic's schema; ``bytes``: a single column ``value``."""
     mode: str = "PERMISSIVE"
-    """For malformed messages: PERMISSIVE puts them into ``quarantine_path``, FAILFAST fails the query."""
+    """Handling of malformed messages: PERMISSIVE writes them to ``quarantine_path``, FAILFAST fails the
+    query.
+    """
     quarantine_path: str = ""
     """A folder for malformed messages; empty: a malformed message fails the query."""
     delivery: str = ""
-    """``exactly-once``, ``transactional`` or ``at-least-once``, of writing; empty: exactly once for streams
-    and named writes."""
+    """The guarantee of writing: ``exactly-once``, ``transactional`` or ``at-least-once``; empty: exactly once
+    for streams and for batches with a ``write_id``.
+    """
     transaction_timeout_ms: int = 600_000
-    """The time after which the coordinator aborts the transaction of a batch."""
+    """Time after which the coordinator aborts the transaction of a batch, in milliseconds."""
     staging_path: str = ""
-    """The folder for messages before publishing; empty: below the checkpoint."""
+    """The folder for staged messages; empty: a folder below the checkpoint."""
     new_staging: bool = False
-    """Whether a query that has run before may start with an empty staging folder."""
+    """Whether a query that has run before can start with an empty staging folder."""
     write_id: str = ""
-    """The name of a batch write, which is carried out once, however often it runs."""
+    """The name of a batch write, which takes effect once even if it runs several times."""
     deduplication: str = "auto"
-    """``auto`` enables it for topics without it, ``require`` refuses such topics."""
+    """``auto``: enable deduplication on topics without it; ``require``: refuse such topics."""
     value_encoding: str = ""
-    """``bytes``, ``json``, ``avro`` or ``primitive``; empty: by the topic's schema, or by the columns."""
+    """The encoding of values: ``bytes``, ``json``, ``avro`` or ``primitive``; empty: chosen by the topic's
+    schema or the columns.
+    """
     value_schema: str = ""
-    """``register``: the producer declares a schema; ``none``; empty: if the encoding needs one."""
+    """``register``: the producer declares a schema; ``none``: it declares none; empty: it declares one if the
+    encoding requires it.
+    """
     checkpoint_location: str = ""
-    """Spark's own option, which it passes to streaming sinks."""
+    """Spark's own option, which Spark passes to streaming sinks."""
     path: str = ""
-    """``load(path)`` and ``start(path)``: another way to name one topic."""
+    """The argument of ``load(path)`` and ``start(path)``, an alternative to ``topic``."""
     access: QueryAccess = field(default_factory=QueryAccess)
     """Credentials and TLS settings."""
     client: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of ``magnetar.client.blocking.Client``: from ``pulsar.client.*``, and those of ``access``."""
+    """Keyword arguments of ``magnetar.client.blocking.Client``, from ``pulsar.client.*`` and ``access``."""
     producer: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of ``create_producer``, from ``pulsar.producer.*``."""
+    """Keyword arguments of ``create_producer``, from ``pulsar.producer.*``."""
     reader: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of ``create_reader``, from ``pulsar.reader.*``."""
+    """Keyword arguments of ``create_reader``, from ``pulsar.reader.*``."""
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> QueryOptions:
-        """Parses the options, and checks what applies to both reading and writing.
+        """Parses the options, with the checks that apply to both reading and writing.
 
         :raises InvalidOption: an option is unknown, out of range, missing, or contradicts another
         """
@@ -129,7 +138,7 @@ class QueryOptions:
                 raise InvalidOption(_REFUSED.get(key) or f"unknown option {name!r}")
         for needed, option in (("service_url", "service.url"), ("admin_url", "admin.url")):
             if not values.get(needed):
-                raise InvalidOption(f"the option {option!r} is missing")
+                raise InvalidOption(f"the option {option!r} is required, but not set")
         values[ACCESS] = access_of(access)
         values["offload"] = offload_of(offload)
         values["client"].update(values[ACCESS].client_options())
@@ -145,7 +154,7 @@ class QueryOptions:
     def check_reading(self) -> None:
         """Checks the options of a query that reads.
 
-        :raises InvalidOption: no topic to read is given
+        :raises InvalidOption: no topic is given, or options contradict each other
         """
         if not self.topics and not self.topics_pattern:
             raise InvalidOption("one of the options 'topic', 'topics' and 'topicsPattern' is required")
@@ -155,7 +164,7 @@ def _named_topics(values: dict[str, Any]) -> tuple[str, ...]:
     ways = [name for name in ("topic", "topics", "topics_pattern", "path") if values.get(name)]
     if len(ways) > 1:
         raise InvalidOption(
-            "only one of the options 'topic', 'topics', 'topicsPattern' and a path may be given"
+            "only one of the options 'topic', 'topics', 'topicsPattern' and a path can be set"
         )
     if values.get("path"):
         return (_topic_name("path", values["path"]),)
@@ -166,17 +175,17 @@ def _named_topics(values: dict[str, Any]) -> tuple[str, ...]:
 
 def _check(options: QueryOptions) -> None:
     if options.starting_time is not None and options.starting_offsets:
-        raise InvalidOption("only one of 'startingOffsets' and 'startingTime' may be given")
+        raise InvalidOption("only one of 'startingOffsets' and 'startingTime' can be set")
     if options.ending_time is not None and options.ending_offsets:
-        raise InvalidOption("only one of 'endingOffsets' and 'endingTime' may be given")
+        raise InvalidOption("only one of 'endingOffsets' and 'endingTime' can be set")
     if options.read_mode == "segments" and not options.segments_directory:
         raise InvalidOption(
             "'read.mode=segments' requires 'segments.directory', the data directory of the store"
         )
     if options.value_schema == "none" and options.value_encoding in ("avro", "primitive"):
         raise InvalidOption(
-            f"'value.encoding={options.value_encoding}' requires 'value.schema=register': otherwise the "
-            "values could not be read"
+            f"'value.encoding={options.value_encoding}' requires 'value.schema=register': without a "
+            "schema, the values cannot be read"
         )
     if options.value_schema == "register" and options.value_encoding == "bytes":
         raise InvalidOption("'value.schema=register' cannot be used with 'value.encoding=bytes'")
@@ -192,7 +201,7 @@ def _url(name: str, text: str) -> str:
     scheme = text.partition("://")[0].lower()
     wanted, secured = ("pulsar", "pulsar+ssl") if name.lower() == "service.url" else ("http", "https")
     if scheme not in (wanted, secured):
-        raise InvalidOption(f"{name!r} must be like {wanted}://host:port, not {text!r}")
+        raise InvalidOption(f"{name!r} must have the form {wanted}://host:port, not {text!r}")
     return text.rstrip("/")
 
 
@@ -202,7 +211,10 @@ def _topic_name(name: str, text: str) -> str:
     except InvalidName as error:
         raise InvalidOption(f"{name!r}: {error}") from error
     if topic.domain.value != "persistent":
-        raise InvalidOption(f"{name!r}: {text!r} is not persistent: its messages are not stored")
+        raise InvalidOption(
+            f"{name!r}: {text!r} is a non-persistent topic, whose messages are not "
+            "stored; use a persistent topic"
+        )
     return str(topic)
 
 

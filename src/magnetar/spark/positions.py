@@ -1,12 +1,11 @@
-"""Positions in topics, and the JSON form of stream offsets, which people can read and edit.
+"""Positions in topics, and the human-readable JSON form of stream offsets.
 
-    {"subscription": "spark-1f…", "turn": 3, "topics": {
-        "persistent://public/default/orders-partition-0": {
-            "from": "11:750:0", "next": "12:345:0", "splits": ["11:900:0"]}}}
+    {"subscription": "spark-1f…", "turn": 3, "topics": { "persistent://public/default/orders-partition-0": {
+    "from": "11:750:0", "next": "12:345:0", "splits": ["11:900:0"]}}}
 
-``next`` is the position of the next message to read, ``from`` that of the previous offset. ``splits`` are the
-ends of ledgers between them, recorded when the offset was created, so that a batch is planned only from its
-offsets, whatever ledgers exist when it runs again.
+``next`` is the position of the next message to read, and ``from`` is the ``next`` of the previous offset.
+``splits`` are the ends of ledgers between both, recorded when the offset was created, so that a repeated
+batch is planned only from its offsets, independent of the ledgers that then exist.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["EARLIEST", "LATEST", "Offset", "Place", "TopicOffset", "parse_messag
 
 
 class Place(NamedTuple):
-    """The next message to read: ledger, entry, batch index; ordered like messages."""
+    """The position of the next message to read: ledger, entry, batch index; ordered like messages."""
 
     ledger: int
     entry: int
@@ -46,7 +45,7 @@ class Place(NamedTuple):
     def parse(text: str) -> Place:
         """Parses ``ledger:entry`` or ``ledger:entry:index``.
 
-        :raises InvalidPlace: the text has another form
+        :raises InvalidPlace: the text has no such form
         """
         parts = text.split(":")
         try:
@@ -54,21 +53,23 @@ class Place(NamedTuple):
         except ValueError:
             numbers = []
         if len(numbers) not in (2, 3) or min(numbers) < 0:
-            raise InvalidPlace(f"{text!r} is not a position like '12:345:0' (ledger, entry, batch index)")
+            raise InvalidPlace(
+                f"{text!r} is not a position; use a form like '12:345:0' (ledger, entry, batch index)"
+            )
         return Place(*numbers)
 
 
 EARLIEST = Place(-1, -1, 0)
 """Before all messages of a topic."""
 LATEST = Place((1 << 63) - 1, 0, 0)
-"""After all messages that a topic has at the time."""
+"""After all messages that a topic contains at the time."""
 
 
 def parse_message_id(text: str) -> tuple[int, int, int]:
-    """Returns the ledger, the entry and the batch index (-1: the whole entry) of an id as users write it:
-    ``ledger:entry[:index]``, or a serialized id in Base64.
+    """Parses ``ledger:entry[:index]``, or a serialized id in Base64; returns ledger id, entry id and batch
+    index (-1: the whole entry).
 
-    :raises InvalidPlace: the text has another form
+    :raises InvalidPlace: the text has no such form
     """
     if ":" in text:
         place = Place.parse(text)
@@ -82,29 +83,29 @@ def parse_message_id(text: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class TopicOffset:
-    """The progress of one topic, or of one partition."""
+    """The progress of a query in a topic without partitions, or in a partition."""
 
     next: Place
     splits: tuple[Place, ...] = ()
     """Ends of ledgers between the previous offset and this one, in order."""
     begin: Place | None = None
-    """The position of the previous offset, or the end of lost messages; None: not recorded."""
+    """The ``next`` of the previous offset, or the end of lost messages; None: not recorded."""
 
 
 @dataclass(frozen=True)
 class Offset:
-    """The progress of a query, which Spark keeps in its checkpoint."""
+    """The progress of a query, which Spark stores in its checkpoint."""
 
     topics: Mapping[str, TopicOffset]
     subscription: str = ""
-    """The subscription of the query; empty: none."""
+    """The subscription of the query; empty: no subscription."""
     turn: int = 0
-    """Index of the topic that comes first if limits do not suffice for all."""
+    """Index of the topic that is served first if limits do not suffice for all topics."""
     extra: Mapping[str, object] = field(default_factory=dict)
-    """Additional data in the JSON, which are not read back."""
+    """Additional data in the JSON, which is not read back."""
 
     def to_json(self) -> dict[str, object]:
-        """Returns the form for Spark; equal offsets give equal JSON."""
+        """Returns the JSON object for Spark; equal offsets have equal JSON."""
         topics = {
             name: {
                 **({} if each.begin is None else {"from": str(each.begin)}),
@@ -117,9 +118,10 @@ class Offset:
 
     @staticmethod
     def from_json(value: object) -> Offset:
-        """The inverse of :meth:`to_json`, also for its text. Missing fields have their defaults.
+        """Returns the offset from the result of :meth:`to_json`, or from its text. Missing fields have their
+        defaults.
 
-        :raises InvalidPlace: the value is not an offset; the text says where
+        :raises InvalidPlace: the value is not an offset; the text names the field
         """
         if isinstance(value, str):
             try:

@@ -24,7 +24,7 @@ __all__ = ["PulsarDataSource"]
 
 
 class PulsarDataSource(DataSource):
-    """Reads and writes topics; each method delegates to its module."""
+    """The data source; each method delegates to a module."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """:raises InvalidOption: an option is unknown, out of range, missing, or contradicts another"""
@@ -42,18 +42,18 @@ class PulsarDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns the writer of a batch query.
 
-        :raises InvalidOption: an option is missing, or cannot be honoured
+        :raises InvalidOption: an option is missing, or not supported
 
-        :raises InvalidRows: these columns cannot be written
+        :raises InvalidRows: the columns cannot be written
         """
         return BatchSink(schema, self._options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Returns the writer of a streaming query.
 
-        :raises InvalidOption: an option is missing, or cannot be honoured
+        :raises InvalidOption: an option is missing, or not supported
 
-        :raises InvalidRows: these columns cannot be written
+        :raises InvalidRows: the columns cannot be written
         """
         return StreamSink(schema, self._options)
 

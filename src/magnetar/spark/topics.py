@@ -1,8 +1,7 @@
-"""The topics of a query, its start and end in them, and the durable subscription of a stream.
-
-The subscription keeps unread messages from being trimmed. It stays one entry before the read position, so
-the ledger at which a query continues always exists, even if the query has read all of it; a missing ledger
-means that messages may be lost.
+"""The topics of a query, its start and end positions, and the durable subscription of a stream. The
+subscription protects unread messages from trimming. It stays one entry before the read position, so that
+the ledger at which a query continues always exists, even if the query has read the whole ledger; a missing
+ledger then indicates that messages are possibly lost.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _matching(connection: Connection, pattern: str) -> list[str]:
 
 
 def layouts(connection: Connection, topics: list[str]) -> dict[str, Layout]:
-    """Returns the layout of each topic, without missing topics if the options permit that.
+    """Returns the layout of each topic; missing topics are omitted if the options permit that.
 
     :raises SparkSourceError: a topic does not exist
     """
@@ -89,14 +88,11 @@ class TopicPositions:
     """The start or end position of each topic."""
 
     default: Place | None
-    """For topics that are not in ``by_topic``; None: all must be."""
+    """The position in topics that are not in ``by_topic``; None: every topic must be in it."""
     by_topic: Mapping[str, Place]
 
     def of(self, topic: str) -> Place:
-        """Returns the given position in a topic.
-
-        :raises InvalidPlace: no position is given for this topic
-        """
+        """Returns the position in a topic. :raises InvalidPlace: there is no position for this topic"""
         found = self.by_topic.get(topic, self.default)
         if found is None:
             raise InvalidPlace(f"the offsets have no topic {topic}")
@@ -106,7 +102,7 @@ class TopicPositions:
 def starting_places(connection: Connection, topics: list[str], default: Place) -> TopicPositions:
     """Returns the positions of ``startingOffsets`` or ``startingTime``.
 
-    :param default: if neither is given
+    :param default: the position if neither option is set
     :raises InvalidPlace: a position is malformed, or belongs to another topic
     """
     options = connection.options
@@ -116,7 +112,9 @@ def starting_places(connection: Connection, topics: list[str], default: Place) -
 
 
 def ending_places(connection: Connection, topics: list[str]) -> TopicPositions:
-    """Returns the positions of ``endingOffsets`` or ``endingTime``; by default after all present messages."""
+    """Returns the positions of ``endingOffsets`` or ``endingTime``; by default, the position after all
+    present messages.
+    """
     options = connection.options
     if options.ending_time is not None:
         return _by_time(connection, topics, options.ending_time)
@@ -153,7 +151,7 @@ def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Topi
 
 
 def _place(text: str, ends: bool) -> Place:
-    """Parses an id in the connector's sense: the first message to read, or the last one."""
+    """Parses an id in the JVM connector's sense: the first message to read, or the last one."""
     if text in _WORDS:
         return _WORDS[text]
     ledger, entry, index = parse_message_id(text)
@@ -169,7 +167,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
-    """Creates the subscription, so that everything from ``place`` is retained.
+    """Creates the subscription, so that all messages from ``place`` on are retained.
 
     :raises AdminError: the broker refused
     """
@@ -185,7 +183,7 @@ def hold(admin: AdminClient, topic: str, name: str, place: Place) -> None:
 
 
 def move(admin: AdminClient, topic: str, name: str, place: Place) -> None:
-    """Releases messages before ``place``.
+    """Moves the subscription, so that messages before ``place`` can be trimmed.
 
     :raises AdminError: the broker refused
     """

@@ -196,7 +196,10 @@ def test_a_timestamp_outside_of_the_years_1_to_9999(tmp_path: Path) -> None:
     [
         ("message Order { Order next = 1; }", r"value\.next: the message shop\.Order contains itself"),
         ("message Order { repeated A a = 1; } message A { map<string, A> m = 1; }", r"value\.a\[\]\.m\{\}: "),
-        ("message Order { int32 __key = 1; }", "has a field '__key', which is also a column"),
+        (
+            "message Order { int32 __key = 1; }",
+            "has a field '__key', which is also the name of a metadata column",
+        ),
     ],
 )
 def test_messages_that_are_no_columns(tmp_path: Path, text: str, words: str) -> None:

@@ -1,6 +1,6 @@
 """Column types for Avro definitions, and Avro definitions for columns, as official clients create them.
 
-A nullable column is a union with null first, and null is its default.
+A nullable column becomes a union with null as its first type and as its default.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _LOGICAL: dict[str, DataType] = {
     "local-timestamp-micros": TimestampNTZType(),
 }
 _UNREAD = ("time-millis", "time-micros", "uuid", "duration")
-"""Logical types without a column type: the underlying type is read."""
+"""Logical types without a column type; columns contain the underlying type."""
 _MEMBER = "member"
-"""The name of the only field of a record that stands for a type of a union."""
+"""The name of the only field of a record that represents a type of a union."""
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: dict[type[DataType], str] = {
     StringType: "string",
@@ -92,7 +92,7 @@ def column_type(
 ) -> DataType:
     """Returns the column type for a definition.
 
-    :param names: named types so far
+    :param names: the named types that are already known
     :param has_members: whether a union of several types becomes a struct with a field for each
     :raises SparkSourceError: the definition is recursive, or has a union of several types without
         ``has_members``
@@ -161,9 +161,9 @@ def _names_of(definition: Any) -> tuple[str, ...]:
 
 
 def without_null(union: list[Any], at: str) -> object:
-    """Returns the only type of a union besides null.
+    """Returns the only non-null type of a union.
 
-    :raises SparkSourceError: the union has several, or none
+    :raises SparkSourceError: the union has several non-null types, or none
     """
     others = [each for each in union if each != "null"]
     if len(others) != 1:
@@ -174,18 +174,17 @@ def without_null(union: list[Any], at: str) -> object:
 
 
 def members_of(union: list[object]) -> dict[str, object]:
-    """Returns the types of a union besides null, by the names that Spark's reader of Avro gives them."""
+    """Returns the non-null types of a union, by the names that Spark's Avro reader gives them."""
     return {f"member{number}": each for number, each in enumerate(each for each in union if each != "null")}
 
 
 def with_members(definition: object, *, are_named: bool, at: str = "union") -> Any:
-    """Returns a definition of the same encoding, in which types of a union are the fields of records.
+    """Returns a definition with the same encoding, in which each type of a union is wrapped in a record. A
+    record with one field is encoded like the field. The record's name contains the path of the union and
+    the type, so that the types of writer and reader are matched.
 
-    A record with one field is encoded as that field. The record is recognized by its name, which has the
-    place of the union and the type, so that types of the writer and the reader are matched.
-
-    :param are_named: whether fields have the names of :func:`members_of`, as the reader wants them; otherwise
-        they have a name by which such a reader finds them
+    :param are_named: True for the reader's definition, whose fields have the names of :func:`members_of`;
+        False for the writer's
     """
 
     def within(part: object, name: str) -> object:
@@ -225,7 +224,7 @@ def with_members(definition: object, *, are_named: bool, at: str = "union") -> A
 
 
 def _default_of(field: dict[str, object]) -> dict[str, object]:
-    """Returns the default of a field with a union of several types, which is one of the first type."""
+    """Returns the default of a field with a union of several types; the default has the first type."""
     union = field["type"]
     if field.get("default") is None or not isinstance(union, list):
         return {}
@@ -234,7 +233,7 @@ def _default_of(field: dict[str, object]) -> dict[str, object]:
 
 
 def branch_of(definition: object) -> str:
-    """Returns the name by which a type is matched in a union."""
+    """Returns the name by which types in unions are matched."""
     if isinstance(definition, dict):
         definition = definition["name"] if "name" in definition else definition["type"]
     return re.sub("[^A-Za-z0-9_]", "_", str(definition).rpartition(".")[2])
@@ -266,7 +265,7 @@ def definition_for(name: str, fields: Sequence[StructField]) -> str:
 
 
 def record_name(topic: str) -> str:
-    """Returns the last part of a topic's name as a valid Avro name."""
+    """Returns the local name of a topic, converted to a valid Avro name."""
     name = re.sub("[^A-Za-z0-9_]", "_", topic.rpartition("/")[2])
     return name if _NAME.fullmatch(name) else f"_{name}"
 
@@ -276,7 +275,7 @@ def field_for(column: StructField, within: str) -> dict[str, object]:
 
     :param within: the name of the enclosing record, for nested names
 
-    :raises InvalidRows: as :func:`definition_for`
+    :raises InvalidRows: see :func:`definition_for`
     """
     if not _NAME.fullmatch(column.name):
         raise InvalidRows(

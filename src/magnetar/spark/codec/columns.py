@@ -33,15 +33,15 @@ ORIGIN = (
     StructField("__replicateTo", ArrayType(StringType())),
     StructField("__replicatedFrom", StringType()),
 )
-"""Read only if the schema of a query names them, because the JVM connector does not have them.
-
-The producer; ``replicate_to``, empty: all clusters of the topic; ``replicated_from``, null: published here.
+"""Columns that are read only if the schema of a query contains them, because the JVM connector does not have
+them: the producer; ``replicate_to`` (empty: all clusters of the topic); ``replicated_from`` (null:
+published in this cluster).
 """
 
 ORIGIN_NAMES = tuple(each.name for each in ORIGIN)
 
 IS_EMPTY = "__isEmpty"
-"""A column of the tasks of pipelines: whether the message has no content."""
+"""A column in tasks of pipelines: whether the message has no content."""
 
 BYTES = StructType([StructField(VALUE, BinaryType()), *METADATA])
-"""All columns, with unconverted content."""
+"""All columns for unconverted contents."""

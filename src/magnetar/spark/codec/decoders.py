@@ -28,7 +28,7 @@ _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def float_of(value: object) -> object:
-    """Converts a parsed value to a floating-point number; other values stay as they are."""
+    """Converts a parsed number to a floating-point number; other values remain unchanged."""
     return _WORDS.get(value, value) if isinstance(value, str) else value
 
 
@@ -66,7 +66,7 @@ def _with_words(value: object) -> object:
 def decoder_of(written: Definition, wanted: Definition) -> Decoder:
     """Returns a function that decodes contents.
 
-    :param written: the schema of the message; :param wanted: that of the columns
+    :param written: the schema of the messages; :param wanted: the schema of the columns
     """
     if wanted.kind == "AVRO":
         return _avro(written if written.kind == "AVRO" else wanted, wanted)
@@ -80,7 +80,7 @@ def decoder_of(written: Definition, wanted: Definition) -> Decoder:
 
 
 def _protobuf_text(written: Definition, wanted: Definition) -> str:
-    """Returns the definition by which the bytes are read."""
+    """Returns the definition for reading the bytes."""
     if written.kind == wanted.kind and written.text:
         return written.text
     return wanted.newest or wanted.text
@@ -98,7 +98,7 @@ def _avro(written: Definition, wanted: Definition) -> Decoder:
         stream = io.BytesIO(data)
         value = read(stream, writer, None if same else reader)
         if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} more bytes than the record has")
+            raise ValueError(f"{len(data) - stream.tell()} extra bytes follow the record")
         return value
 
     return decode
@@ -121,7 +121,9 @@ _Convert = Callable[[Any], object]
 
 
 def _from_json(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
-    """Returns the conversion of a parsed value; None: none is needed, Arrow checks the value."""
+    """Returns the conversion of a parsed value; None: no conversion is needed, because Arrow checks the
+    value.
+    """
     if isinstance(definition, list):
         inner = _from_json(without_null(definition, "value"), names)
         return None if inner is None else lambda value: None if value is None else inner(value)
@@ -165,7 +167,7 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
 
 
 def _a(kind: type[object], value: object) -> Any:
-    """:raises ValueError: the value has another type"""
+    """Returns the value after checking its type. :raises ValueError: the value has another type"""
     if not isinstance(value, kind):
         raise ValueError(f"the value is a {type(value).__name__}, not a {kind.__name__}")
     return value
@@ -187,4 +189,4 @@ _OF_PRIMITIVES: dict[str, _Convert] = {
     "float": float_of,
     "double": float_of,
 }
-"""Conversions and checks that Arrow does not make."""
+"""Conversions and checks that Arrow does not do."""

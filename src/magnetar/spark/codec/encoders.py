@@ -40,7 +40,7 @@ __all__ = [
     "fitted",
 ]
 Encode = Callable[[pa.RecordBatch], pa.Array]
-"""Returns one content for each row; null for a message without content."""
+"""Returns a content for each row; null for a message without content."""
 _Convert = Callable[[Any], object]
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
@@ -55,7 +55,7 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     IntegerType: (LongType,),
     FloatType: (DoubleType,),
 }
-"""Types that a type can be converted to without loss."""
+"""The types to which a type can be converted without loss."""
 
 
 def encoder_of(definition: Definition, names: Sequence[str]) -> Encode:
@@ -91,7 +91,7 @@ def _avro(text: str, names: Sequence[str]) -> Encode:
 
 
 def _refused(definition: Any, row: dict[str, object], error: Exception) -> InvalidRows:
-    """Returns an error with the name of the invalid field, which Avro's library does not always give."""
+    """Returns an error with the name of the invalid field, which fastavro does not always report."""
     for each in definition["fields"]:
         name, value = each["name"], row.get(each["name"])
         if name in row and not fastavro.validate(value, each["type"], raise_errors=False):
@@ -115,7 +115,7 @@ def _json(text: str, names: Sequence[str]) -> Encode:
 
 
 def _converter(definition: Any, names: dict[str, _Convert | None]) -> _Convert | None:
-    """Returns the conversion of a value for JSON; None: none is needed."""
+    """Returns the conversion of a value for JSON; None: no conversion is needed."""
     if isinstance(definition, list):
         return _converter(without_null(definition, VALUE), names)
     if isinstance(definition, str):
@@ -230,7 +230,7 @@ def _packed(column: pa.Array, form: str, nulls: pa.Array) -> pa.Array:
 
 
 def _split(first: Any, second: Any, form: str | None, nulls: pa.Array) -> pa.Array:
-    """Returns numbers of eight bytes, each followed by another one if ``second`` is given."""
+    """Returns the bytes of 64-bit numbers; with ``second``, each number is followed by its second number."""
     fields = [("first", ">i8")] + ([("second", form)] if form else [])
     packed = np.empty(len(first), np.dtype(fields))
     packed["first"] = first
@@ -251,7 +251,7 @@ def _pieces(data: bytes, size: int, nulls: pa.Array) -> pa.Array:
 
 
 def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
-    """Returns the definition for rows: that of the topic, with additional fields for further columns.
+    """Returns the definition for rows: the topic's definition, extended by fields for further columns.
 
     :raises InvalidRows: a field is missing in the rows, or has another type; the text names it
     """
@@ -282,13 +282,15 @@ def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
 
 
 def _check_present(record: Any, given: Sequence[str], topic: str, at: str = "") -> None:
-    """:raises InvalidRows: a field without a default is missing"""
+    """Checks that the rows contain all required fields. :raises InvalidRows: a field without a default is
+    missing
+    """
     for each in record["fields"]:
         may_be_null = isinstance(each["type"], list) and "null" in each["type"]
         if each["name"] not in given and "default" not in each and not may_be_null:
             raise InvalidRows(
-                f"{topic}: the field {at + each['name']!r} of its schema has no default, and there is no "
-                "column for it"
+                f"{topic}: the field {at + each['name']!r} of its schema has no default, and no "
+                "column provides it; add the column"
             )
 
 

@@ -1,8 +1,8 @@
 """Splits flat Avro records into columns in Arrow's form, without an object per value.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_avro.pxd``. It reads the binary
-encoding (Avro's specification, "Binary Encoding") of primitive types and of their unions with null. It stops
-at the first unexpected value without reporting it, and the caller reads the messages in another way.
+encoding (Avro's specification, "Binary Encoding") of primitive types and of their unions with null. The
+reader stops at the first unexpected value, and the caller then decodes the messages one by one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from array import array
 
 BOOLEAN = 1
 INTEGER = 2
-"""``int``, ``long`` and ``enum``: zigzag numbers."""
+"""The code of ``int``, ``long`` and ``enum``, which are zigzag numbers."""
 FLOAT = 4
 DOUBLE = 8
-"""The code of a type of fixed size is its size."""
+"""The code of a type of fixed size is its size in bytes."""
 BYTES = 9
-"""``bytes`` and ``string``."""
+"""The code of ``bytes`` and ``string``."""
 
 KINDS = {
     "boolean": BOOLEAN,
@@ -32,14 +32,15 @@ KINDS = {
 
 
 class Column:
-    """One field of all records, in order.
+    """The values of one field in all records.
 
-    ``valid`` is a bitmap. Numbers are in ``numbers``, with 64 bits each. ``data`` has floats and doubles, in
-    the common form of Avro and Arrow, booleans as bytes 0 and 1, and bytes, whose ends are in ``offsets``.
+    ``valid`` is a bitmap. ``numbers`` contains 64-bit integers. ``data`` contains floats and doubles in the
+    encoding that Avro and Arrow share, booleans as bytes 0 and 1, or byte strings, whose ends are in
+    ``offsets``.
     """
 
     def __init__(self, kind: int, rows: int, size: int) -> None:
-        """:param rows: limit of rows; :param size: of all contents together, in bytes"""
+        """:param rows: maximum number of rows; :param size: size of all contents together, in bytes"""
         self.kind = kind
         self.numbers = array("q", bytes(8 * rows if kind == INTEGER else 0))
         self.offsets = array("i", bytes(4 * (rows + 1) if kind == BYTES else 0))
@@ -54,12 +55,13 @@ class Column:
 
 
 class FlatReader:
-    """Reads records whose fields are all primitive types, or unions of one with null."""
+    """Reads records whose fields all have primitive types, or unions of a primitive type with null."""
 
     def __init__(self, kinds: bytes, nulls: bytes) -> None:
-        """:param kinds: the code of each field's type, in the order of the encoding
+        """:param kinds: the code of each field's type, in encoding order
 
-        :param nulls: for each field 0: not a union; 1: null is the union's first branch; 2: its second
+        :param nulls: for each field, 0: not a union; 1: null is the first branch of the union; 2: null is the
+            second branch
         """
         self._kinds = kinds
         self._nulls = nulls
@@ -70,8 +72,8 @@ class FlatReader:
     def read(self, data: bytearray, offsets: array[int], count: int, columns: list[Column | None]) -> bool:
         """Fills columns with records ``data[offsets[i]:offsets[i + 1]]``.
 
-        :param columns: one for each field; None: skip the field
-        :returns: False: a record does not match, and the columns are not valid
+        :param columns: the column for each field; None: skip the field
+        :returns: False if a record does not match; the columns are then not valid
         """
         source = memoryview(data)
         places = offsets

@@ -1,4 +1,4 @@
-"""Encodes rows to payloads of batches, from the buffers of Arrow columns, without an object per row.
+"""Encodes the rows of Arrow columns as payloads of batches, without an object per row.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_batches.pxd``.
 """
@@ -23,9 +23,9 @@ _POSITIVE = 0x7FFFFFFF
 class Columns:
     """The buffers of one Arrow batch: content, key, event time and serialized properties of its rows.
 
-    Offsets have one more item than rows. ``nulls`` have a byte for each row, which is not 0 for a null; if
-    they are empty, no row is null. Keys, event times and properties (``heads``) are empty without such a
-    column.
+    Offsets have one more item than there are rows. ``nulls`` contains a byte for each row, which is not 0 for
+    null; if it is empty, no row is null. Keys, event times and properties (``heads``) are empty if there is
+    no such column.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Columns:
     ) -> None:
         """:param values: offsets, bytes, nulls
 
-        :param keys: the same
+        :param keys: offsets, bytes, nulls
         :param heads: offsets, bytes
         :param event_times: ms since 1970; 0: not set
-        :param binary_keys: keys are bytes, sent as Base64, instead of text
+        :param binary_keys: whether keys are binary and sent in Base64
         """
         self.count = count
         self._value_offsets = values[0]
@@ -63,7 +63,7 @@ class Columns:
 
 
 def cut(columns: Columns, first: int, max_messages: int, max_bytes: int) -> int:
-    """Returns the end of a batch that begins with row ``first``; it has at least one row."""
+    """Returns the end of the batch that begins at row ``first``; the batch has at least one row."""
     size = _row_bound(columns, first)
     end = first + 1
     last = min(columns.count, first + max_messages)
@@ -76,7 +76,7 @@ def cut(columns: Columns, first: int, max_messages: int, max_bytes: int) -> int:
 
 
 def _row_bound(columns: Columns, row: int) -> int:
-    """Returns an upper bound of the row's bytes in a batch."""
+    """Returns an upper bound of the size of the row in a batch, in bytes."""
     size = _ROOM + columns._value_offsets[row + 1] - columns._value_offsets[row]
     if columns._has_keys:
         key = columns._key_offsets[row + 1] - columns._key_offsets[row]
@@ -87,7 +87,7 @@ def _row_bound(columns: Columns, row: int) -> int:
 
 
 def encode(columns: Columns, first: int, end: int) -> bytearray:
-    """Returns the uncompressed payload of a batch of rows ``[first, end)``."""
+    """Returns the payload, before compression, of a batch of the rows ``[first, end)``."""
     bound = 0
     row = first
     while row < end:
@@ -200,8 +200,8 @@ def property_heads(
     :param rows: offsets into the pairs, with one more item than rows
     :param nulls: a byte for each row, not 0 for a row without properties; or empty
     :param keys: offsets, bytes
-    :param values: the same
-    :param ends: filled with the offsets into the result; one more item than rows, the first is 0
+    :param values: offsets, bytes
+    :param ends: receives the offsets into the result, with one more item than rows; the first is 0
     """
     count = len(rows) - 1
     first = rows[0]
@@ -266,7 +266,9 @@ def _varint_size(value: int) -> int:
 
 
 def route(columns: Columns, partitions: int, out: array[int]) -> None:
-    """Fills ``out`` with the partition of each row's key, as in official clients; -1 without a key."""
+    """Fills ``out`` with the partition of each row's key, as official clients choose it; -1 for rows without
+    a key.
+    """
     row = 0
     while row < columns.count:
         if columns._has_key_nulls and columns._key_nulls[row] != 0:

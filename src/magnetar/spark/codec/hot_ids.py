@@ -1,4 +1,4 @@
-"""Converts message ids to bytes that sort in the order of the messages.
+"""Converts message ids to bytes that sort in message order.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_ids.pxd``.
 """
@@ -12,10 +12,10 @@ _TOP = 63
 
 
 def sort_keys(offsets: memoryview, data: memoryview) -> bytearray:
-    """Returns a key of :data:`KEY_SIZE` bytes for each id.
+    """Returns the sort keys of the ids, :data:`KEY_SIZE` bytes each.
 
     :param offsets: the offsets of serialized ids, with one more item than ids
-    :param data: their bytes
+    :param data: the serialized ids
     :raises ValueError: an item is not a message id
     """
     count = len(offsets) - 1

@@ -1,4 +1,4 @@
-"""Splits stored entries into columns: offsets and bytes in Arrow's form, without an object per message.
+"""Splits stored entries into columns in Arrow's form (offsets and bytes), without an object per message.
 
 A hot module: plain Python that also compiles, with the C types in ``hot_rows.pxd``. The functions that read
 numbers are repeated here because compiled modules do not share C functions.
@@ -26,7 +26,7 @@ REASONS = {
     KEY_DAMAGED: "the key is marked as Base64 but is not",
     TIME_BEYOND: "its publish or event time is outside the range of timestamps",
 }
-"""Texts of the problems that :meth:`RowBuilder.add` reports."""
+"""Texts of the problems that :meth:`RowBuilder.add` returns."""
 
 _NO_LIMIT = 0x7FFFFFFFFFFFFFFF
 # In milliseconds; the largest time whose microseconds fit into 64 bits.
@@ -34,9 +34,9 @@ _LAST_TIME = 9223372036854775
 
 
 class Bytes:
-    """A column of bytes that grows.
+    """A growing column of byte strings.
 
-    Value i is ``data[offsets[i]:offsets[i + 1]]``; it is null where bit i of ``valid`` is 0.
+    Value i is ``data[offsets[i]:offsets[i + 1]]``; it is null if bit i of ``valid`` is 0.
     """
 
     def __init__(self, rows: int, size: int) -> None:
@@ -52,7 +52,7 @@ class Bytes:
         self._valid = self.valid
 
     def _need(self, more: int) -> None:
-        """Makes room for ``more`` bytes."""
+        """Ensures room for ``more`` bytes."""
         if self.end + more > self.size:
             self.size = max(2 * self.size, self.end + more)
             grown = bytearray(self.size)
@@ -61,7 +61,7 @@ class Bytes:
             self._data = memoryview(grown)
 
     def _need_rows(self, rows: int) -> None:
-        """Makes room for ``rows`` rows in all."""
+        """Ensures room for ``rows`` rows in total."""
         if rows > self.rows:
             rows = max(rows, 2 * self.rows)
             offsets = array("i", bytes(4 * (rows + 1)))
@@ -75,7 +75,7 @@ class Bytes:
             self.rows = rows
 
     def _put(self, row: int, source: memoryview, start: int, end: int) -> None:
-        """Sets row ``row``, the next one, to ``source[start:end]``."""
+        """Sets the next row, ``row``, to ``source[start:end]``."""
         after = self.end + end - start
         if after > self.size:
             self._need(end - start)
@@ -86,12 +86,12 @@ class Bytes:
         self._valid[row >> 3] |= 1 << (row & 7)
 
     def _put_null(self, row: int) -> None:
-        """Sets row ``row``, the next one, to null."""
+        """Sets the next row, ``row``, to null."""
         self._offsets[row + 1] = self.end
         self._valid[row >> 3] &= 255 ^ (1 << (row & 7))
 
     def _put_number(self, tag: int, value: int) -> None:
-        """Appends a field of a protobuf message to the next row; there must be room for 11 bytes."""
+        """Appends a protobuf field to the next row; there must be room for 11 bytes."""
         end = self.end
         self._data[end] = tag
         end += 1
@@ -103,7 +103,7 @@ class Bytes:
         self.end = end + 1
 
     def _close(self, row: int) -> None:
-        """Ends row ``row``, which was appended in pieces."""
+        """Completes row ``row``, whose bytes were appended in pieces."""
         self._offsets[row + 1] = self.end
         self._valid[row >> 3] |= 1 << (row & 7)
 
@@ -113,7 +113,7 @@ class Bytes:
 
 
 class RowBuilder:
-    """Columns of messages; times are in microseconds since 1970, ``event_times`` is 0 if not set."""
+    """The columns of messages; times are in microseconds since 1970, and ``event_times`` is 0 if not set."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class RowBuilder:
     ) -> None:
         """:param partition: index of the topic's partition, for message ids; -1: not a partition
 
-        :param decompress: codec, data, size → the data; its errors are passed on
+        :param decompress: decompresses data (codec, data, size → data); errors are passed on
         :param rows: initial room in rows; :param size: initial room for values, in bytes
         """
         self.partition = partition
@@ -161,7 +161,7 @@ class RowBuilder:
         self._clear()
 
     def want_keys(self, keys: Sequence[bytes]) -> None:
-        """Leaves out messages with another key, or without a key."""
+        """Restricts the rows to messages with one of these keys."""
         wanted = Bytes(len(keys), 1 << 10)
         for index, key in enumerate(keys):
             wanted._put(index, memoryview(key), 0, len(key))
@@ -169,10 +169,11 @@ class RowBuilder:
         self.wanted_count = len(keys)
 
     def add(self, ledger_id: int, entry_id: int, data: bytes, first: int, end: int) -> int:
-        """Adds the messages of a stored entry.
+        """Adds messages of a stored entry.
 
-        :param first: batch index of the first wanted message; :param end: after the last one, -1: all
-        :returns: INTACT, or the first problem; then nothing of the entry is added
+        :param first: batch index of the first message to add; :param end: the index after the last one, -1:
+            to the end
+        :returns: INTACT, or the first problem, in which case no message of the entry is added
         """
         before = self.count
         entry = memoryview(data)
@@ -218,7 +219,7 @@ class RowBuilder:
     def _batch(
         self, body: memoryview, position: int, limit: int, ledger_id: int, entry_id: int, first: int, end: int
     ) -> int:
-        """Adds the messages of an uncompressed batch."""
+        """Adds the messages of a decompressed batch."""
         count = self._batch_size
         if end < 0 or end > count:
             end = count
@@ -254,7 +255,7 @@ class RowBuilder:
         start: int,
         end: int,
     ) -> int:
-        """Adds one message: the metadata read from ``head``, the content ``body[start:end]``."""
+        """Adds one message with the metadata read from ``head`` and the content ``body[start:end]``."""
         row = self.count
         self.taken += 1
         if self._publish_time > _LAST_TIME or self._event_time > _LAST_TIME or self._event_time < -_LAST_TIME:
@@ -306,7 +307,7 @@ class RowBuilder:
         return False
 
     def _put_id(self, row: int, ledger_id: int, entry_id: int, index: int) -> None:
-        """Writes the id in the serialized form of clients: a ``MessageIdData``."""
+        """Writes the id in the serialized form of clients, ``MessageIdData``."""
         ids = self.ids
         if ids.end + 60 > ids.size:
             ids._need(60)
@@ -320,7 +321,7 @@ class RowBuilder:
         ids._close(row)
 
     def name_first_chunk(self, ledger_id: int, entry_id: int) -> None:
-        """Completes the id of the last row, whose message starts with the chunk in this entry."""
+        """Adds the position of the first chunk to the id of the last row."""
         ids = self.ids
         if ids.end + 60 > ids.size:
             ids._need(60)
@@ -365,7 +366,7 @@ class RowBuilder:
         self._forget_properties()
 
     def _forget_properties(self) -> None:
-        """Drops properties that were read and do not belong to a row."""
+        """Drops properties that were read but belong to no row."""
         self._property_count = self._properties[self.count]
         self.names._truncate(self._property_count)
         self.contents._truncate(self._property_count)
@@ -406,7 +407,7 @@ class RowBuilder:
         self._compacted_out = False
 
     def _read_metadata(self, entry: memoryview, position: int, end: int) -> bool:
-        """Reads the metadata of an entry; false if it is damaged."""
+        """Reads the metadata of an entry; returns False if it is damaged."""
         self._clear()
         while position < end:
             after = _varint_end(entry, position, end)
@@ -461,7 +462,7 @@ class RowBuilder:
         return True
 
     def _read_own(self, body: memoryview, position: int, end: int) -> bool:
-        """Reads the metadata of a message in a batch; false if it is damaged."""
+        """Reads the metadata of a message in a batch; returns False if it is damaged."""
         while position < end:
             after = _varint_end(body, position, end)
             if after < 0:
@@ -493,7 +494,7 @@ class RowBuilder:
         return True
 
     def _read_property(self, source: memoryview, position: int, end: int) -> bool:
-        """Reads a pair of texts; false if it is damaged."""
+        """Reads a property; returns False if it is damaged."""
         name = name_end = content = content_end = 0
         while position < end:
             after = _varint_end(source, position, end)

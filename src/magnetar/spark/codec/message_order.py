@@ -1,4 +1,4 @@
-"""The order of messages in their topic, for sorting in Spark."""
+"""The order of messages in a topic, for sorting in Spark."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["keys_of", "sort_key"]
 
 
 _udf: Any = arrow_udf
-"""Untyped, because its stubs do not support functions over Arrow arrays."""
+"""Untyped, because the stubs of PySpark do not support functions over Arrow arrays."""
 
 
 def sort_key(message_id: Column) -> Column:
-    """Returns bytes that sort in the order of a topic's messages, from ``__messageId``; null stays null."""
+    """Converts ``__messageId`` to bytes that sort in the order of a topic's messages; null remains null."""
     key: Column = _udf(keys_of, BinaryType())(message_id)
     return key
 

@@ -1,8 +1,8 @@
-"""Columns for messages of protobuf, and their values, from the definitions of PROTOBUF_NATIVE and PROTOBUF.
+"""Columns and values of protobuf messages, from definitions of the schema types PROTOBUF_NATIVE and PROTOBUF.
 
-A definition is a text of one of three forms: that of PROTOBUF_NATIVE in the registry, with all descriptors;
-the property ``__PARSING_INFO__`` of PROTOBUF, a list with the fields of the root message alone; or the layout
-of several versions together (:meth:`MessageLayout.to_json`). Fields are identified by their numbers.
+A definition has one of three forms: the registry's PROTOBUF_NATIVE form with all descriptors; the property
+``__PARSING_INFO__`` of PROTOBUF, a list of only the root message's fields; or the combined layout of several
+versions (:meth:`MessageLayout.to_json`). Fields are identified by their numbers.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ from magnetar.spark.errors import SparkSourceError
 __all__ = ["PARSING_INFO", "MessageLayout", "layout_of", "protobuf_decoder"]
 
 PARSING_INFO = "__PARSING_INFO__"
-"""The property of a schema of type PROTOBUF with the fields of the root message."""
+"""The property of a PROTOBUF schema that lists the fields of the root message."""
 _PRESENT = "__present"
-"""The only column of a message without fields: true; messages that get fields later get them beside it."""
+"""The only column of a message without fields, which is true; fields of later versions are added beside
+it.
+"""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _JSON = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
-"""Messages that contain themselves, with a standard form as JSON."""
+"""Recursive messages with a standard JSON form."""
 _SCALARS: dict[str, DataType] = {
     "double": DoubleType(),
     "float": FloatType(),
@@ -74,7 +76,7 @@ _NAMES = {
     if name not in ("timestamp", "json")
 }
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999, the range of dates in Python and Spark."""
+"""The first and last second of the years 1 to 9999, the range of dates in Python and Spark."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class FieldLayout:
 
     name: str
     kind: str
-    """A name of :data:`_SCALARS`, or ``message``."""
+    """A key of :data:`_SCALARS`, or ``message``."""
     form: str = "single"
     """``single``, ``list`` or ``map``."""
     key: str = ""
@@ -112,9 +114,8 @@ class MessageLayout:
         return StructType(found or [StructField(_PRESENT, BooleanType())])
 
     def followed_by(self, later: MessageLayout, at: str = "value") -> MessageLayout:
-        """Returns the layout of messages of this version and of a later one.
-
-        A field keeps the name that it had first, and gets the type that it has last.
+        """Returns the combined layout of this version and a later one. A field keeps its first name, and gets
+        its last type.
 
         :raises SparkSourceError: two numbers have the same name; the text names the field
         """
@@ -139,7 +140,7 @@ class MessageLayout:
         return MessageLayout(fields)
 
     def to_json(self) -> str:
-        """Returns a definition with this layout."""
+        """Returns this layout as a definition in JSON."""
         return json.dumps({"layout": self._described()}, separators=(",", ":"))
 
     def _described(self) -> list[object]:
@@ -161,7 +162,7 @@ def _parsed_layout(fields: Any) -> MessageLayout:
 
 
 def layout_of(definition: str) -> MessageLayout:
-    """Returns the layout of the messages of a definition.
+    """Returns the layout of the messages that a definition describes.
 
     :raises SparkSourceError: the definition cannot be read, or a message contains itself
     """
@@ -211,20 +212,20 @@ def _is_repeated(field: FieldDescriptor) -> bool:
 
 
 def _map_entry(field: FieldDescriptor) -> Descriptor | None:
-    """Returns the message with key and value, if the field is a map."""
+    """Returns the message with key and value if the field is a map, otherwise None."""
     entry = field.message_type
     return entry if entry is not None and entry.GetOptions().map_entry else None
 
 
 def _special(message: Descriptor) -> str:
-    """Returns the type of a message that is not a struct; empty: it is one."""
+    """Returns the column type of a message that does not become a struct; empty: it becomes a struct."""
     if message.full_name == _TIMESTAMP:
         return "timestamp"
     return "json" if message.full_name in _JSON else ""
 
 
 def _root(definition: object) -> Descriptor:
-    """Returns the descriptor of the messages.
+    """Returns the descriptor of the root message.
 
     :raises SparkSourceError: the definition cannot be read
     """
@@ -262,10 +263,9 @@ def _in_order(files: FileDescriptorSet) -> Iterator[FileDescriptorProto]:
 def _described_by_numbers(
     pool: descriptor_pool.DescriptorPool, fields: list[dict[str, object]]
 ) -> Descriptor:
-    """Returns a message with the fields of a list that does not tell what is in nested messages and enums.
-
-    Nested messages have the encoding of bytes, and enums that of numbers. The list does not tell either
-    whether a field has presence; each one gets it.
+    """Returns a message with the fields of a list that lacks the definitions of nested messages and enums.
+    Nested messages become bytes, and enums become numbers. The list does not contain the presence of
+    fields, so every field has presence.
     """
     file = FileDescriptorProto(name="parsing_info.proto", syntax="proto2")
     message = file.message_type.add(name="Root")
@@ -291,7 +291,7 @@ def _described_by_numbers(
 def protobuf_decoder(written: str, wanted: str) -> Callable[[bytes], object]:
     """Returns a function that decodes contents to values of columns.
 
-    :param written: the definition of the messages, as the registry has it
+    :param written: the definition of the messages, in the registry's form
     :param wanted: the definition of the columns
     """
     root = _root(_json_of(written))

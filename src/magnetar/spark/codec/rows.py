@@ -35,11 +35,11 @@ __all__ = [
 ]
 BATCH_ROWS = 8192
 BATCH_BYTES = 2 << 20
-"""A record batch is emitted when it reaches either limit: of rows, or of bytes of values."""
+"""Maximum size of the values in a record batch, in bytes; the number of rows is limited, too."""
 
 
 class EntryPart(NamedTuple):
-    """Messages ``[first, end)`` of a stored entry; with ``end`` -1, all from ``first``."""
+    """The messages ``[first, end)`` of a stored entry; an ``end`` of -1 means the end of the entry."""
 
     ledger_id: int
     entry_id: int
@@ -58,26 +58,26 @@ class Malformed:
     ledger_id: int
     entry_id: int
     batch_index: int
-    """-1: the entry as a whole."""
+    """The batch index; -1: the entry as a whole."""
     reason: str
     data: bytes
     message_id: bytes = b""
-    """In the serialized form of clients."""
+    """The message id, in the serialized form of clients."""
     key: bytes | None = None
     properties: tuple[tuple[str, str], ...] = ()
     publish_time: int | None = None
-    """In ms since 1970; None: the entry does not tell it."""
+    """The publish time in ms since 1970; None: unknown."""
     schema_version: int | None = None
-    """None: the message has none."""
+    """The schema version; None: the message has no schema version."""
 
     @property
     def position(self) -> str:
-        """``ledger:entry``, and the index in the batch if there is one."""
+        """The position: ``ledger:entry``, followed by the index in a batch."""
         return f"{self.ledger_id}:{self.entry_id}:{self.batch_index}".removesuffix(":-1")
 
 
 def malformed_row(topic: str, rows: RowBuilder, row: int, reason: str, data: bytes) -> Malformed:
-    """Returns the description of a message that was parsed and has a content that cannot be used."""
+    """Returns the description of a message that was parsed but whose content is malformed."""
     ids = rows.ids
     serialized = bytes(ids.data[ids.offsets[row] : ids.offsets[row + 1]])
     found = MessageId.deserialize(serialized)
@@ -134,17 +134,18 @@ def _malformed_entry(topic: str, partition: int, part: EntryPart, reason: str) -
 
 @dataclass(frozen=True)
 class RowSelection:
-    """The messages that a query selects."""
+    """The messages that a query selects; all conditions must hold."""
 
     times_from: int = 0
-    """Publish time in ms since 1970, inclusive."""
+    """First publish time in ms since 1970, inclusive."""
     times_to: int = (1 << 63) - 1
-    """Exclusive."""
+    """Last publish time in ms since 1970, exclusive."""
     keys: tuple[bytes, ...] | None = None
-    """None: all."""
+    """The selected keys; None: all messages."""
     are_keyed: bool = False
-    """Whether messages are changes of the row of their key: a message without a key is malformed, and the
-    content columns of one without content are null."""
+    """Whether messages are changes of the row with their key. A message without a key is then malformed, and
+    an empty message has null in the content columns.
+    """
 
 
 class ColumnsOf(Protocol):
@@ -153,7 +154,9 @@ class ColumnsOf(Protocol):
     def columns(
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
-        """Returns the columns by name, and which rows have them; None: all. Others go to ``malformed``."""
+        """Returns the columns by name, and a flag for each row whether it has them (None: all rows). Other
+        rows are passed to ``malformed``.
+        """
         ...
 
 
@@ -170,7 +173,7 @@ def record_batches(
     """Yields the messages of entries.
 
     :param partition: index of the topic's partition; -1: not a partition
-    :param content: converts contents to columns; None: they stay bytes
+    :param content: converts contents to columns; None: contents remain bytes
     :param malformed: called with each entry or message that cannot be decoded
     :param chunks: assembles messages from chunks; None: chunks are malformed
     """
@@ -234,7 +237,7 @@ def _batch(
 
 
 def _keyless(rows: RowBuilder, intact: Sequence[bool] | None) -> set[int]:
-    """Returns the rows without a key, among those that can be used otherwise."""
+    """Returns the rows that are usable except that they have no key."""
     valid = rows.keys.valid
     return {
         row
@@ -284,7 +287,8 @@ _METADATA: dict[str, Callable[[RowBuilder, str, object], pa.Array]] = {
 class OriginColumns:
     """The columns :data:`magnetar.spark.codec.columns.ORIGIN` of the messages of one batch.
 
-    Only for queries whose schema names these columns, because entries are parsed a second time for them.
+    Used only if the schema of a query contains these columns, because entries are parsed a second time for
+    them.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -299,7 +303,7 @@ class OriginColumns:
         self._sources: list[str | None] = []
 
     def add(self, data: bytes, rows: int) -> None:
-        """Adds the origin of ``rows`` messages of the entry ``data``, which was parsed before.
+        """Adds the origin of ``rows`` messages of the entry ``data``, which was already parsed.
 
         :raises EntryError: the metadata cannot be parsed
         """
@@ -312,7 +316,7 @@ class OriginColumns:
         self._sources.append(metadata.replicated_from if metadata.HasField("replicated_from") else None)
 
     def taken(self, schema: pa.Schema) -> dict[str, pa.Array]:
-        """Returns the columns of the messages since the last call, by name."""
+        """Returns the columns of the messages that were added since the last call, by name."""
         by_name = {
             "__producerName": self._producers,
             "__replicateTo": self._destinations,

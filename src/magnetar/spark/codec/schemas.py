@@ -1,4 +1,4 @@
-"""Schemas of topics from the registry, and their columns."""
+"""Schemas of topics in the registry, and their columns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ RECORDS = ("AVRO", "JSON")
 PROTOBUF = ("PROTOBUF_NATIVE", "PROTOBUF")
 
 TIMES = ("TIME", "LOCAL_TIME")
-"""Types whose column has the microseconds since midnight: Spark's own type is not for every use yet."""
+"""Types whose column contains microseconds since midnight, because Spark's own time type has limited
+support.
+"""
 PRIMITIVES: dict[str, DataType] = {
     "NONE": BinaryType(),
     "BYTES": BinaryType(),
@@ -87,29 +89,32 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class Definition:
-    """A schema: its type and definition; for KEY_VALUE its two parts."""
+    """A schema: type and definition; a KEY_VALUE schema has two parts."""
 
     kind: str
     text: str = ""
-    """An Avro definition, for AVRO and JSON; for messages of protobuf, see ``protobuf_types``, and empty if
-    the registry does not tell their fields."""
+    """The definition: in Avro for AVRO and JSON; see ``protobuf_types`` for protobuf, for which it is empty
+    if the registry does not contain the fields.
+    """
     key: Definition | None = None
     value: Definition | None = None
     separated: bool = False
-    """For KEY_VALUE: whether the key is that of the message, and not part of the content."""
+    """For KEY_VALUE: whether the key is the message's key, and not part of the content."""
     newest: str = ""
-    """The definition of messages without a version, if ``text`` has fields of several; empty: ``text``."""
+    """The definition for messages without a version, if ``text`` combines several versions; empty:
+    ``text``.
+    """
     refused: tuple[tuple[int, str], ...] = ()
-    """Versions whose messages count as malformed, with the reasons."""
+    """Versions whose messages are treated as malformed, with the reasons."""
 
 
 NOTHING = Definition("BYTES")
 
 
 def definition_of(admin: AdminClient, topic: str, version: int | None = None) -> Definition:
-    """Returns a topic's schema; bytes if it has none.
+    """Returns a topic's schema; the schema of bytes if the topic has none.
 
-    :param version: None: the newest
+    :param version: the version; None: the newest version
     """
     try:
         found = admin.schema(str(TopicName.parse(topic).base), version)
@@ -123,9 +128,10 @@ def definition_of(admin: AdminClient, topic: str, version: int | None = None) ->
 def definition_of_all_versions(
     admin: AdminClient, topic: str, known: MutableMapping[int, Definition]
 ) -> Definition:
-    """Returns a topic's newest schema; a record also has the fields that only earlier versions have, as null.
+    """Returns a topic's newest schema, whose record also contains the fields of earlier versions; such fields
+    are null in new messages.
 
-    :param known: versions that were read before; others are added
+    :param known: versions that were already read, to which others are added
     """
     newest = definition_of(admin, topic)
     if newest.kind not in (*RECORDS, *PROTOBUF):
@@ -143,7 +149,8 @@ def definition_of_all_versions(
 
 
 def _joined(versions: Sequence[Definition]) -> Definition:
-    """Returns the last version with the fields of all of them, which have the same kind, oldest first.
+    """Returns the last version, extended by the fields of all earlier versions. :param versions: schemas of
+    the same type, oldest first
 
     :raises SparkSourceError: the versions cannot share columns
     """
@@ -172,10 +179,10 @@ def definition_of_fitting_versions(
     known: MutableMapping[int, Definition],
     refusal: Callable[[Definition], str],
 ) -> Definition:
-    """As :func:`definition_of_all_versions`, of those versions alone whose columns can be used.
+    """Like :func:`definition_of_all_versions`, for only the versions whose columns can be used.
 
-    :param refusal: called with each version, from the oldest one, if the versions before it do not suffice to
-        refuse it; returns why its columns cannot be used, or an empty text
+    :param refusal: returns the reason why the columns of a version cannot be used, or an empty text; called
+        from the oldest version on
     :raises SparkSourceError: no version can be used
     """
     base = str(TopicName.parse(topic).base)
@@ -223,8 +230,9 @@ def _unusable(
 
 
 def _add_fields(present: object, earlier: object) -> None:
-    """Adds the fields of an earlier version that a record lacks, and the types that a union lacks; also those
-    within records, unions, arrays and maps."""
+    """Adds the fields and union types of an earlier version that a record or union lacks, also within nested
+    types.
+    """
     if isinstance(present, list) and isinstance(earlier, list):
         ours = {branch_of(each): each for each in present if each != "null"}
         theirs = {branch_of(each): each for each in earlier if each != "null"}
@@ -265,7 +273,8 @@ def _parsed(kind: str, text: Any, properties: Mapping[str, str]) -> Definition:
 
 
 def shared_definition(connection: Connection) -> Definition:
-    """Returns the common schema of all topics of a query; bytes if they differ and that is permitted.
+    """Returns the common schema of all topics of a query; the schema of bytes if schemas differ and this is
+    permitted.
 
     :raises SparkSourceError: the schemas differ
     """
@@ -286,7 +295,7 @@ def shared_definition(connection: Connection) -> Definition:
 
 
 def columns_of(definition: Definition) -> StructType:
-    """Returns the columns for a schema, with those of the metadata.
+    """Returns the columns for a schema, including the metadata columns.
 
     :raises SparkSourceError: the schema is not supported; the text has the reason
     """
@@ -304,7 +313,10 @@ def columns_of(definition: Definition) -> StructType:
         fields = list(kind.fields) if isinstance(kind, StructType) else [StructField(VALUE, kind)]
     clash = sorted({each.name for each in fields} & {*METADATA_NAMES, *ORIGIN_NAMES})
     if clash:
-        raise SparkSourceError(f"the schema has a field {clash[0]!r}, which is also a column of the metadata")
+        raise SparkSourceError(
+            f"the schema has a field {clash[0]!r}, which is also the name of a "
+            "metadata column; use value.format=bytes to read the bytes"
+        )
     return StructType([*fields, *METADATA])
 
 

@@ -1,4 +1,4 @@
-"""Converts contents to columns of the topic's schema, with an object per message or in whole batches."""
+"""Converts contents to columns of the topic's schema, in whole batches or with an object per message."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ __all__ = [
 _BAD_COLUMNS = (*BAD_VALUES, pa.ArrowException)
 Columns = dict[str, pa.Array]
 Whole = Callable[[Bytes, pa.Array], Columns | None]
-"""Converts contents, as built and as an array without nulls, to columns; None: not all match."""
+"""Converts contents, both as built and as an array without nulls, to columns; None: some contents do not
+match.
+"""
 _SCALED = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
 _AS_THEY_ARE = ("timestamp-micros", "local-timestamp-micros", "date")
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
-"""The years 1 to 9999, the range of dates in Python and Spark."""
+"""The range of the years 1 to 9999, the range of dates in Python and Spark, in microseconds."""
 _NUMBERS = {"INT8": ">i1", "INT16": ">i2", "INT32": ">i4", "INT64": ">i8", "FLOAT": ">f4", "DOUBLE": ">f8"}
 
 
 class ColumnBuilder:
-    """Builds columns; one for each task and topic."""
+    """Builds the columns of one topic in one task."""
 
     def __init__(
         self, admin: AdminClient, topic: str, wanted: Definition, *, empty_is_null: bool = False
@@ -63,7 +65,9 @@ class ColumnBuilder:
     def columns(
         self, values: pa.Array, rows: RowBuilder, topic: str, malformed: Callable[[Malformed], object]
     ) -> tuple[dict[str, pa.Array], Sequence[bool] | None]:
-        """Returns the columns by name, and which rows have them; None: all. Others go to ``malformed``."""
+        """Returns the columns by name, and a flag for each row whether it has them (None: all rows). Other
+        rows are passed to ``malformed``.
+        """
         whole = self._whole(values, rows)
         if whole is not None:
             return whole, None
@@ -93,7 +97,7 @@ class ColumnBuilder:
         return columns, [row not in bad for row in range(len(raw))] if bad else None
 
     def _whole(self, values: pa.Array, rows: RowBuilder) -> dict[str, pa.Array] | None:
-        """Returns the columns without looking at single messages; None: that is necessary."""
+        """Returns the columns of all messages at once; None: the messages must be converted one by one."""
         if self._wanted.kind == "KEY_VALUE" or values.null_count:
             return None
         versions = pc.unique(
@@ -112,7 +116,9 @@ class ColumnBuilder:
         return None if whole is None else whole(rows.values, values)
 
     def _keys(self, rows: RowBuilder) -> list[bytes | None] | None:
-        """Returns the keys of messages whose key is outside the content; None: it is not."""
+        """Returns the keys of messages whose key is outside the content; None: the key is not outside the
+        content.
+        """
         if not self._wanted.separated:
             return None
         offsets, data, valid = rows.keys.offsets, rows.keys.data, rows.keys.valid
@@ -138,7 +144,7 @@ class ColumnBuilder:
         return dict(zip(names, array.flatten(), strict=True))
 
     def _decoder(self, version: bytes) -> Decoder | str:
-        """Returns the decoder of a schema version, or a text with the reason why there is none."""
+        """Returns the decoder of a schema version, or the reason why there is no decoder."""
         known = self._decoders.get(version)
         if known is None:
             known = self._decoders[version] = self._made(version)
@@ -155,7 +161,7 @@ class ColumnBuilder:
         return _pair(written if written.kind == "KEY_VALUE" else wanted, wanted)
 
     def _written(self, version: bytes) -> Definition | None:
-        """Returns the schema of a version; None: the topic does not have it."""
+        """Returns the schema of a version; None: the topic does not have this version."""
         if len(version) != 8:
             newest = self._wanted.newest
             return replace(self._wanted, text=newest, newest="") if newest else self._wanted
@@ -182,11 +188,10 @@ def _pair(written: Definition, wanted: Definition) -> Decoder:
 
 
 def whole_of(written: Definition, wanted: Definition, types: dict[str, pa.DataType]) -> Whole | None:
-    """Returns the conversion; None: messages of this schema are read one by one.
-
-    Everything here may decline: then, and for each batch with a message that does not match, ``values`` reads
-    the messages one by one and can report the problem. JSON is always read that way, because Arrow's JSON
-    reader crashes on some invalid texts.
+    """Returns a conversion of whole batches; None: messages of this schema are converted one by one. A
+    conversion can decline a batch in which a message does not match; its messages are then converted one
+    by one, to find the problem. JSON is always converted one by one, because Arrow's JSON reader crashes
+    on some invalid texts.
 
     :param types: the types of the columns
     """
@@ -218,7 +223,7 @@ def _numbers(form: np.dtype[Any]) -> Whole:
 
 
 class _Field:
-    """A field of a flat record: its type, the place of null in its union, its logical type."""
+    """A field of a flat record: type, position of null in the union, and logical type."""
 
     def __init__(self, definition: Any) -> None:
         """:raises KeyError: the field is not flat"""
@@ -253,7 +258,7 @@ def _fields(definition: object) -> dict[str, _Field] | None:
 
 
 class _Avro:
-    """Flat records, with compatible types of the fields that writer and reader share."""
+    """Flat records, with compatible types for the fields that writer and reader share."""
 
     def __init__(
         self, written: dict[str, _Field], missing: list[str], types: dict[str, pa.DataType], wanted: set[str]
@@ -301,14 +306,14 @@ class _Avro:
 
 
 def _alike(theirs: _Field, ours: _Field) -> bool:
-    """Whether a written field can be read unchanged; the writer need not permit null."""
+    """Whether the bytes of a written field can be read unchanged; only the reader must permit null."""
     if theirs.null and not ours.null:
         return False
     return (theirs.type, theirs.logical, theirs.symbols) == (ours.type, ours.logical, ours.symbols)
 
 
 def _array(field: _Field, column: Column, count: int, kind: pa.DataType) -> pa.Array:
-    """:raises pa.ArrowException: a value does not match the column's type"""
+    """Converts a column. :raises pa.ArrowException: a value does not match the column's type"""
     valid = pa.py_buffer(column.valid) if field.null else None
     if field.type in ("bytes", "string"):
         buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]

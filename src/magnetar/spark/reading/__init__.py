@@ -1,1 +1,1 @@
-"""Reads topics as rows."""
+"""Reads the messages of topics as rows."""

@@ -1,4 +1,4 @@
-"""``spark.read``: the messages of topics at the time of planning, pushed-down filters, and tasks."""
+"""``spark.read``: plans and reads the messages that topics contain at planning, with pushed-down filters."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ __all__ = [
     "read_part",
 ]
 _MAX_KEYS = 32
-"""Above this number of keys, Spark compares them."""
+"""Maximum number of keys that the source compares; above it, Spark compares keys."""
 _MAX_MS = (1 << 63) - 1
 
 
 class BatchReader(DataSourceReader):
-    """The reader of a query; it is sent to the tasks."""
+    """The reader of a query; a copy is sent to each task."""
 
     def __init__(self, options: QueryOptions, schema: StructType) -> None:
         """:raises InvalidOption: no topic is given"""
@@ -98,13 +98,13 @@ class BatchReader(DataSourceReader):
 
 @dataclass
 class Pushed:
-    """The conditions that Spark has pushed down and the source applies while it reads."""
+    """The pushed-down conditions, which the source applies while it reads."""
 
     times_from: int = 0
     times_to: int = _MAX_MS
     keys: tuple[bytes, ...] | None = None
     topics: frozenset[str] | None = None
-    """None: all."""
+    """The selected topics; None: all topics."""
     taken: list[Filter] = field(default_factory=list)
 
     @property
@@ -115,7 +115,7 @@ class Pushed:
         return self.topics is None or topic in self.topics
 
     def push(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Accepts supported filters; returns the others."""
+        """Accepts supported filters; returns the filters that Spark must apply."""
         left = []
         for each in filters:
             if self._take(each):
@@ -190,7 +190,8 @@ def read_part(
     """Yields the messages of a part.
 
     :param definition: the schema of the topic's messages; bytes: contents are not decoded
-    :param malformed: called with each message that cannot be decoded; None: the options say what to do
+    :param malformed: called with each message that cannot be decoded; None: handle such messages according to
+        the options
 
     :raises DataLoss: messages no longer exist, and ``failOnDataLoss`` is set
     :raises MalformedMessage: a message cannot be decoded, and there is no quarantine
@@ -213,10 +214,10 @@ def read_part(
 
 
 def definition_for(options: QueryOptions, schema: StructType) -> Definition:
-    """Returns the schema for the columns; bytes if they do not need one.
+    """Returns the schema for the columns; the schema of bytes if the columns need no other.
 
     :raises SparkSourceError: the topics have different schemas
-    :raises InvalidOption: the schema does not have a column
+    :raises InvalidOption: the schema lacks a column
     """
     contents = [each for each in schema.fields if each.name not in (*METADATA_NAMES, *ORIGIN_NAMES)]
     if all(each.name == VALUE and isinstance(each.dataType, BinaryType) for each in contents):

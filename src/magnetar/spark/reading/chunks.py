@@ -1,8 +1,8 @@
 """Assembles chunked messages.
 
-The position of a message is that of its last chunk, so it belongs to the task that reads this one. Earlier
-chunks may precede the range of the task, between entries of other producers; then the task reads back until
-it has found the first chunk. So the result does not depend on how a topic is split into parts or batches.
+The position of a chunked message is the position of its last chunk, so the task that reads this chunk
+assembles the message. If earlier chunks precede the range of the task, the task reads backwards to the first
+chunk. Therefore the result is independent of how a topic is split into parts or batches.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from magnetar.spark.reading.entries import entries_of
 __all__ = ["TopicChunks"]
 
 MAX_MESSAGES = 1000
-"""Limit of incomplete messages of a task; chunks of older ones are read again when they are needed."""
+"""Maximum number of incomplete messages in a task; chunks of older ones are read again when needed."""
 FIRST_WINDOW = 16
 LARGEST_WINDOW = 1024
-"""Entries that are read back in one step."""
+"""Maximum number of entries that are read backwards in one step."""
 FARTHEST = 100_000
-"""Limit of entries that are read back for one message."""
+"""Maximum number of entries that are read backwards for one message."""
 
 
 class TopicChunks:
-    """The chunked messages of one topic, in the order of its entries; one for each task."""
+    """The chunked messages of one topic in one task, in the order of entries."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
@@ -40,10 +40,10 @@ class TopicChunks:
         self._open: OrderedDict[str, ChunkedMessage] = OrderedDict()
 
     def add(self, rows: RowBuilder, part: EntryPart) -> str:
-        """Takes a chunk, and adds its message to ``rows`` if it is the last one.
+        """Adds a chunk; if it is the last chunk, adds the message to ``rows``.
 
-        :returns: the problem; empty: none
-        :raises CompressionError: the message cannot be uncompressed
+        :returns: the problem; empty: no problem
+        :raises CompressionError: the message cannot be decompressed
         :raises DataLoss: earlier chunks were trimmed while they were read
         """
         chunk = _parsed(part.ledger_id, part.entry_id, part.data)
@@ -63,14 +63,14 @@ class TopicChunks:
         return _too_large(chunk) or self._read_back(rows, part, chunk)
 
     def _known(self, chunk: Chunk) -> ChunkedMessage | None:
-        """Returns the message of a chunk if all earlier chunks may have been seen."""
+        """Returns the message of a chunk if its earlier chunks have possibly been seen, else None."""
         uuid = chunk.metadata.uuid
         if chunk.metadata.chunk_id == 0 and uuid not in self._open:
             self._open[uuid] = ChunkedMessage()
         return self._open.get(uuid)
 
     def _bound(self) -> None:
-        """Drops the oldest messages while there are too many."""
+        """Drops the oldest incomplete messages above the limit."""
         while len(self._open) > MAX_MESSAGES or sum(each.held for each in self._open.values()) > MAX_BYTES:
             self._open.popitem(last=False)
 
@@ -89,7 +89,7 @@ class TopicChunks:
     # Reading back
 
     def _read_back(self, rows: RowBuilder, part: EntryPart, last: Chunk) -> str:
-        """Reads back from a last chunk to the first one."""
+        """Reads backwards from a last chunk to the first chunk."""
         total = last.metadata.num_chunks_from_msg
         found: list[Chunk] = []
         seen = held = 0
@@ -145,7 +145,7 @@ def _too_large(chunk: Chunk) -> str:
 
 
 def _parsed(ledger_id: int, entry_id: int, data: bytes) -> Chunk | None:
-    """Returns the chunk; None: the entry is not a chunk, or damaged."""
+    """Parses a chunk; None: the entry is not a chunk, or is damaged."""
     try:
         entry = parse_entry(data, verify_checksum=False)
     except EntryError:

@@ -1,7 +1,7 @@
 """Reads stored entries of a topic through a broker, with a non-durable subscription.
 
-Each range is known to have all its entries, so missing ones are investigated: either the broker does not
-deliver them (its own markers), or their ledger no longer exists.
+Ranges contain only existing entries, so a missing entry is either a marker of the broker, which is not
+delivered, or its ledger no longer exists.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 _PATIENCE_MS = 2000
-"""Time without entries after which it is checked whether any are left."""
+"""Time without entries after which the reader checks whether entries remain, in milliseconds."""
 _QUEUE = 50
-"""Receiver queue before the size of messages is known."""
+"""Size of the receiver queue before the size of messages is known."""
 _QUEUE_BYTES = 4 << 20
 _QUEUE_MESSAGES = 100_000
 
@@ -44,10 +44,10 @@ def entries_of(
 ) -> Generator[EntryPart]:
     """Yields the entries of consecutive ranges.
 
-    :param ahead: messages requested ahead; 0: as many as fit into a few MiB
+    :param ahead: number of messages requested ahead; 0: as many as fit into a few MiB
 
     :raises DataLoss: entries no longer exist, and ``failOnDataLoss`` is set; the text names them
-    :raises SparkSourceError: nothing arrived within ``pollTimeoutMs``
+    :raises SparkSourceError: no entry arrived within ``pollTimeoutMs``
     :raises PulsarException: the broker refused
     """
     if not ranges:
@@ -66,9 +66,9 @@ def entries_of(
 
 
 def _received(connection: Connection, reader: Reader, topic: str, fixed: bool) -> Iterator[RawEntry | None]:
-    """Yields entries as they arrive; None if nothing arrived for some time and nothing is left.
+    """Yields entries as they arrive; None if no entry arrived for some time and none remains.
 
-    :param fixed: do not change the size of the queue
+    :param fixed: whether the size of the receiver queue is fixed
     """
     messages = size = 0
     while True:
@@ -81,7 +81,7 @@ def _received(connection: Connection, reader: Reader, topic: str, fixed: bool) -
                 if monotonic() >= end:
                     waited = connection.options.poll_timeout_ms
                     raise SparkSourceError(
-                        f"{topic}: no message within {waited} ms (pollTimeoutMs)"
+                        f"{topic}: no message arrived within {waited} ms (pollTimeoutMs)"
                     ) from None
                 if _nothing_left(reader):
                     yield None
@@ -140,7 +140,7 @@ class _Ranges:
                 self._missing(each, expected, last)
 
     def _missing(self, where: Range, first: int, end: int) -> None:
-        """Handles missing entries: not delivered by the broker if their ledger exists, otherwise lost."""
+        """Handles missing entries: markers if their ledger exists, otherwise lost messages."""
         try:
             if layout_of(self._connection.admin, self._topic).has(where.ledger):
                 return

@@ -1,8 +1,8 @@
 """Reads offloaded ledgers of a topic directly from tiered storage, with credentials of the query.
 
-The options ``offload.*`` say where they are. The broker says which ledgers are there, and by which names.
-Each ledger that the store does not have, and everything that is not offloaded, is read as without them. So
-are topics with aborted transactions that the broker does not name, as Apache Pulsar's does not.
+The options ``offload.*`` configure the storage, and the broker lists the offloaded ledgers. All other
+ledgers, and ledgers that are missing in the storage, are read through the broker. The same holds for topics
+with aborted transactions that the broker does not list; Apache Pulsar never lists them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EntriesOf = Callable[[Connection, str, Sequence[Range]], Generator[EntryPart]]
 """Yields the entries of consecutive ranges of a topic."""
 _CACHE_BYTES = 16 << 20
 _READ_BYTES = 4 << 20
-"""Bytes of entries that one call returns."""
+"""Size of the entries that one call returns, in bytes."""
 
 
 def entries_of(
@@ -46,10 +46,10 @@ def entries_of(
 ) -> Generator[EntryPart]:
     """Yields the entries of consecutive ranges; see :func:`magnetar.spark.reading.entries.entries_of`.
 
-    :param rest: reads what is not in tiered storage
+    :param rest: reads the entries that are not in tiered storage
     :raises InvalidOption: an option of tiered storage cannot be used, or a library is missing
     :raises SparkSourceError: the store refuses the credentials, does not answer, or its data is damaged
-    :raises AdminError: the broker does not say which ledgers are offloaded
+    :raises AdminError: the broker does not list the offloaded ledgers
     """
     uuids = connection.admin.offloaded_ledgers(topic)
     aborted = connection.admin.aborted_transactions(topic) if uuids else set()
@@ -84,7 +84,7 @@ def _driver(connection: Connection) -> OffloadDriver:
 
 
 def _opened(driver: OffloadDriver, topic: str, uuid: str | None, wanted: Range) -> OffloadedReader | None:
-    """Returns a reader of a ledger; None: the store does not have all of a range."""
+    """Returns a reader of a ledger; None: the storage does not contain the whole range."""
     if uuid is None:
         return None
     try:
@@ -101,7 +101,7 @@ def _opened(driver: OffloadDriver, topic: str, uuid: str | None, wanted: Range) 
 def _direct(
     reader: OffloadedReader, wanted: Range, aborted: set[tuple[int, int]]
 ) -> Generator[EntryPart, None, Range | None]:
-    """Yields the entries of a range; returns the rest of it if the ledger was deleted meanwhile."""
+    """Yields the entries of a range; returns the remaining range if the ledger was deleted meanwhile."""
     at, end = wanted.first, wanted.first + wanted.entries
     while at < end:
         try:

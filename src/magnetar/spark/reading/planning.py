@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass
 class TaskPart(InputPartition):
-    """The part of a topic that one task reads, in order."""
+    """The part of a topic that one task reads, as ranges in order."""
 
     topic: str
     ranges: tuple[Range, ...]
@@ -34,7 +34,9 @@ class TaskPart(InputPartition):
 
 
 def parts_of(topic: str, ranges: Iterable[Range], max_entries: int) -> list[TaskPart]:
-    """Splits ranges evenly into parts of at most ``max_entries`` entries; short ranges stay together."""
+    """Splits ranges into parts of about equal size, at most ``max_entries`` entries; short ranges remain
+    together.
+    """
     parts: list[TaskPart] = []
     gathered: list[Range] = []
     room = max_entries
@@ -61,12 +63,12 @@ def _cut(ranges: Iterable[Range], max_entries: int) -> Iterable[Range]:
 
 
 def splits_of(ranges: Sequence[Range]) -> tuple[Place, ...]:
-    """Returns the ends of all ledgers except the last; with start and end, they determine the ranges."""
+    """Returns the ends of all ranges except the last; with start and end, they determine the ranges."""
     return tuple(Place(each.ledger, each.end) for each in ranges[:-1])
 
 
 def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
-    """Returns the ranges between an offset and the next one, which depend on nothing else."""
+    """Returns the ranges between an offset and the next one, which depend on no other data."""
     ranges = []
     place = start
     for split in (*end.splits, end.next):
@@ -80,25 +82,24 @@ def ranges_from_splits(start: Place, end: TopicOffset) -> list[Range]:
 
 @dataclass
 class Budget:
-    """The rest of the limits; None: no limit.
-
-    The counts come with each entry from the broker, so the driver itself reads the entries of a limited batch
-    once, without decoding them.
+    """The remaining number of messages and bytes in a batch; None: no limit. Only entries contain the counts,
+    so the driver reads the entries of a limited batch once, without decoding them.
     """
 
     rows: int | None
     size: int | None
-    """Bytes of stored entries."""
+    """Remaining size of stored entries, in bytes; None: no limit."""
     is_untouched: bool = True
-    """Whether nothing was taken yet: the first message is accepted whatever its size, or a stream would
-    stop."""
+    """Whether no message was taken yet: the first message is accepted regardless of its size, so that a
+    stream always advances.
+    """
 
     @property
     def is_spent(self) -> bool:
         return self.rows == 0 or (self.size is not None and self.size <= 0)
 
     def part(self, shares: int) -> Budget:
-        """Returns one of ``shares`` equal shares, with at least one row."""
+        """Returns an equal part of the budget, 1 of ``shares``, with at least one message."""
         rows = None if self.rows is None else min(self.rows, max(1, self.rows // shares))
         return Budget(rows, None if self.size is None else self.size // shares, self.is_untouched)
 
@@ -108,7 +109,7 @@ class Budget:
         self.is_untouched = self.is_untouched and rows == 0
 
     def fitting(self, messages: int, size: int) -> int:
-        """Returns how many messages of an entry of ``size`` bytes can still be taken."""
+        """Returns how many messages of an entry of ``size`` bytes fit into the budget."""
         fit = messages if self.rows is None else min(messages, self.rows)
         if self.size is not None and size * fit > self.size * messages:
             fit = self.size * messages // size
@@ -118,10 +119,9 @@ class Budget:
 def shared_out(
     connection: Connection, wanted: dict[str, list[Range]], rows: int | None, size: int | None, turn: int
 ) -> dict[str, list[Range]]:
-    """Returns as much of each topic's ranges as the common limits allow.
-
-    Topics with few messages come first, so that the others get the rest of their shares; with fewer rows than
-    topics, the topics take turns.
+    """Returns the parts of each topic's ranges that fit into the common limits. Topics with few messages come
+    first, so that their unused parts of the limits go to the others. If there are fewer rows than topics,
+    the topics take turns.
     """
     order = sorted(wanted, key=lambda topic: (sum(each.entries for each in wanted[topic]), topic))
     if order and rows is not None and rows < len(order):

@@ -33,15 +33,19 @@ SCHEMA = pa.schema(
         pa.field("data", pa.binary(), nullable=False),
     ]
 )
-"""``batch_index`` is -1 for a whole entry, in its stored form in ``data``; else ``data`` is the content."""
+"""Columns of quarantined messages. For a whole entry, ``batch_index`` is -1 and ``data`` is the stored entry;
+otherwise ``data`` is the content.
+"""
 
 
 _HELD_BYTES = 16 << 20
-"""Bytes of messages in memory: all messages of a topic may be malformed, for example if encrypted."""
+"""Maximum size of messages in memory, in bytes, because all messages of a topic can be malformed."""
 
 
 class Quarantine:
-    """Collects the malformed messages of one part; the file appears when the part is read to its end."""
+    """Collects the malformed messages of one part; the file becomes visible when the part is completely
+    read.
+    """
 
     def __init__(self, options: QueryOptions, part: TaskPart) -> None:
         self._path = options.quarantine_path
@@ -93,7 +97,7 @@ class Quarantine:
 
 
 class _QuarantineFile:
-    """A file that gets its name when it is complete."""
+    """A file that gets its final name when it is complete."""
 
     def __init__(self, path: str, name: str) -> None:
         self._system, folder = fs.FileSystem.from_uri(path) if "://" in path else _local(path)
@@ -118,7 +122,7 @@ class _QuarantineFile:
         return self._name
 
     def give_up(self) -> None:
-        """Removes the file."""
+        """Removes the incomplete file."""
         self._writer.close()
         self._stream.close()
         self._system.delete_file(self._temporary)

@@ -1,9 +1,8 @@
 """Reads entries of a topic directly from the files of an embedded store: ``read.mode=segments``.
 
-The broker makes a read plan, which lists the files of the entries and retains them until its release, and the
-aborted transactions whose entries readers leave out. Entries
-that are not in a file yet (the open end of the log) come through the broker, in the same order: a range has
-each entry exactly once, wherever it is.
+The broker creates a read plan: the files with the entries, which are kept until the plan is released, and the
+aborted transactions, whose entries readers omit. Entries that are not in a file yet (at the open end of the
+log) are read through the broker, so that each entry of a range occurs exactly once and in order.
 """
 
 from __future__ import annotations
@@ -32,14 +31,15 @@ log = logging.getLogger(__name__)
 _HELD_SECONDS = 600
 _PROLONG_AFTER = 200
 _LOOK_EVERY = 1000
-"""Entries between two checks of the time."""
+"""Number of entries between two checks of the time."""
 
 
 def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> Generator[EntryPart]:
     """Yields the entries of consecutive ranges; see :func:`magnetar.spark.reading.entries.entries_of`.
 
     :raises EntriesDamaged: a checksum of a file is wrong
-    :raises AdminError: the broker does not make read plans: it has another store, or they are disabled
+    :raises AdminError: the broker does not create read plans, because they are disabled or it has another
+        store
     :raises FileNotFoundError: ``segments.directory`` is not the broker's data directory
     """
     if not ranges:
@@ -54,7 +54,7 @@ def entries_of(connection: Connection, topic: str, ranges: Sequence[Range]) -> G
 
 
 class _Plan:
-    """A read plan that is prolonged while it is used."""
+    """A read plan, which is extended while it is in use."""
 
     def __init__(self, connection: Connection, topic: str, ranges: Sequence[Range]) -> None:
         self._admin = connection.admin
@@ -71,9 +71,9 @@ class _Plan:
         self._held_since = monotonic()
 
     def parts_of(self, wanted: Range) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-        """Yields the parts of a range in order, each with its first entry, its end and the file that has it.
-
-        Without a file (None), the part has to be read through the broker."""
+        """Yields the parts of a range in order, each with its first entry, its end and its file. If the file
+        is None, the part must be read through the broker.
+        """
         at, end = wanted.first, wanted.first + wanted.entries
         for each in self._ranges:
             first = max(at, int(each["firstEntryId"]))
@@ -88,7 +88,7 @@ class _Plan:
             yield at, end, None
 
     def keep(self, parts: Iterator[EntryPart]) -> Iterator[EntryPart]:
-        """Passes parts on, and prolongs the plan meanwhile."""
+        """Yields the parts unchanged, and extends the plan meanwhile."""
         for number, part in enumerate(parts):
             if number % _LOOK_EVERY == 0 and monotonic() - self._held_since > _PROLONG_AFTER:
                 self._admin.prolong_read_plan(self._id, _HELD_SECONDS)
@@ -136,7 +136,7 @@ def is_aborted(data: bytes, aborted: Set[tuple[int, int]]) -> bool:
 
 
 def part_of(wanted: Range, entry: int, data: bytes) -> EntryPart:
-    """Returns what a range has of a stored entry."""
+    """Returns the part of a stored entry that a range includes."""
     return EntryPart(
         wanted.ledger,
         entry,

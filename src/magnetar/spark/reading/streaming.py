@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader in the driver for a run of a query; its copies read in the tasks."""
+    """The reader of a query's run in the driver; copies of it read in the tasks."""
 
     def __init__(self, options: QueryOptions, schema: StructType) -> None:
         """:raises InvalidOption: no topic is given"""
@@ -70,8 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:
         """Returns the start of a query without a checkpoint.
 
-        Spark may call this again before its first batch is done; that answer has no effect, because the end
-        of the batch contains its start.
+        Spark can call this again before the first batch is done; the answer then has no effect, because the
+        end offset of the batch contains its start.
         """
         found = self._look()
         starts = starting_places(self._connected(), list(found), LATEST)
@@ -91,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
-        """Returns the end of the next batch.
+        """Returns the end offset of the next batch.
 
         :raises DataLoss: the next messages no longer exist, and ``failOnDataLoss`` is set
         """
@@ -133,7 +133,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held.add(topic)
 
     def _existing(self, topic: str, layout: Layout, place: Place, subscription: str) -> Place:
-        """Returns where to continue: at the position, or after lost messages if that is permitted."""
+        """Returns the position to continue at: ``place``, or the position after lost messages if that is
+        permitted.
+        """
         if place[1:] == (0, 0) and not layout.has(place.ledger) and _is_unmoved(layout, subscription, place):
             # A ledger without entries; such ledgers are dropped when their topic is opened again.
             return layout.first
@@ -152,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target.get(topic, layout.first)
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """Returns the limits of rows and bytes."""
+        """Returns the limits of rows and bytes; None: no limit."""
         if isinstance(limit, ReadAllAvailable):
             return None, None
         rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
@@ -163,11 +165,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows, size
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Leaves later messages to the next run."""
+        """Freezes the ends of topics, so that later messages are left to the next run."""
         self._target = {topic: layout.end for topic, layout in self._look().items()}
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """Returns, for Spark's progress reports, the ends of topics, and entries after the newest batch."""
+        """Returns the ends of topics and the number of entries after the newest batch, for Spark's progress
+        reports.
+        """
         topics = {
             topic: {
                 "next": str(layout.end),
@@ -180,7 +184,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Batches
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Plans a batch only from the two offsets and the options, whatever the topics contain by now."""
+        """Plans a batch only from the two offsets and the options, independent of the present contents of the
+        topics.
+        """
         before, after = Offset.from_json(start), Offset.from_json(end)
         parts: list[TaskPart] = []
         for topic, each in after.topics.items():
@@ -213,6 +219,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _is_unmoved(layout: Layout, subscription: str, place: Place) -> bool:
-    """Whether a subscription is where its query has moved it; otherwise messages were skipped."""
+    """Whether a subscription is at the position to which its query moved it; otherwise messages were
+    skipped.
+    """
     ledger, _, entry = layout.cursors.get(subscription, "").partition(":")
     return bool(ledger) and (int(entry) < 0 or (int(ledger), int(entry)) < place.position)
