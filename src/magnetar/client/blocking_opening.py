@@ -373,8 +373,8 @@ class BlockingOpening(ABC):
             messages of the same key are in order
         :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
             redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
-            grow with each redelivery; None: no additional delay
+        :param ack_timeout_redelivery_backoff: delays in milliseconds, added to
+            ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no added delay
         :param max_total_receiver_queue_size_across_partitions: maximum number of messages requested ahead on
             all partitions together
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
@@ -537,8 +537,8 @@ class BlockingOpening(ABC):
             messages of the same key are in order
         :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
             redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
-            grow with each redelivery; None: no additional delay
+        :param ack_timeout_redelivery_backoff: delays in milliseconds, added to
+            ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no added delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         """
         return self._subscribe_to_topics(
@@ -703,8 +703,8 @@ class BlockingOpening(ABC):
             messages of the same key are in order
         :param negative_ack_redelivery_backoff: delays before a negatively acknowledged message is
             redelivered, which grow with each redelivery; None: ``negative_ack_redelivery_delay_ms``
-        :param ack_timeout_redelivery_backoff: delays in addition to ``unacked_messages_timeout_ms``, which
-            grow with each redelivery; None: no additional delay
+        :param ack_timeout_redelivery_backoff: delays in milliseconds, added to
+            ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no added delay
         :raises PulsarException: the broker refused, or did not answer within the operation time-out
         :raises InvalidConfiguration: the expression is not supported
         """

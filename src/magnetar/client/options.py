@@ -218,9 +218,8 @@ class ConsumerOptions:
     ``negative_ack_redelivery_delay_ms``.
     """
     ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
-    """Delays in addition to ``unacked_messages_timeout_ms``, which grow with each redelivery; None: no
-    additional delay.
-    """
+    """Delays in milliseconds, added to ``unacked_messages_timeout_ms``, which grow with each redelivery;
+    None: no added delay."""
 
     @property
     def is_shared(self) -> bool:
