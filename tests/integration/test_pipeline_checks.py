@@ -123,7 +123,7 @@ def test_topics_of_tables(
         ({"mode": "overwrite"}, "table.mode: must be one of append, upsert, not 'overwrite'"),
         ({"format": "hudi"}, "table.format: must be one of delta, iceberg, not 'hudi'"),
         ({"on_error": "skip"}, "table.on_error: must be one of stop, quarantine, not 'skip'"),
-        ({"mode": "upsert", "partition_by": ["a"]}, "table: partition_by is for mode = 'append'"),
+        ({"mode": "upsert", "partition_by": ["a"]}, "table: partition_by requires mode = 'append'"),
         ({"on_error": "quarantine", "options": {"mode": "FAILFAST"}}, "table: options: mode has no effect"),
         ({"trigger": "soon"}, "table: trigger must be a time such as"),
         ({"partition_by": ["week(a)"]}, "table: partition_by must have elements like"),
@@ -133,14 +133,14 @@ def test_topics_of_tables(
             "table: catalog is required for Iceberg tables at s3://",
         ),
         ({"storage": {"secret": "x"}, "path": "s3://lake/t"}, "table: storage has no option 'secret'"),
-        ({"catalog": "catalog.db"}, "table: catalog is for format = 'iceberg'"),
+        ({"catalog": "catalog.db"}, "table: catalog requires format = 'iceberg'"),
         (
             {"catalog": "https://user:word@host/", "format": "iceberg"},
             "table.catalog: must be a file that the driver can access, or the address of a REST catalog",
         ),
         (
             {"catalog_options": {"token": "x"}, "format": "iceberg"},
-            "table: catalog_options is for a REST catalog",
+            "table: catalog_options requires a REST catalog",
         ),
         (
             {"catalog": "http://host", "catalog_options": {"uri": "x"}, "format": "iceberg"},
@@ -194,7 +194,7 @@ def test_a_broker_that_is_not_there(
 def test_no_java(server: Server, topic: str, tmp_path: Path) -> None:
     ended = pipeline(tmp_path, server, "generate", topic=topic)
     assert ended.returncode == 1
-    assert "Spark needs Java 17, but JAVA_HOME=/nonexistent has no bin/java" in ended.stderr
+    assert "Spark requires Java 17, but JAVA_HOME=/nonexistent has no bin/java" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -3,8 +3,11 @@ credentials.
 
 A section has a name and login modules with options::
 
-    BookKeeper { org.apache.zookeeper.server.auth.DigestLoginModule required username="broker"
-    password="secret"; };
+    BookKeeper {
+      org.apache.zookeeper.server.auth.DigestLoginModule required
+      username="broker"
+      password="secret";
+    };
 """
 
 from __future__ import annotations

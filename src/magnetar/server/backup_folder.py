@@ -1,9 +1,11 @@
 """A folder with backups: their files, their manifests, and the list of the backups.
 
-| file | holds | | --- | --- | | ``backups.json`` | the list of the backups, each with the checksum of its
-manifest; it is replaced last | | ``backup-N.json`` | the manifest of a backup: the path, size and checksum of
-each file | | ``files/`` | the files of all backups; each name ends with the first digits of the file's
-checksum | | ``LOCK`` | nothing; the process that uses the folder holds a lock on it |
+| file | holds |
+| --- | --- |
+| ``backups.json`` | the list of the backups, each with the checksum of its manifest; it is replaced last |
+| ``backup-N.json`` | the manifest of a backup: the path, size and checksum of each file |
+| ``files/`` | the files of all backups; a name ends with the beginning of the file's checksum |
+| ``LOCK`` | nothing; the process that uses the folder holds a lock on it |
 
 A file of several backups is stored once. Files that the listed manifests do not name belong to no backup.
 """

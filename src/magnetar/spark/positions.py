@@ -1,7 +1,8 @@
 """Positions in topics, and the human-readable JSON form of stream offsets.
 
-    {"subscription": "spark-1f…", "turn": 3, "topics": { "persistent://public/default/orders-partition-0": {
-    "from": "11:750:0", "next": "12:345:0", "splits": ["11:900:0"]}}}
+    {"subscription": "spark-1f…", "turn": 3, "topics": {
+        "persistent://public/default/orders-partition-0": {
+            "from": "11:750:0", "next": "12:345:0", "splits": ["11:900:0"]}}}
 
 ``next`` is the position of the next message to read, and ``from`` is the ``next`` of the previous offset.
 ``splits`` are the ends of ledgers between both, recorded when the offset was created, so that a repeated

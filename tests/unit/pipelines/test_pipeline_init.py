@@ -64,7 +64,7 @@ def test_keys_that_are_commented_out_are_the_defaults(
 
 
 def test_a_choice_names_its_values(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "# One of date, hour. hour: by date and hour." in printed("archive", capsys)
+    assert "# One of date, hour. hour creates partitions by date and hour." in printed("archive", capsys)
 
 
 @pytest.mark.parametrize(

@@ -296,11 +296,11 @@ def test_the_rows_of_a_round_are_counted(tmp_path: Path, topic: Changes) -> None
 
 def test_another_mode_or_number_of_buckets_is_refused(tmp_path: Path, topic: Changes) -> None:
     add_all(driver(tmp_path, "delta", **UPSERT))
-    with pytest.raises(TableError, match="has the mode upsert, not append"):
+    with pytest.raises(TableError, match="was created with the mode upsert, not append"):
         add_all(driver(tmp_path, "delta"))
-    with pytest.raises(TableError, match=r"has the partition_by bucket\(3, __key\), not bucket\(4, __key\)"):
+    with pytest.raises(TableError, match=r"was created with the partition_by bucket\(3, __key\), not bucket\(4, __key\)"):
         add_all(driver(tmp_path, "delta", mode="upsert", buckets=4))
-    with pytest.raises(ValueError, match="partition_by is for mode = 'append'"):
+    with pytest.raises(ValueError, match="partition_by requires mode = 'append'"):
         driver(tmp_path, "delta", mode="upsert", partition_by=("__key",))
 
 

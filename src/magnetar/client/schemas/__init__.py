@@ -3,10 +3,12 @@ value.
 
 A record declares its fields as class attributes, as in ``pulsar.schema`` of the official client::
 
-    class Order(Record): number = Integer(required=True) customer = String()
+    class Order(Record):
+        number = Integer(required=True)
+        customer = String()
 
-    producer = client.create_producer("orders", schema=AvroSchema(Order)) producer.send(Order(number=1,
-    customer="a"))
+    producer = client.create_producer("orders", schema=AvroSchema(Order))
+    producer.send(Order(number=1, customer="a"))
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 A record declares its fields as class attributes. A schema of the record encodes values for producers and
 decodes them for consumers::
 
-    class Order(Record): number = Integer(required=True) customer = String()
+    class Order(Record):
+        number = Integer(required=True)
+        customer = String()
 
-    producer = client.create_producer("orders", schema=AvroSchema(Order)) producer.send(Order(number=1,
-    customer="a"))
+    producer = client.create_producer("orders", schema=AvroSchema(Order))
+    producer.send(Order(number=1, customer="a"))
 
 The definitions that topics get are the same, byte for byte, as those of the official client.
 """

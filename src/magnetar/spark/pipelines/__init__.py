@@ -1,4 +1,4 @@
-"""Common pipelines around a messaging system, ready to run on Spark.
+"""Ready-made Spark pipelines around topics.
 
 ``magnetar pipeline NAME --config FILE`` runs one, by :func:`magnetar.spark.pipelines.run.run_pipeline`.
 """

@@ -23,17 +23,17 @@ _MOST_BARS = 60
 @dataclass(frozen=True)
 class ArchiveConfig:
     topic: str = field(metadata=init_value("persistent://public/default/orders"))
-    """The topic; with partitions, all of them."""
+    """The topic, or all partitions of a partitioned topic."""
     path: Path = field(metadata=init_value("archive"))
     """The folder of the archive."""
     partition_by: Literal["date", "hour"] = "date"
-    """``hour``: by date and hour."""
+    """``hour`` creates partitions by date and hour."""
     time: Literal["publish", "event"] = "publish"
-    """The time for partitions."""
+    """The time that determines the partition: publish time or event time."""
     max_rows_per_batch: int = 1_000_000
-    """The most messages that are written and committed together."""
+    """Maximum number of messages that are written and committed together."""
     file_mb: int = 128
-    """Smaller files of a partition are merged up to this size; 0: never."""
+    """Small files of a partition are merged up to this size in MB; 0: never."""
     options: dict[str, str] = field(default_factory=dict)
     """Additional options of ``format("pulsar")``."""
 
@@ -75,7 +75,9 @@ def run(work: Work) -> None:
 
 
 def _check_columns(topic: str, columns: Sequence[str], partitions: Sequence[str]) -> None:
-    """:raises PipelineError: a column has the name of a partition column; Spark ignores case"""
+    """Checks the names of columns. :raises PipelineError: a column has the name of a partition column; Spark
+    ignores case
+    """
     for each in columns:
         if each.lower() in partitions:
             raise PipelineError(

@@ -1,4 +1,5 @@
-"""``capacity-report``: storage and backlog of each tenant, their growth, and when a limit is reached.
+"""``capacity-report``: storage and backlog of each tenant, their growth, and the time at which a limit is
+reached.
 
 Each run adds a sample to a file; growth is the slope of a line through the samples of the last days.
 """
@@ -33,10 +34,10 @@ class TopicFigures:
     tenant: str
     name: str
     storage: int
-    """The stored bytes; ``backlog`` is in bytes, too."""
+    """Size of the stored data in bytes; ``backlog`` is in bytes, too."""
     backlog: int
     waiting: int
-    """Backlog in entries, of all subscriptions: a batch counts once."""
+    """Backlog of all subscriptions in entries; a batch counts as one entry."""
     messages_in: int
 
 
@@ -56,22 +57,22 @@ class Growth:
     """The growth of one tenant's storage."""
 
     slope: float | None
-    """Bytes per second; None: there is only one sample."""
+    """Growth in bytes per second; None: there is only one sample."""
     samples: Sequence[tuple[float, float]]
-    """Times and bytes."""
+    """Time in seconds and stored bytes of each sample."""
 
 
 @dataclass(frozen=True)
 class CapacityReportConfig:
     history: Path = field(metadata=init_value("capacity.jsonl"))
-    """A file with a JSON line for each sample and tenant."""
+    """A file to which a JSON line is added for each sample and tenant."""
     capacity_gb: float = 0.0
-    """Storage limit of a tenant; 0: no forecast."""
+    """Storage limit of a tenant in GB; 0: no forecast."""
     forecast_days: int = 30
     growth_days: float = 14.0
-    """Days of samples for the growth."""
+    """Number of days whose samples determine the growth."""
     tenants: tuple[str, ...] = ()
-    """Empty: all."""
+    """Names of tenants; empty: all tenants."""
 
     def __post_init__(self) -> None:
         if self.capacity_gb < 0 or self.forecast_days < 1 or self.growth_days <= 0:
@@ -83,7 +84,7 @@ NEEDS_SPARK = False
 
 
 def check(work: Work) -> None:
-    """Does nothing: the statistics come from the admin interface, whose errors say everything."""
+    """Does nothing: the statistics come from the admin interface, whose errors are sufficient."""
 
 
 def dry_run(work: Work) -> Sequence[str]:
@@ -134,7 +135,7 @@ def _topics(work: Work, tenant: str, namespace: str) -> list[TopicFigures]:
 
 
 def _by_tenant(topics: Sequence[TopicFigures]) -> list[TenantFigures]:
-    """Returns the figures of tenants with topics, the largest first."""
+    """Returns the figures of tenants with topics, largest first."""
     totals: dict[str, TenantFigures] = {}
     for each in topics:
         total = totals.setdefault(each.tenant, TenantFigures(each.tenant))
@@ -171,7 +172,9 @@ def _growth(history: Path, now: int, config: CapacityReportConfig) -> dict[str, 
 
 
 def _sample(line: str) -> tuple[str, float, float] | None:
-    """Returns tenant, time and bytes; None: the line is incomplete, because a run was killed."""
+    """Returns tenant, time and bytes; None: the line is incomplete, because a run was killed while
+    writing it.
+    """
     try:
         given = json.loads(line)
         return str(given["tenant"]), float(given["time"]), float(given["storage"])
@@ -180,7 +183,7 @@ def _sample(line: str) -> tuple[str, float, float] | None:
 
 
 def _slope(samples: Sequence[tuple[float, float]]) -> float | None:
-    """Returns the slope of the line of least squares; None: all samples have the same time."""
+    """Returns the slope of the least-squares line; None: all samples have the same time."""
     times, sizes = zip(*samples, strict=True)
     return statistics.linear_regression(times, sizes).slope if len(set(times)) > 1 else None
 

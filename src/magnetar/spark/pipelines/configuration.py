@@ -2,8 +2,8 @@
 
 All problems of a file are reported together.
 
-A section's fields may be texts, numbers, truths, paths, choices (``Literal``), lists of texts
-(``tuple[str, ...]``) and maps of texts (``dict[str, str]``); each may be left out when it has a default.
+The fields of a section can be texts, numbers, booleans, paths, choices (``Literal``), lists of texts
+(``tuple[str, ...]``) and maps of texts (``dict[str, str]``); fields with a default are optional.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Location(str):
 
 
 class CatalogLocation(str):
-    """An absolute path, or the address of a REST catalog."""
+    """An absolute path, or the URL of a REST catalog."""
 
     __slots__ = ()
 
@@ -58,25 +58,27 @@ _EXAMPLE = "example"
 def init_value(value: str | list[str]) -> Mapping[str, str | list[str]]:
     """Returns the metadata of a field without a default.
 
-    :param value: its value in the file that ``magnetar pipeline init`` prints
+    :param value: the example value that ``magnetar pipeline init`` prints
     """
     return {_EXAMPLE: value}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster with the messages."""
+    """The section for the cluster with the messages."""
 
     service_url: str = "pulsar://localhost:6650"
-    """pulsar:// or pulsar+ssl://."""
+    """The URL for clients: pulsar:// or pulsar+ssl://."""
     admin_url: str = "http://localhost:8080"
-    """http:// or https://."""
+    """The URL of the admin interface: http:// or https://."""
     auth_plugin: str = ""
-    """Java's class name of an authentication plugin, or its short form such as token; empty: none."""
+    """Java class name of an authentication plugin, or a short form such as token; empty: no
+    authentication.
+    """
     auth_params: str = field(default="", repr=False)
-    """Its parameters, such as file:///path/to/token. No report contains them."""
+    """Parameters of the plugin, such as file:///path/to/token. They are never in a report."""
     tls_trust_certs: str = ""
-    """PEM, a path that all of Spark's processes can read; empty: issuers that the system trusts."""
+    """PEM file, at a path that all Spark processes can read; empty: the issuers that the system trusts."""
     tls_hostname_verification: bool = True
 
     def options(self) -> dict[str, str]:
@@ -93,29 +95,28 @@ class Cluster:
 
 @dataclass(frozen=True)
 class SparkSection:
-    """The Spark session."""
+    """The section for the Spark session."""
 
     master: str = "local[*]"
     """``local[N]``, ``spark://host:port``, or ``sc://host:port`` for Spark Connect."""
     conf: dict[str, str] = field(default_factory=dict)
     """Spark settings by name."""
     log_level: Literal["OFF", "ERROR", "WARN", "INFO", "DEBUG"] = "OFF"
-    """The log level of Spark's driver, unless ``conf`` configures that. Reports have the details of
-    errors."""
+    """The log level of Spark's driver, unless ``conf`` sets it. Reports contain the details of errors."""
 
 
 class Document:
     """A configuration file; sections are read by type."""
 
     def __init__(self, values: Mapping[str, object], directory: Path) -> None:
-        """:param directory: base of relative paths"""
+        """:param directory: the directory that relative paths start from"""
         self._values = values
         self._directory = directory
         self._taken: set[str] = set()
         self._problems: list[str] = []
 
     def section(self, name: str, kind: type[T]) -> T | None:
-        """Returns a section as ``kind``; None if it has an error, which :meth:`check` raises."""
+        """Returns a section as ``kind``; None if the section has an error, which :meth:`check` raises."""
         self._taken.add(name)
         value = self._values.get(name, {})
         if not isinstance(value, Mapping):
@@ -132,9 +133,9 @@ class Document:
             return None
 
     def check(self) -> None:
-        """Checks that the whole file was valid, after all sections were taken.
+        """Checks that the whole file is valid; must be called after all sections were read.
 
-        :raises ConfigurationRefused: there were errors or unknown sections; the text has all of them
+        :raises ConfigurationRefused: there are errors or unknown sections; the text contains all of them
         """
         unknown = [name for name in self._values if name not in self._taken]
         for name in unknown:
@@ -167,7 +168,7 @@ class Document:
         return given
 
     def _value(self, hint: Any, value: Any) -> object:
-        """:raises ValueError: the value has another type"""
+        """Converts a value to the type of its field. :raises ValueError: the value has another type"""
         if get_origin(hint) is UnionType:
             hint = next(each for each in get_args(hint) if each is not NoneType)
         if get_origin(hint) is Literal:
@@ -219,9 +220,9 @@ def _plain(hint: type[object], value: object) -> object:
 
 
 def template(name: str, summary: str, sections: Mapping[str, type[DataclassInstance]]) -> str:
-    """Returns a configuration file with all keys; those with a default are commented out.
+    """Returns a configuration file with all keys; keys with a default are commented out.
 
-    :param sections: their types by name
+    :param sections: the types of the sections, by name
     """
     lines = [
         f"# {name}: {summary}.",
@@ -241,7 +242,7 @@ def template(name: str, summary: str, sections: Mapping[str, type[DataclassInsta
 
 
 def _notes(kind: type[DataclassInstance]) -> dict[str, str]:
-    """Returns the docstrings of the fields of a class, with those that it inherits."""
+    """Returns the docstrings of a class's fields, including inherited ones."""
     found = {}
     for each in reversed([each for each in kind.__mro__ if is_dataclass(each)]):
         [declaration] = ast.parse(dedent(inspect.getsource(each))).body
@@ -289,15 +290,15 @@ def load_document(path: Path) -> Document:
     except (OSError, ValueError) as error:
         raise ConfigurationRefused([f"{path}: {error}"]) from error
     if not isinstance(values, dict):
-        raise ConfigurationRefused([f"{path} must have sections, not {type(values).__name__}"])
+        raise ConfigurationRefused([f"{path} must be a table of sections, not {type(values).__name__}"])
     return Document(values, path.resolve().parent)
 
 
 def check_expression(name: str, text: str) -> None:
     """Checks the syntax of an expression; Spark checks columns and types when it has the topic's schema.
 
-    :param name: where the configuration has it, for the error
-    :param text: empty: no expression, which is accepted
+    :param name: the name of the key, for the error
+    :param text: the expression; empty: there is none, which is accepted
     :raises ValueError: the expression is not Spark SQL
     """
     if not text:
@@ -329,11 +330,11 @@ def _reason(error: Exception) -> str:
 
 
 class PipelineError(Exception):
-    """The pipeline cannot continue; ``str()`` returns why, and what to do about it."""
+    """The pipeline cannot continue; the text gives the reason and the remedy."""
 
 
 class ConfigurationRefused(PipelineError):
-    """The configuration is not valid; nothing was started."""
+    """The configuration is not valid; the pipeline was not started."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))

@@ -1,4 +1,4 @@
-"""Dead letters of official clients, with columns for their origin and cause."""
+"""Columns for the origin and cause of dead letters, in the form of official clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 __all__ = ["CAUSES", "SYSTEM_PROPERTIES", "with_origin"]
 
 CAUSES = ("EXCEPTION", "exception", "error", "cause")
-"""Properties with the cause; the first present one counts."""
+"""Properties that can contain the cause; the first one that is present counts."""
 
 SYSTEM_PROPERTIES = (
     "REAL_TOPIC",
@@ -19,11 +19,11 @@ SYSTEM_PROPERTIES = (
     "ORIGIN_MESSAGE_ID",
     "ORIGIN_MESSAGE_IDY_TIME",
 )
-"""Properties that clients add for a retry or dead letter topic."""
+"""Properties that clients add when they publish to a retry or dead letter topic."""
 
 
 def with_origin(frame: DataFrame, causes: tuple[str, ...]) -> DataFrame:
-    """Adds ``cause``, ``origin_topic``, ``subscription``, ``attempts`` and ``origin_id``."""
+    """Adds the columns ``cause``, ``origin_topic``, ``subscription``, ``attempts`` and ``origin_id``."""
     own = f.regexp_replace("__topic", r"-partition-\d+$", "")
     cause = f.coalesce(*[_property(each) for each in causes], f.lit("unknown"))
     return (

@@ -1,4 +1,6 @@
-"""``dlq-redrive``: sends selected dead letters back to their origin, each once, however often it runs."""
+"""``dlq-redrive``: sends selected dead letters back to their original topic, each exactly once, over all
+runs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from magnetar.spark.pipelines.work import Work, chosen
 
 _OWN = ("cause", "origin_topic", "subscription", "attempts", "origin_id", "dead_letter_topic", "redriven")
 REDRIVEN = "REDRIVEN_FROM"
-"""The property with the id of the dead letter that a message was; the last one after several redrives."""
+"""The property with the id of the dead letter that was redriven; the last id after several redrives."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,13 @@ class DlqRedriveConfig:
     topic: str = field(metadata=init_value("persistent://public/default/orders-billing-DLQ"))
     """The dead letter topic."""
     work: Path = field(metadata=init_value("redrive"))
-    """A folder that records what was sent; with another folder messages would be sent again."""
+    """A folder that records the sent messages; with another folder, messages are sent again."""
     target: str = ""
-    """The target topic; empty: the origin of each dead letter."""
+    """The target topic; empty: the original topic of each dead letter."""
     where: str = ""
-    """A Spark SQL expression over cause, origin_topic, subscription, attempts, value, … ."""
+    """A Spark SQL expression over columns such as cause, origin_topic, subscription, attempts and value."""
     most: int = 0
-    """Limit of messages in this run; 0: no limit."""
+    """Maximum number of messages in this run; 0: no limit."""
     causes: tuple[str, ...] = CAUSES
     options: dict[str, str] = field(default_factory=dict)
     """Additional options of ``format("pulsar")``."""
@@ -88,7 +90,9 @@ def _can_be_sent(chosen: DataFrame) -> bool:
     """Whether there are messages to send."""
     found = chosen.agg(f.count("*"), f.count("__topic")).collect()[0]
     if found[0] != found[1]:
-        raise PipelineError("some dead letters do not have their original topic: set 'target' or 'where'")
+        raise PipelineError(
+            "some dead letters do not contain their original topic; set 'target', or exclude them by 'where'"
+        )
     return bool(found[0])
 
 
@@ -104,7 +108,7 @@ def _publish(work: Work, box: Outbox) -> None:
 
 
 def _chosen(work: Work) -> DataFrame:
-    """Returns selected dead letters that were not sent before; ``__topic`` is their target."""
+    """Returns the selected dead letters that were not sent before; ``__topic`` is their target."""
     config: DlqRedriveConfig = work.config
     letters = with_origin(work.messages(config.topic), config.causes)
     letters = letters.withColumn("redriven", f.concat("__topic", f.lit("|"), f.hex("__messageId")))

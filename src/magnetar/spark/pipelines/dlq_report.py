@@ -1,4 +1,4 @@
-"""``dlq-report``: the contents of a dead letter topic, by cause, origin and time."""
+"""``dlq-report``: summarizes a dead letter topic by cause, origin and time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class DlqReportConfig:
     topic: str = field(metadata=init_value("persistent://public/default/orders-billing-DLQ"))
     """The dead letter topic."""
     causes: tuple[str, ...] = CAUSES
-    """Properties with the cause; the first present one counts."""
+    """Properties that can contain the cause; the first one that is present counts."""
     where: str = ""
     """A Spark SQL expression that selects messages."""
     samples: int = 3
-    """Number of ids per group."""
+    """Number of message ids to list per group."""
 
     def __post_init__(self) -> None:
         if not self.causes or self.samples < 0:
@@ -76,7 +76,7 @@ def run(work: Work) -> None:
 def _groups(letters: DataFrame, samples: int) -> DataFrame:
     """Returns the groups, largest first.
 
-    Samples are the smallest ids of many small parts of each group, because collecting all ids would take
+    Samples are the smallest ids of many small parts of each group, because collecting all ids would require
     memory for each dead letter.
     """
     names = ["cause", "origin_topic", "subscription"]

@@ -1,4 +1,6 @@
-"""Example messages that are a function of their number, so that results can be computed independently."""
+"""``generate``: publishes example messages that depend only on their number, so that results can be
+verified.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from magnetar.spark.pipelines.work import Work
 REGIONS = ("north", "east", "south", "west")
 CAUSES = ("TimeoutException", "ValidationError", "NullPointerException")
 FIRST_SECOND = 1_700_000_000
-"""Event time of the first message."""
+"""Event time of the first message, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,17 @@ class GenerateConfig:
     messages: int = 1_000_000
     """The number of messages to publish."""
     kind: Literal["orders", "dead-letters"] = "orders"
-    """Orders: JSON with id, region, amount and a text; dead letters: in the form of official clients."""
+    """``orders``: JSON with id, region, amount and a text; ``dead-letters``: dead letters in the form of
+    official clients.
+    """
     late_every: int = 97
-    """One message in this many is an hour late."""
+    """One message out of this many is an hour late."""
     seconds: int = 86_400
-    """Time over which event times are spread."""
+    """Period over which the event times are spread, in seconds."""
     origin: str = "persistent://public/default/orders"
-    """The origin of dead letters."""
+    """The original topic of dead letters."""
     work: Path | None = None
-    """A folder that records what was published, so that each message comes once; None: at least once."""
+    """A folder that records the progress, so that each message is published once; None: at least once."""
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.late_every < 1 or self.seconds < 1:
@@ -72,7 +76,7 @@ def run(work: Work) -> None:
 
 
 def example(spark: SparkSession, config: GenerateConfig) -> DataFrame:
-    """Returns the messages for ``format("pulsar")``."""
+    """Returns the messages as rows for ``format("pulsar")``."""
     number = f.col("id")
     region = f.element_at(f.array(*[f.lit(each) for each in REGIONS]), (number % 4 + 1).cast("int"))
     order = f.struct(

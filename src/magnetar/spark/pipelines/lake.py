@@ -1,12 +1,12 @@
-"""A folder of Parquet files that grows by batches, each exactly once; manifests list its files.
+"""A folder of Parquet files to which each batch is added exactly once; manifests list its files.
 
     data/date=2024-05-01/batch-00000007-0.parquet
     _manifest/batch-00000007.json, _manifest/compaction-00000001.json
     manifest.json                 all of them together, rewritten at the end of a run
 
 A batch is written to another folder, then committed by its manifest, then moved into ``data``. If the process
-ends before the manifest, nothing of the batch is in ``data``; after it, :meth:`Lake.recover` moves the rest.
-Spark and other readers ignore folders that begin with ``_``.
+ends before the manifest is written, ``data`` contains no file of the batch; if it ends later,
+:meth:`Lake.recover` moves the remaining files. Spark and other readers ignore folders that begin with ``_``.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class LakeFile:
 
 
 class Lake:
-    """A lake; only one process at a time may write to it."""
+    """A lake; only one process at a time can write to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def check_goes_on(self, checkpoint: Path) -> None:
-        """Checks that a query continues where its results end.
+        """Checks that the checkpoint of a query with results exists.
 
         :param checkpoint: the checkpoint of the query whose batches are added
-        :raises PipelineError: the checkpoint is missing: new batches would count as existing ones
+        :raises PipelineError: the checkpoint is missing, so new batches would be treated as existing ones
         """
         if not checkpoint.exists() and self.files():
             raise PipelineError(
@@ -62,7 +62,7 @@ class Lake:
             )
 
     def add(self, frame: DataFrame, batch: int, partition_by: Sequence[str]) -> None:
-        """Adds the rows of a batch, unless it was added before."""
+        """Adds the rows of a batch, unless the batch was already added."""
         name = f"batch-{batch:08d}"
         if self._decided(name):
             return
@@ -71,8 +71,9 @@ class Lake:
         self._decide(name, staging, [], more={"batch": batch})
 
     def compact(self, spark: SparkSession, target_bytes: int, order_by: str) -> int:
-        """Merges small files of each partition into files of about ``target_bytes``; returns how many were
-        merged."""
+        """Merges small files of each partition into files of about ``target_bytes``; returns the number of
+        merged files.
+        """
         gone = 0
         small: dict[str, list[LakeFile]] = {}
         for file in self.files():
@@ -102,7 +103,7 @@ class Lake:
         return spark.read.option("mergeSchema", "true").option("basePath", base).parquet(*paths)
 
     def recover(self) -> None:
-        """Completes operations that a crash has interrupted."""
+        """Completes operations that were interrupted by a crash."""
         for manifest in self._manifests():
             self._move(manifest)
         shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
@@ -152,7 +153,7 @@ class Lake:
         return (self.folder / _MANIFESTS / f"{name}.json").exists()
 
     def _manifests(self) -> Iterator[dict[str, Any]]:
-        """Yields the manifests of batches, then those of compactions, in order."""
+        """Yields the manifests of batches, then the manifests of compactions, in order."""
         folder = self.folder / _MANIFESTS
         names: Iterable[Path] = sorted(folder.glob("*.json")) if folder.exists() else ()
         for path in names:

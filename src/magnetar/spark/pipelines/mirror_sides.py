@@ -1,4 +1,6 @@
-"""The data of each side for ``mirror-verify``: messages with fingerprints, and facts of their cluster."""
+"""The data of each side for ``mirror-verify``: messages with fingerprints, and properties of their
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ __all__ = ["SHOWN", "MirrorSide", "is_namespace", "shortest"]
 
 _METADATA = ("__key", "__eventTime")
 SHOWN = ("key", "event time", "properties", "content")
-"""What a report shows of a message."""
+"""The columns of a message that a report shows."""
 _SHOWN = 120
 _PARTITION = r"-partition-\d+$"
 _REPLICATOR = "pulsar.repl."
 
 
 def is_namespace(name: str) -> bool:
-    """Whether the name is ``TENANT/NAMESPACE``; topics have one part or three."""
+    """Whether the name is ``TENANT/NAMESPACE``; topic names have one part or three."""
     return re.fullmatch(r"[^/:]+/[^/:]+", name) is not None
 
 
@@ -41,21 +43,21 @@ class TimesToLive:
     """The times to live of topics."""
 
     seconds: dict[str, int]
-    """The topics whose messages expire, by :meth:`MirrorSide.pair_of`."""
+    """Time to live in seconds of topics whose messages expire, by :meth:`MirrorSide.pair_of`."""
     unknown: list[str]
-    """Topics without this information: their cluster has no topic policies, or does not show them."""
+    """Topics with an unknown time to live: their cluster has no topic policies, or does not show them."""
 
 
 @dataclass(frozen=True)
 class MirrorSide:
-    """The topics of one side."""
+    """The topics of one side of the comparison."""
 
     work: Work
     """The run, with the cluster of this side."""
     name: str
-    """A topic, or a namespace, which means its persistent topics except system topics."""
+    """A topic, or a namespace, which stands for its persistent topics without system topics."""
     cluster: str
-    """The name of the cluster in ``replicate_to`` and in the other side's replicators; may be empty."""
+    """The name of the cluster in ``replicate_to`` and in replicators of the other side; can be empty."""
 
     def _source(self) -> dict[str, str]:
         if not is_namespace(self.name):
@@ -63,14 +65,14 @@ class MirrorSide:
         return {"topicsPattern": rf"persistent://{self.name}/(?!__).+", "value.format": "bytes"}
 
     def topics(self) -> list[str]:
-        """Returns full names, with each partition of partitioned topics."""
+        """Returns the full names of the topics, with each partition of partitioned topics."""
         with Connection(QueryOptions.parse(self.work.cluster.options() | self._source())) as connection:
             return topics_of(connection)
 
     def confirmed(self, other: str) -> dict[str, str]:
         """Returns the position, ``ledger:entry``, up to which the cluster ``other`` has confirmed each topic.
 
-        Topics without a replicator to this cluster are left out.
+        Topics without a replicator to this cluster are omitted.
         """
         found = {}
         for topic in self.topics() if other else ():
@@ -98,15 +100,17 @@ class MirrorSide:
         return found
 
     def pair_of(self, topic: str) -> str:
-        """Returns the common name of a topic on both sides; empty if two single topics are compared."""
+        """Returns the common name of corresponding topics of both sides; empty if two single topics are
+        compared.
+        """
         return re.sub(_PARTITION, "", TopicName.parse(topic).local) if is_namespace(self.name) else ""
 
     def prints(self, ignored: Sequence[str], before_ms: int) -> DataFrame:
         """Returns messages: pair, print, sample (:data:`SHOWN`), topic, place, published (ms), producer, to,
         origin.
 
-        ``place`` sorts in the order of a topic's messages. The fingerprint does not include what replication
-        adds.
+        ``place`` sorts in the order of a topic's messages. The fingerprint excludes properties and metadata
+        that replication adds.
 
         :param ignored: properties that are not compared
         :param before_ms: exclusive end of publish times, which replication keeps
@@ -142,7 +146,7 @@ class MirrorSide:
 
 
 def _properties(ignored: Sequence[str]) -> Column:
-    """Returns the properties that are compared, sorted by name."""
+    """Returns the compared properties, sorted by name."""
     left_out = [*ignored, SOURCE_POSITION]
     entries = f.array_sort(f.map_entries(f.coalesce("__messageProperties", f.create_map())))
     return f.filter(entries, lambda each: ~each["key"].isin(left_out))
@@ -154,7 +158,7 @@ def _content(fields: Sequence[str], properties: Column) -> Column:
 
 
 def _shown(fields: Sequence[str], properties: Column) -> Mapping[str, Column]:
-    """Returns the columns of a report by which differing messages can be told apart, as texts."""
+    """Returns the columns that distinguish differing messages in a report, as texts."""
     pairs = f.transform(properties, lambda each: f.concat_ws("=", each["key"], each["value"]))
     contents = f.col(fields[0]).cast("string") if len(fields) == 1 else f.to_json(f.struct(*fields))
     columns = {
@@ -167,7 +171,7 @@ def _shown(fields: Sequence[str], properties: Column) -> Mapping[str, Column]:
 
 
 def shortest(*times: Mapping[str, int]) -> dict[str, int]:
-    """Returns the shortest time of each pair."""
+    """Returns the shorter time to live of each pair of topics."""
     found: dict[str, int] = {}
     for each in times:
         for pair, seconds in each.items():

@@ -1,7 +1,7 @@
 """``mirror-verify``: compares the messages of two topics or namespaces, possibly of two clusters.
 
-It compares key, content, event time and properties, the number of equal messages, and on request the order of
-each producer's messages. It ignores what replication adds to messages.
+The comparison covers key, content, event time and properties, the number of equal messages, and optionally
+the order of each producer's messages. It ignores data that replication adds to messages.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from magnetar.spark.pipelines.work import Work
 
 FILTERED, IN_FLIGHT, EXPIRED, MISSING = "filtered", "in flight", "expired", "missing"
 KINDS = (FILTERED, IN_FLIGHT, EXPIRED, MISSING)
-"""The first applicable kind explains a message; the last one means that no explanation applies."""
+"""The kinds of differences; the first applicable kind explains a message, and the last one means that none
+applies.
+"""
 
 
 @dataclass(frozen=True)
 class MirrorVerifyConfig:
     left: str = field(metadata=init_value("persistent://public/default/orders"))
-    """A topic of the section ``cluster``, or a namespace, ``TENANT/NAMESPACE``."""
+    """A topic in the cluster of the section ``cluster``, or a namespace, ``TENANT/NAMESPACE``."""
     right: str = field(metadata=init_value("persistent://public/default/orders-copy"))
-    """A topic or namespace of the cluster below; by default of the same cluster."""
+    """A topic or namespace in the right cluster, which by default is the left cluster."""
     right_service_url: str = ""
     right_admin_url: str = ""
     right_auth_plugin: str = ""
@@ -37,9 +39,9 @@ class MirrorVerifyConfig:
     right_tls_hostname_verification: bool = True
     ignored_properties: tuple[str, ...] = ()
     samples: int = 20
-    """Number of differing messages, ranges and places in the report."""
+    """Number of differing messages, ranges and positions to report."""
     left_name: str = ""
-    """The name of the left cluster in ``replicate_to`` and in replicators."""
+    """The name of the left cluster, as in ``replicate_to`` and in replicators."""
     right_name: str = ""
     """The name of the right cluster. Without it, messages in flight or filtered count as missing."""
     order: bool = False
@@ -51,14 +53,14 @@ class MirrorVerifyConfig:
         if self.left_name and self.left_name == self.right_name:
             raise ValueError(f"left_name and right_name are the same: {self.left_name}")
         if bool(self.right_service_url) != bool(self.right_admin_url):
-            raise ValueError("right_service_url and right_admin_url must be given together")
+            raise ValueError("right_service_url and right_admin_url must be set together")
         if not self.right_service_url and (
             self.right_auth_plugin or self.right_auth_params or self.right_tls_trust_certs
         ):
             raise ValueError("the options for the right cluster require right_service_url")
 
     def right_cluster(self, left: Cluster) -> Cluster:
-        """Returns the right cluster, without the credentials of the left one."""
+        """Returns the right cluster; the credentials of the left cluster are not used for it."""
         if not self.right_service_url:
             return left
         return Cluster(
@@ -128,7 +130,7 @@ def _sides(work: Work) -> tuple[MirrorSide, MirrorSide]:
 
 
 def _confirmed(sides: tuple[MirrorSide, MirrorSide]) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the position up to which the other side's cluster has confirmed each topic, for each side."""
+    """Returns, for each side, the position up to which the other cluster has confirmed each topic."""
     left, right = sides
     return left.confirmed(right.cluster), right.confirmed(left.cluster)
 
@@ -139,7 +141,7 @@ def _explanations(
     confirmed: tuple[dict[str, str], dict[str, str]],
     now: int,
 ) -> tuple[Explanations, Explanations]:
-    """Returns the explanations for messages that only one side has, for each side."""
+    """Returns, for each side, the explanations of messages that the other side lacks."""
     left, right = sides
     times = [side.times_to_live() for side in sides]
     unknown = sum(len(each.unknown) for each in times)
@@ -153,7 +155,7 @@ def _explanations(
 
 
 def _counted(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns the number of each message on each side: pair, print, sample, left, right."""
+    """Returns the number of equal messages on each side: columns pair, print, sample, left, right."""
 
     def counted(frame: DataFrame, sample: str, name: str) -> DataFrame:
         return frame.groupBy("pair", "print").agg(f.min("sample").alias(sample), f.count("*").alias(name))
@@ -180,7 +182,7 @@ def _show_messages(work: Work, both: DataFrame, kinds: int) -> None:
 def _explain(
     work: Work, both: DataFrame, frames: tuple[DataFrame, ...], explanations: tuple[Explanations, ...]
 ) -> None:
-    """Counts the messages that each side lacks by kind, and reports their ranges on the other side."""
+    """Counts the messages that each side lacks, by kind, and reports their ranges on the other side."""
     config: MirrorVerifyConfig = work.config
     figures = work.report.figures
     rows: list[tuple[str, str, str, str, int]] = []
@@ -227,19 +229,20 @@ def _title(title: str, shown: int, all_of_them: int) -> str:
 
 @dataclass(frozen=True)
 class Explanations:
-    """Explanations of messages that are missing on the other side."""
+    """Explanations for messages that are missing on the other side."""
 
     to: str
-    """The name of the other cluster; empty: unknown, so that nothing counts as filtered or in flight."""
+    """The name of the other cluster; empty: unknown, so no message counts as filtered or in flight."""
     confirmed: Mapping[str, str]
     """The position, ``ledger:entry``, up to which the other cluster has confirmed each topic."""
     times_to_live: Mapping[str, int]
-    """Seconds after which messages of each pair expire on either side."""
+    """The shorter time to live of each pair of topics, in seconds."""
     now_ms: int
     """Start of the comparison, in ms since 1970."""
 
     def kind(self) -> Column:
-        """Returns the kind of a message; uses columns such as ``mark`` (sorts like ``place``), ``seconds``.
+        """Returns a column with the kind of a message; uses the columns ``mark`` (sorts like ``place``) and
+        ``seconds``.
 
         Messages from another cluster are not replicated further, so they are neither filtered nor in flight.
         """
@@ -252,7 +255,7 @@ class Explanations:
         return kind.otherwise(MISSING)
 
     def explained(self, spark: SparkSession, messages: DataFrame) -> DataFrame:
-        """Returns ``messages`` with their ``kind``."""
+        """Returns ``messages`` with a column ``kind``."""
         marks = [(topic, mark_of(position)) for topic, position in self.confirmed.items()]
         marked = spark.createDataFrame(marks, "topic string, mark binary")
         lived = spark.createDataFrame(list(self.times_to_live.items()), "pair string, seconds long")
@@ -261,7 +264,9 @@ class Explanations:
 
 
 def mark_of(position: str) -> bytes:
-    """Returns the first 16 bytes of a place; before the first entry of a ledger, the first 8."""
+    """Returns the first 16 bytes of a message's place, or the first 8 for a position before the first entry
+    of a ledger.
+    """
     ledger, entry = (int(number) for number in position.split(":"))
     start = max(0, ledger).to_bytes(8, "big")
     return start if entry < 0 else start + entry.to_bytes(8, "big")
@@ -270,7 +275,7 @@ def mark_of(position: str) -> bytes:
 def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataFrame:
     """Returns the messages of ``own`` that ``other`` lacks, with ``kind`` and ``number`` in their topic.
 
-    Of equal messages, those with an explanation count as missing, then the last ones.
+    Among equal messages, messages with an explanation count as missing first, then the last ones.
 
     :param messages: the messages of the side, with their kind
     :param both: columns ``pair``, ``print`` and the number of messages of each side, named after the side
@@ -287,7 +292,9 @@ def missing(messages: DataFrame, both: DataFrame, own: str, other: str) -> DataF
 
 
 def ranges(lacking: DataFrame) -> DataFrame:
-    """Returns runs of consecutive messages of one kind: topic, kind, first, last (places), messages."""
+    """Returns runs of consecutive messages of the same kind: topic, kind, first and last place, number of
+    messages.
+    """
     window = Window.partitionBy("topic", "kind").orderBy("number")
     islands = lacking.withColumn("island", f.col("number") - f.row_number().over(window))
     return (
@@ -298,10 +305,9 @@ def ranges(lacking: DataFrame) -> DataFrame:
 
 
 def order_breaks(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns where a producer's messages are in another order: topic, producer, place, other.
-
-    ``place`` is that of a message on the left whose counterpart on the right, ``other``, precedes the
-    counterpart of the previous message. Only messages of both sides are compared. The n-th of equal
+    """Returns the messages of producers that are in another order on the right: topic, producer, place,
+    other. ``place`` belongs to a message on the left whose counterpart on the right, ``other``, precedes
+    the previous message's counterpart. Only messages of both sides are compared. The n-th of equal
     messages on the left corresponds to the n-th on the right.
     """
     equal = Window.partitionBy("pair", "print", "producer").orderBy("topic", "place")
@@ -316,7 +322,7 @@ def order_breaks(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def id_of(place: bytes) -> str:
-    """Returns ``ledger:entry``, or ``ledger:entry:index`` for a message in a batch."""
+    """Converts a place to ``ledger:entry``, or ``ledger:entry:index`` for a message in a batch."""
     ledger, entry, index = (int.from_bytes(place[a:b], "big") for a, b in ((0, 8), (8, 16), (16, 20)))
     return f"{ledger}:{entry}" + (f":{index - 1}" if index else "")
 

@@ -1,4 +1,4 @@
-"""The names of the pipelines; importing this module is cheap."""
+"""The names of the pipelines, in a module without other imports."""
 
 from __future__ import annotations
 

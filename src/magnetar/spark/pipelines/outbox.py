@@ -1,8 +1,8 @@
-"""Publishes rows to a topic exactly once: first writes them to files, then publishes under a permanent name.
+"""Publishes rows to a topic exactly once: writes them to files, then publishes the files under a permanent
+name.
 
-NAME/rows/*.parquet     appears atomically, and determines what is published
-NAME/staging            the writer's progress
-NAME/published          everything is confirmed
+    NAME/rows/*.parquet     appears atomically, and fixes the published contents NAME/staging            the
+    writer's progress NAME/published          exists after all messages are confirmed
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = frozenset(("__key", "__eventTime", "__messageProperties", "__topic"))
 
 
 class Outbox:
-    """A set of messages for a topic."""
+    """A fixed set of messages for a topic."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Outbox:
     def fill(self, frame: DataFrame, check: Callable[[DataFrame], bool] | None = None) -> bool:
         """Fixes the contents, once; the files keep the order of the frame's partitions.
 
-        :param check: examines the contents; if it returns False or raises, nothing is fixed
+        :param check: examines the contents; if it returns False or raises, the contents are not fixed
         :returns: whether the contents are fixed
         """
         if self.decided:
@@ -64,7 +64,7 @@ class Outbox:
         return True
 
     def files(self) -> list[Path]:
-        """Returns the files in the order of the frame's partitions."""
+        """Returns the files, in the order of the frame's partitions."""
         return sorted(self._rows.glob("*.parquet"))
 
     def rows(self, spark: SparkSession) -> DataFrame:
@@ -78,7 +78,7 @@ class Outbox:
         return rows.where(~f.is_valid_utf8(f.col("__key").cast("string"))).isEmpty()
 
     def publish(self, frame: DataFrame, name: str, options: dict[str, str]) -> None:
-        """Publishes a part of it, identified by ``name``; continues after any failure."""
+        """Publishes the part of the contents that ``name`` identifies; can be repeated after any failure."""
         staging = str(self.folder / "staging")
         if self._text_keys is None:
             self._text_keys = self.has_text_keys(frame.sparkSession)
@@ -91,6 +91,6 @@ class Outbox:
         writer.mode("append").save()
 
     def close(self) -> None:
-        """Notes that everything is published."""
+        """Records that all contents are published."""
         (self.folder / "published").touch()
         shutil.rmtree(self.folder / "staging", ignore_errors=True)

@@ -1,4 +1,6 @@
-"""``replay``: publishes Parquet files as messages, in order, at a rate, with shifted times, each once."""
+"""``replay``: publishes the rows of Parquet files as messages, each once, in order, at a rate and with
+shifted times.
+"""
 
 from __future__ import annotations
 
@@ -37,29 +39,31 @@ _ROWS_A_SLICE = 200_000
 _LEAST_ROWS = 100
 _PARTITIONS = ("date", "hour")
 _TABLE_PARTS = 3
-"""Tables of the pipeline ``table`` lie at TENANT/NAMESPACE/TOPIC."""
+"""Number of name parts in the path of a table of the pipeline ``table``: TENANT/NAMESPACE/TOPIC."""
 
 
 @dataclass(frozen=True)
 class ReplayConfig:
     path: Location = field(metadata=init_value("archive"))
     """An archive, a table of the pipeline table (also s3://BUCKET/PATH), or a folder of Parquet files with a
-    column ``value``, or with a column for each field."""
+    column ``value`` or a column for each field.
+    """
     topic: str = field(metadata=init_value("persistent://public/default/orders-again"))
     """The topic to publish to."""
     work: Path = field(metadata=init_value("replay"))
-    """A folder with the progress of this replay; another replay needs another folder."""
+    """A folder with the progress of this replay; each replay needs its own folder."""
     rate: float = 0.0
-    """Messages per second, on average over a few seconds; 0: as fast as possible."""
+    """Messages per second, averaged over a few seconds; 0: no limit."""
     shift_seconds: float = 0.0
-    """Added to event times."""
+    """Seconds to add to event times."""
     catalog: CatalogLocation | None = None
-    """The catalog, if path is an Iceberg table: an SQLite file, or the address of a REST catalog.
-    Left out: catalog.db in the folder of the tables."""
+    """The catalog of an Iceberg table: an SQLite file, or the URL of a REST catalog; default: catalog.db in
+    the folder of the tables.
+    """
     catalog_options: dict[str, str] = field(default_factory=dict)
-    """Access to a REST catalog, as in the section table."""
+    """Options of a REST catalog, as in the section table."""
     storage: dict[str, str] = field(default_factory=dict)
-    """Access to s3://, as in the section table."""
+    """Options for s3://, as in the section table."""
     where: str = ""
     """A Spark SQL expression that selects messages."""
     options: dict[str, str] = field(default_factory=dict)
@@ -152,9 +156,9 @@ def _chosen(work: Work) -> DataFrame:
 
 
 def table_at(config: ReplayConfig) -> OpenTable | None:
-    """Returns the table whose folder is ``path``; None: it is not one.
+    """Returns the table whose folder is ``path``; None: the folder is not a table.
 
-    :raises PipelineError: the library of its format is missing, or its catalog
+    :raises PipelineError: the library of the format or the catalog is missing
     """
     folder = TableFolder(config.path, config.storage)
     parts = tuple(config.path.removeprefix(S3).strip("/").split("/"))
@@ -179,7 +183,7 @@ def table_at(config: ReplayConfig) -> OpenTable | None:
 
 
 def _rows_of(work: Work, table: OpenTable) -> DataFrame:
-    """Returns the rows of the present state of a table; tasks read its files without Hadoop's libraries.
+    """Returns the present rows of a table; tasks read its files without Hadoop libraries.
 
     :raises PipelineError: the table cannot be replayed
     """
@@ -190,7 +194,7 @@ def _rows_of(work: Work, table: OpenTable) -> DataFrame:
     except TableError as error:
         raise PipelineError(str(error)) from error
     if not files:
-        raise PipelineError(f"{table} has no rows to replay")
+        raise PipelineError(f"{table} contains no rows to replay")
     # Tables of Delta have the values of such columns beside the files; other columns of partitions were
     # derived from those of messages.
     values = {
@@ -214,12 +218,16 @@ def _rows_of(work: Work, table: OpenTable) -> DataFrame:
 
 
 def _columns_of_folders(path: Path) -> list[str]:
-    """Returns the partition columns of an archive's folders; in files such columns belong to messages."""
+    """Returns the partition columns in the folder names of an archive; columns in its files belong to
+    messages.
+    """
     return [name for name in _PARTITIONS if any(path.glob(f"**/{name}=*"))]
 
 
 def _sliced(frame: DataFrame, rate: float) -> DataFrame:
-    """Returns the rows by publish time, then by message id; their partitions are published one by one."""
+    """Returns the rows ordered by publish time, then by message id, in partitions that are published one
+    after another.
+    """
     rows = frame.count()
     size = max(_LEAST_ROWS, round(rate * _SECONDS_A_SLICE)) if rate else _ROWS_A_SLICE
     frame = frame.withColumn("__order", f.monotonically_increasing_id())

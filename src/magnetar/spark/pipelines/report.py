@@ -32,22 +32,22 @@ _STYLE = (
 )
 _RIGHT = ' class="n"'
 _SHORT = 24
-"""Texts up to this length stay on one line."""
+"""Maximum length of texts that are not wrapped."""
 _WIDTH, _HEIGHT = 760, 240
-"""Size of the plot area; texts below it are added."""
+"""Size of the plot area in pixels; the texts below it are extra."""
 _LEFT, _RIGHT_MARGIN, _TOP = 84, 24, 16
 _AXIS, _TITLE, _LEGEND = 30, 20, 22
-"""Heights below the plot: numbers or labels, the name of x, and the names of the series."""
+"""Heights in pixels below the plot: numbers or labels, the name of x, and the names of the series."""
 _COLOURS = ("#2a6f97", "#d1495b", "#5b8c5a", "#edae49", "#6a4c93", "#00798c", "#8d5524", "#555555")
 _TICKS = 5
 _SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-"""Steps between marks of a time axis; beyond these, whole days."""
+"""Possible distances between marks of a time axis in seconds; longer distances are whole days."""
 _DAYS = (2, 5, 7, 14, 30, 60, 90, 180, 365)
 _LETTER = 6.4
 _LABEL = 14
 _LABEL_WIDTH = 92
 _MOST_NUMBERED = 8
-"""Number of bars above which their numbers would overlap."""
+"""Maximum number of bars with numbers, which would otherwise overlap."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Table:
 
 @dataclass
 class Report:
-    """Filled while a pipeline runs; written also after a failure."""
+    """The results of a run, filled while a pipeline runs; written also after a failure."""
 
     pipeline: str
     configuration: dict[str, object]
@@ -70,7 +70,7 @@ class Report:
     """``finished``, ``differences`` or ``failed``."""
     error: str = ""
     details: str = ""
-    """The whole text of an error of Spark, with stack traces; empty: the error says everything."""
+    """The complete text of a Spark error, with stack traces; empty: the error has no further details."""
     figures: dict[str, Any] = field(default_factory=dict)
     """Figures by name."""
     tables: list[Table] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Report:
     def write(self, directory: Path) -> Path:
         """Writes ``NAME-TIME.json`` and ``NAME-TIME.html``; returns the path of the page.
 
-        :raises OSError: the folder is not writable
+        :raises OSError: the folder cannot be written to
         """
         directory.mkdir(parents=True, exist_ok=True)
         name = f"{self.pipeline}-{self.started:%Y%m%dT%H%M%S%f}Z"
@@ -171,7 +171,7 @@ def _without_secrets(value: object) -> object:
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y), x ascending; a dashed series has the colour of the previous one."""
+    """Points (x, y) with ascending x; a dashed series has the colour of the previous series."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -180,25 +180,25 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over numbers or times, or bars with ``labels``, one for each point of a series."""
+    """Lines over numbers or times, or bars with ``labels``, with a bar for each point of a series."""
 
     title: str
     series: Sequence[Series]
     y: str
     x: str = ""
     times: bool = False
-    """x is in seconds since 1970."""
+    """Whether x is a time in seconds since 1970."""
     labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """The coordinates: y from 0, at ``bottom``, to ``top``, at ``_TOP``."""
+    """The coordinates of the plot: y goes from 0 at ``bottom`` to ``top`` at ``_TOP``."""
 
     top: float
     bottom: float
     height: float
-    """Height of the whole image."""
+    """Height of the whole image, in pixels."""
 
     def y(self, value: float) -> float:
         return self.bottom - (self.bottom - _TOP) * value / self.top
@@ -308,7 +308,7 @@ def _bars(plot: Plot, frame: _Frame) -> list[str]:
 
 
 def _named(plot: Plot) -> bool:
-    """Whether to show names of series; a single one needs no name besides the title."""
+    """Whether to show the names of series; a single series is named by the title."""
     return len(plot.series) > 1 and any(series.name for series in plot.series)
 
 
@@ -342,7 +342,7 @@ def _time_step(least: float) -> float:
 
 
 def _nice(value: float) -> float:
-    """Returns a round number at or above ``value``."""
+    """Returns a round number that is at least ``value``."""
     power = float(10 ** floor(log10(value)))
     return next(
         step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.9999
@@ -357,7 +357,7 @@ def _number(value: float) -> str:
 
 
 def _exact(value: float) -> str:
-    """Returns a count with all its digits if it is short."""
+    """Returns a count as text, with all digits if it is short."""
     return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else _number(value)
 
 

@@ -39,18 +39,18 @@ _EXIT_CODES: Mapping[str, int] = {"finished": SUCCEEDED, "failed": FAILED, "diff
 
 @dataclass(frozen=True)
 class ReportSection:
-    """Where reports are written."""
+    """The section for reports."""
 
     path: Path = Path("reports")
-    """A folder, relative to this file."""
+    """The folder for reports, relative to this file."""
 
 
 def run_pipeline(name: str, config: Path, *, dry_run: bool = False, quiet: bool = False) -> int:
     """Runs a pipeline; returns the exit code.
 
-    0: success; 1: failed, standard error has the reason; 2: the configuration is not valid; 3:
-    ``mirror-verify`` has found differences; 130: interrupted. A report is written after 0, 1 and 3, unless it
-    was a dry run.
+    0: success; 1: failure, with the reason on standard error; 2: the configuration is not valid; 3:
+    ``mirror-verify`` has found differences; 130: interrupted. A report is written for 0, 1 and 3, except in a
+    dry run.
     """
     pipeline = _pipeline(name)
     section = _section(name)

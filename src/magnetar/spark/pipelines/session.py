@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline: how it starts, and how an interrupt at the terminal ends it."""
+"""The Spark session of a pipeline, from its start to its end, also after an interrupt at the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from magnetar.spark.pipelines.configuration import PipelineError, SparkSection
 
 __all__ = ["CONNECT", "Interrupts", "spark_session"]
 CONNECT = "sc://"
-"""The start of a master that is a server of Spark Connect."""
+"""Prefix of the URL of a Spark Connect server."""
 _AGAIN_SECONDS = 0.2
 _JVM_SECONDS = 10.0
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -41,10 +41,9 @@ log = logging.getLogger(__name__)
 
 
 class Interrupts:
-    """Lets SIGINT raise KeyboardInterrupt, without the log lines of libraries whose calls it interrupts.
-
-    It is raised again until :meth:`over`, because Python drops an exception that a handler raises in some
-    places, such as a finalizer or the release of a lock.
+    """Makes SIGINT raise KeyboardInterrupt, without log lines of the interrupted libraries. The exception is
+    raised repeatedly until :meth:`over`, because Python drops exceptions of signal handlers in some
+    places, such as finalizers and releases of locks.
     """
 
     def __init__(self) -> None:
@@ -56,19 +55,21 @@ class Interrupts:
         self._mine = threading.current_thread() is threading.main_thread()
 
     def install(self) -> None:
-        """Sets the handlers; Spark replaces that of SIGINT when it starts."""
+        """Installs the signal handlers; Spark replaces the handler of SIGINT when it starts."""
         if self._mine:
             for each in self._before:
                 signal.signal(each, self._interrupted)
 
     def over(self) -> None:
-        """Stops raising, so that what was begun can be ended."""
+        """Stops raising, so that cleanup can finish."""
         if self._mine:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Raises an interrupt that comes in the body at its end: for what cannot be abandoned halfway."""
+        """Delays an interrupt to the end of the ``with`` block, for work that must not be abandoned
+        halfway.
+        """
         self._held = True
         try:
             yield
@@ -105,10 +106,10 @@ class Interrupts:
 
 @contextmanager
 def spark_session(name: str, section: SparkSection, interrupts: Interrupts) -> Iterator[SparkSession]:
-    """Starts a session, or uses the existing one of this process and leaves it open.
+    """Starts a session, or uses this process's existing session and leaves it open.
 
-    Times are UTC. Executors run this interpreter, unless ``PYSPARK_PYTHON`` names another. A session whose
-    pipeline is interrupted ends with its JVM.
+    Times are UTC. Executors run this interpreter, unless ``PYSPARK_PYTHON`` names another. An interrupt ends
+    the session together with its JVM.
 
     :raises PipelineError: Spark does not start; the text says why
     """
@@ -195,7 +196,9 @@ def _stop(spark: SparkSession) -> None:
 
 
 def _end_jvm() -> None:
-    """Ends the JVM of an interrupted pipeline; a call of the session could wait for a worker that is gone."""
+    """Ends the JVM after an interrupt, because a call of the session could wait for a worker that no longer
+    exists.
+    """
     gateway = SparkContext._gateway
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if jvm is None or jvm.stdin is None:
@@ -214,17 +217,18 @@ def _end_jvm() -> None:
 
 
 def _ignored(_request: object, _client: object) -> None:
-    """Takes the place of ``socketserver.BaseServer.handle_error``."""
+    """Replaces ``socketserver.BaseServer.handle_error``, to suppress its output."""
 
 
 def _check_java() -> None:
-    """:raises PipelineError: no Java was found"""
+    """Checks that Java is installed. :raises PipelineError: Java was not found"""
     home = os.environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").exists():
         raise PipelineError(
-            f"Spark needs Java 17, but JAVA_HOME={home} has no bin/java; correct or unset JAVA_HOME"
+            f"Spark requires Java 17, but JAVA_HOME={home} has no bin/java; correct or unset JAVA_HOME"
         )
     if not home and shutil.which("java") is None:
         raise PipelineError(
-            "Spark needs Java 17, but no java was found: install Java 17, or set JAVA_HOME to its directory"
+            "Spark requires Java 17, but no java was found: install Java 17, or set JAVA_HOME to "
+            "its directory"
         )

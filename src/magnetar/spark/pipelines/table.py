@@ -1,4 +1,4 @@
-"""``table``: turns topics into tables of Delta Lake or Apache Iceberg, exactly once."""
+"""``table``: maintains Delta Lake or Apache Iceberg tables of topics, with each message exactly once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ from magnetar.spark.reading.streaming import StreamReader
 log = logging.getLogger(__name__)
 _PARTITION = re.compile(r"-partition-\d+$")
 _FEWEST_ENTRIES = 50
-"""A file of fewer entries would cost readers more than a task saves."""
+"""Minimum number of entries per file, because smaller files cost readers more than an additional task
+saves.
+"""
 
 
 CONFIG = TableConfig
@@ -106,7 +108,7 @@ def run(work: Work) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Waits for the next round."""
+    """Waits until the next round is due."""
     time.sleep(seconds)
 
 
@@ -141,7 +143,7 @@ def _metrics(tables: Sequence[TopicTable]) -> Iterator[str]:
 
 
 def topics_of(work: Work) -> list[str]:
-    """Returns the full names of the topics, without those of the system.
+    """Returns the full names of the topics, without system topics.
 
     :raises PipelineError: a namespace cannot be listed
     """
@@ -158,7 +160,9 @@ def topics_of(work: Work) -> list[str]:
 
 
 def _namespace_of(pattern: str) -> str:
-    """:raises PipelineError: the pattern does not begin with a namespace"""
+    """Returns the namespace of a pattern. :raises PipelineError: the pattern does not begin with a
+    namespace
+    """
     parts = re.match(r"(?:persistent://)?([^/]+)/([^/]+)/", pattern)
     if parts is None:
         raise PipelineError(
@@ -222,16 +226,16 @@ class TopicTable:
 
     @property
     def rows_of_round(self) -> int:
-        """Rows that this round has added."""
+        """Number of rows that the current round has added."""
         return self.rows - self._rows_before
 
     @property
     def quarantined(self) -> int:
-        """Messages that this run has put into the quarantine table."""
+        """Number of messages that this run has added to the quarantine table."""
         return 0 if self.quarantine is None else self.quarantine.rows
 
     def add_all(self, spark: SparkSession) -> None:
-        """Adds the messages that the topic has now, in batches.
+        """Adds the present messages of the topic, in batches.
 
         :raises TableError: the table cannot be written; the text says why
         :raises SparkSourceError: the topic cannot be read
@@ -272,9 +276,10 @@ class TopicTable:
         return self.table.load()
 
     def _definition(self, options: QueryOptions, columns: pa.Schema) -> Definition:
-        """Returns the schema of the messages: messages of all versions have their fields in it.
+        """Returns the schema of the messages, with the fields of all versions.
 
-        :param columns: those of the table, which decide what versions fit if there is a quarantine table
+        :param columns: the columns of the table, which determine the fitting versions if there is a
+            quarantine table
         """
         if options.value_format == "bytes":
             return NOTHING
@@ -293,7 +298,10 @@ class TopicTable:
             return definition_of_fitting_versions(connection.admin, self.topic, self._versions, refusal)
 
     def _check(self, identity: TableIdentity) -> None:
-        """:raises TableError: the table is for something else"""
+        """Checks that the table belongs to this topic and these options.
+
+        :raises TableError: the table has another topic or other options
+        """
         pairs = (
             ("topic", identity.topic, self.topic),
             ("mode", identity.mode, self._config.mode),
@@ -301,10 +309,12 @@ class TopicTable:
         )
         for what, has, wanted in pairs:
             if has != wanted:
-                raise TableError(f"{self.table} has the {what} {has}, not {wanted}; use another path")
+                raise TableError(
+                    f"{self.table} was created with the {what} {has}, not {wanted}; use another path"
+                )
 
     def _add_batch(self, spark: SparkSession, reader: StreamReader, options: QueryOptions) -> bool:
-        """Adds a batch; returns False if there is nothing to add."""
+        """Adds a batch; returns False if there are no messages to add."""
         marker = self.table.load().marker
         if marker.positions and marker.positions != self._moved:
             # The last run may have ended between its commit and this.
@@ -371,10 +381,9 @@ class TopicTable:
         return True
 
     def _remember_since(self, reader: StreamReader, end: dict[str, object]) -> int:
-        """Returns from which publish time on deletions are remembered after a batch.
-
-        Once the table has all messages that the topic had when the round began, a message that is still to
-        come was stored later, so it was published at most ``late_hours`` before.
+        """Returns the publish time from which deletions are remembered after a batch, in microseconds since
+        1970. Once the table contains all messages that existed at the start of the round, any further
+        message was stored later, so it was published at most ``late_hours`` earlier.
         """
         if len(Offset.from_json(end).topics) == 1:
             # No other partition has messages of the same key.
@@ -410,7 +419,7 @@ class TopicTable:
     def _planned(
         self, reader: StreamReader, options: QueryOptions, start: dict[str, object], marker: TableMarker
     ) -> PlannedBatch | None:
-        """Plans the next batch; returns None if there is nothing to add."""
+        """Plans the next batch; returns None if there are no messages to add."""
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         if end == start:
             return None
@@ -420,20 +429,20 @@ class TopicTable:
 
 
 def _cut(parts: Sequence[TaskPart], tasks: int) -> list[TaskPart]:
-    """Returns parts that are small enough for all tasks to get some."""
+    """Splits the parts so that all tasks get some."""
     entries = sum(each.entries for part in parts for each in part.ranges)
     most = max(_FEWEST_ENTRIES, -(-entries // tasks))
     return [piece for part in parts for piece in parts_of(part.topic, part.ranges, most)]
 
 
 def _compact(offset: Offset) -> str:
-    """Returns the JSON of positions; what only the batch needs that they end is left out."""
+    """Returns the JSON of positions, without data that only the batch needs which they end."""
     topics = {name: replace(each, splits=(), begin=None) for name, each in offset.topics.items()}
     return json.dumps(replace(offset, topics=topics).to_json(), separators=(",", ":"), sort_keys=True)
 
 
 def tasks_of(spark: SparkSession) -> int:
-    """Returns how many tasks can run at the same time."""
+    """Returns the number of tasks that can run at the same time."""
     if hasattr(spark, "_jsparkSession"):
         return max(1, spark.sparkContext.defaultParallelism)
     # A client of Spark Connect does not know the cluster.
@@ -441,7 +450,7 @@ def tasks_of(spark: SparkSession) -> int:
 
 
 def _tell(work: Work, tables: dict[str, TopicTable]) -> None:
-    """Writes the figures so far."""
+    """Writes the current figures to the report."""
     added = list(tables.values())
     work.report.figures.update(
         {

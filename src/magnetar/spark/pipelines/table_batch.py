@@ -1,4 +1,4 @@
-"""Writes a batch of a topic as files of its tables: each task of Spark reads parts of the topic."""
+"""Writes a batch of a topic as files of its tables; each Spark task reads some parts of the topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["BatchPlan", "shares_of", "write_batch"]
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What the tasks of a batch read, and where they write it; it is sent to them."""
+    """The input and output of a batch's tasks; a copy is sent to each task."""
 
     options: QueryOptions
     columns: StructType
@@ -32,21 +32,21 @@ class BatchPlan:
     definition: Definition
     """The schema of the messages."""
     shares: tuple[tuple[TaskPart, ...], ...]
-    """The parts of each task."""
+    """The parts of the topic for each task."""
     schema: pa.Schema
     """The columns of files."""
     folder: TableFolder
     query: str
     partitions: tuple[PartitionColumn, ...] = ()
     are_changes: bool = False
-    """Whether messages are changes of the row of their key; files have the column ``IS_EMPTY`` then."""
+    """Whether messages are changes of the row with their key; files then have the column ``IS_EMPTY``."""
     quarantine: QuarantineTarget | None = None
-    """The table for malformed messages; None: the options of the source determine what happens."""
+    """The table for malformed messages; None: the options of the source apply."""
 
     def rows_of(
         self, share: int, malformed: Callable[[Malformed], object] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the messages of a task.
+        """Yields the messages of the parts of a task.
 
         :param malformed: see :func:`magnetar.spark.reading.batch.read_part`
         """
@@ -74,7 +74,7 @@ class BatchPlan:
 
 
 def shares_of(parts: Sequence[TaskPart], tasks: int) -> tuple[tuple[TaskPart, ...], ...]:
-    """Distributes parts to at most ``tasks`` tasks, which get about the same number of entries."""
+    """Distributes parts to at most ``tasks`` tasks, with about the same number of entries for each."""
     sizes = [0] * max(1, min(tasks, len(parts)))
     shares: list[list[TaskPart]] = [[] for _ in sizes]
     for part in sorted(parts, key=_entries, reverse=True):
@@ -96,7 +96,7 @@ def _entries(part: TaskPart) -> int:
 def write_batch(spark: SparkSession, plan: BatchPlan) -> list[WrittenFile]:
     """Writes the files of a batch; returns their descriptions.
 
-    A task that runs again writes another file; the first one then belongs to no table.
+    A repeated task writes another file, and its first file belongs to no table.
 
     :raises PySparkException: a task failed
     """

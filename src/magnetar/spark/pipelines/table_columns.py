@@ -1,4 +1,4 @@
-"""Columns of tables: how they follow the schema of a topic, and how rows of older schemas fit them."""
+"""Columns of tables: changes with the schema of a topic, and conversion of rows with older schemas."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from magnetar.spark.codec.schemas import KEY, TIMES, Definition, columns_of
 __all__ = ["ColumnError", "columns_in", "conformed", "merged_columns"]
 
 Promotions = Collection[tuple[pa.DataType, pa.DataType]]
-"""Pairs of types: a column of the first one can become one of the second."""
+"""Pairs of types: a column of the first type can be changed to the second."""
 
 
 class ColumnError(Exception):
-    """A column cannot follow the schema; ``str()`` names the field and both types."""
+    """A column cannot follow the schema; the text contains the field and both types."""
 
 
 def columns_in(definition: Definition) -> pa.Schema:
-    """Returns the columns of a table for a schema: those of ``format("pulsar")``, but with times of day.
+    """Returns the columns of a table for a schema: the columns of ``format("pulsar")``, but with time types
+    for times of day.
 
     :raises SparkSourceError: the schema is not supported; the text has the reason
     """
@@ -37,7 +38,7 @@ def columns_in(definition: Definition) -> pa.Schema:
 def merged_columns(has: pa.Schema, wanted: pa.Schema, promotions: Promotions) -> pa.Schema:
     """Returns the columns of a table after a change of the schema.
 
-    Fields are added, also within records; none is removed, and none changes its type except by promotion.
+    Fields are added, also within records; no field is removed, and types change only by promotion.
 
     :param has: the present columns of the table
     :param wanted: the columns of the schema
@@ -75,7 +76,7 @@ def _merged_type(has: pa.DataType, wanted: pa.DataType, at: str, promotions: Pro
 
 
 def _is_wider_decimal(has: pa.DataType, wanted: pa.DataType, promotions: Promotions) -> bool:
-    """Whether only the number of digits has grown; formats with promotions permit that."""
+    """Whether only the number of digits has grown, and the format permits this."""
     return bool(
         promotions
         and pa.types.is_decimal(has)
@@ -86,7 +87,7 @@ def _is_wider_decimal(has: pa.DataType, wanted: pa.DataType, promotions: Promoti
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, left_out: Collection[str] = ()) -> pa.RecordBatch:
-    """Returns the rows with exactly the columns of ``schema``; columns that the rows lack are null.
+    """Returns the rows with exactly the columns of ``schema``; missing columns are null.
 
     :param left_out: columns that ``schema`` lacks on purpose
     :raises ColumnError: the rows have a column that ``schema`` lacks

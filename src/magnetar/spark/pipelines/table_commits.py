@@ -1,9 +1,8 @@
-"""Commits a batch to a table exactly once, whatever fails, and however many drivers try.
-
-Neither library refuses a batch that a table has already. Therefore the marker is compared on the very state
-on which the commit is built, and the commit fails if the table has changed since. A commit without an answer
-is looked up: the id in the marker says whose it is. Nothing here deletes a file: one that was written for a
-commit whose outcome is unknown may belong to the table.
+"""Commits a batch to a table exactly once, after any failures and with any number of drivers. The libraries
+do not refuse a batch that a table already contains. Therefore the marker is compared in the state on which
+the commit is based, and the commit fails if the table has changed since. After a commit without an answer,
+the id in the marker shows whether it took effect. This module deletes no files, because files of a commit
+with an unknown outcome can belong to the table.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = [
 ]
 
 MARKER = "magnetar.marker"
-"""The name under which a commit, or a table, keeps the marker."""
+"""The property name under which commits and tables store the marker."""
 _IDENTITY = {
     "query": "magnetar.query",
     "topic": "magnetar.topic",
@@ -54,26 +53,28 @@ log = logging.getLogger(__name__)
 
 
 class TableError(Exception):
-    """The table cannot be written as it is; ``str()`` says why, and what to do about it."""
+    """The table cannot be written in its present state; the text gives the reason and the remedy."""
 
 
 class CommitRefused(Exception):
-    """Another commit came first; this one certainly had no effect."""
+    """Another commit came first; the refused commit has certainly no effect."""
 
 
 class BatchTaken(Exception):
-    """The table has another marker than the batch was written for: another driver has committed."""
+    """The table does not have the marker on which the batch is based, because another driver has
+    committed.
+    """
 
 
 @dataclass(frozen=True)
 class TableIdentity:
-    """The topic and the options that a table was created for."""
+    """The topic and the options for which a table was created."""
 
     query: str
-    """A random id: tables of the same topic are different queries."""
+    """A random id; tables of the same topic have different ids."""
     topic: str
     subscription: str
-    """Keeps the messages that the table does not have yet."""
+    """The subscription that retains the messages which are not in the table yet."""
     mode: str
     partition_by: str = "none"
     """The elements of ``partition_by``, separated by commas."""
@@ -83,12 +84,12 @@ class TableIdentity:
         return parse_partitions([] if self.partition_by == "none" else self.partition_by.split("; "))
 
     def properties(self) -> dict[str, str]:
-        """Returns the table properties that record it."""
+        """Returns the table properties that store the identity."""
         return {name: getattr(self, each) for each, name in _IDENTITY.items()}
 
     @staticmethod
     def of(properties: Mapping[str, object], where: str) -> TableIdentity:
-        """The inverse of :meth:`properties`.
+        """Returns the identity in table properties.
 
         :param where: the table, for the text of an error
         :raises TableError: this pipeline did not create the table
@@ -103,21 +104,23 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class TableMarker:
-    """The last batch of a table."""
+    """The marker of the last batch of a table."""
 
     query: str
     batch: int
-    """Batches so far; 0: none."""
+    """Number of batches so far; 0: no batch."""
     positions: str
-    """The positions after the batch, the JSON of :class:`magnetar.spark.positions.Offset`; empty: none."""
+    """The positions after the batch, as JSON of :class:`magnetar.spark.positions.Offset`; empty: no
+    positions.
+    """
     commit: str
     """A random id of the commit, by which its driver recognizes it."""
     snapshot: int = 0
-    """The snapshot that the commit created, if the format has ids of snapshots; 0: none."""
+    """The id of the snapshot that the commit created; 0: the format has no snapshots."""
     sequence: int = 0
     """The sequence number of that snapshot; later snapshots have higher ones."""
     deletions: tuple[tuple[PartitionValue, str], ...] = ()
-    """Buckets of an upserted table with the files of the deletions that they remember."""
+    """For an upserted table: buckets, each with the file of the deletions that it remembers."""
 
     def to_json(self) -> str:
         found = asdict(self)
@@ -128,7 +131,7 @@ class TableMarker:
 
     @staticmethod
     def from_json(text: str, where: str) -> TableMarker:
-        """Returns the marker in a text.
+        """Returns the marker from its JSON.
 
         :raises TableError: the text is not a marker
         """
@@ -143,9 +146,9 @@ class TableMarker:
 
 
 def rolled_back(where: str, marker: TableMarker, found: TableMarker | None) -> TableError:
-    """Returns the error of a table that no longer has the rows that its marker claims.
+    """Returns the error for a table that no longer contains the rows that its marker claims.
 
-    :param found: the last batch that the table still has; None: unknown
+    :param found: the last batch that the table still contains; None: unknown
     """
     there = "an earlier state" if found is None else str(found)
     return TableError(
@@ -156,7 +159,7 @@ def rolled_back(where: str, marker: TableMarker, found: TableMarker | None) -> T
 
 @dataclass(frozen=True)
 class LiveFile:
-    """A file that the present state of a table names."""
+    """A file of the present state of a table."""
 
     path: str
     """The path relative to the table's folder."""
@@ -166,7 +169,7 @@ class LiveFile:
 
 @dataclass(frozen=True)
 class FileExchange:
-    """The files that a commit takes away: all of some partitions."""
+    """The files that a commit replaces: all files of some partitions."""
 
     partitions: frozenset[tuple[PartitionValue, ...]]
     old: tuple[LiveFile, ...]
@@ -174,23 +177,25 @@ class FileExchange:
     """:attr:`TableMarker.deletions` after the commit."""
 
     def fits(self, state: TableState) -> bool:
-        """Whether these partitions still have exactly these files."""
+        """Whether these partitions still consist of exactly these files."""
         present = {each.path for each in state.files if each.partition in self.partitions}
         return present == {each.path for each in self.old}
 
 
 class TableState(ABC):
-    """A table as it was when it was loaded."""
+    """The state of a table at the time of loading."""
 
     @property
     @abstractmethod
     def identity(self) -> TableIdentity:
-        """The topic and the options that the table was created for."""
+        """The topic and the options for which the table was created."""
 
     @property
     @abstractmethod
     def marker(self) -> TableMarker:
-        """The last batch; :class:`TableError` if the table was rolled back behind it."""
+        """The marker of the last batch. :raises TableError: the table was rolled back to a state before this
+        batch
+        """
 
     @property
     @abstractmethod
@@ -214,17 +219,17 @@ class TableState(ABC):
     @property
     @abstractmethod
     def files(self) -> list[LiveFile]:
-        """The files in the table's folder that have the rows."""
+        """The data files of this state, in the table's folder."""
 
     @abstractmethod
     def exchange(
         self, old: Sequence[LiveFile], new: Sequence[WrittenFile], marker: TableMarker
     ) -> TableMarker:
-        """As :meth:`commit`, and takes files away."""
+        """Like :meth:`commit`, and also removes files."""
 
     @abstractmethod
     def replace(self, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> None:
-        """Replaces files by others with the same rows, unless the table has changed since it was loaded.
+        """Replaces files by other files with the same rows, unless the table has changed since it was loaded.
 
         :raises CommitRefused: the table has changed; nothing was replaced
         :raises Exception: the outcome is unknown
@@ -232,7 +237,7 @@ class TableState(ABC):
 
 
 class OpenTable(ABC):
-    """A table of some format."""
+    """A table in one of the formats."""
 
     def __init__(self, folder: TableFolder) -> None:
         self.folder = folder
@@ -244,17 +249,14 @@ class OpenTable(ABC):
     def find(self) -> TableState | None:
         """Returns the present state; None: the table does not exist.
 
-        :raises TableError: the table is not one of this pipeline
+        :raises TableError: the table was not created by this pipeline
         """
 
     def load(self) -> TableState:
-        """As :meth:`find`.
-
-        :raises TableError: the table does not exist
-        """
+        """Returns the present state. :raises TableError: see :meth:`find`; or the table does not exist"""
         state = self.find()
         if state is None:
-            raise TableError(f"{self} does not exist any more; restore it")
+            raise TableError(f"{self} no longer exists; restore it")
         return state
 
     @abstractmethod
@@ -263,7 +265,8 @@ class OpenTable(ABC):
 
     @abstractmethod
     def merged(self, has: pa.Schema, columns: pa.Schema) -> pa.Schema:
-        """Returns the columns of a table that has ``has`` after a change to ``columns``.
+        """Returns the columns of a table with the columns ``has`` after a change of the schema to
+        ``columns``.
 
         :raises ColumnError: the format cannot express the change; the text names the field
         """
@@ -277,33 +280,33 @@ class OpenTable(ABC):
 
     @abstractmethod
     def merge_metadata(self) -> int:
-        """Merges small files of metadata that each reader needs, unless another writer comes first.
+        """Merges small metadata files that each reader needs, unless another writer comes first.
 
-        :returns: how many files were replaced
+        :returns: the number of replaced files
         """
 
     @abstractmethod
     def expire(self, before: datetime) -> int:
-        """Gives up the states of the table before a time, except the present one; returns how many."""
+        """Removes states of the table from before a time, except the present state; returns their number."""
 
     @abstractmethod
     def retained(self, since: datetime) -> set[str]:
-        """Returns the paths of all files that states since then name, relative to the table's folder."""
+        """Returns the paths of all files in states since a time, relative to the table's folder."""
 
     @abstractmethod
     def clean(self, since: datetime, before: datetime) -> int:
-        """Deletes metadata that no state since ``since`` needs, and that are older than ``before``.
+        """Deletes metadata files that are older than ``before`` and that no state since ``since`` needs.
 
-        :returns: how many files were deleted
+        :returns: the number of deleted files
         """
 
     @abstractmethod
     def reading(self) -> dict[str, str]:
-        """Returns the line that reads the table, by program."""
+        """Returns the code that reads the table, by program."""
 
 
 def cannot_follow(table: OpenTable, error: Exception, form: str) -> TableError:
-    """Returns the error of a table whose columns cannot follow the schema of its topic.
+    """Returns the error for a table whose columns cannot follow the schema of its topic.
 
     :param form: the name of the format
     """
@@ -331,10 +334,10 @@ def commit_once(
 
     :param positions: see :attr:`TableMarker.positions`
     :param batch: the number of the batch, higher than that of ``before``; None: the next one
-    :param exchange: files of the table that the new ones replace
+    :param exchange: files of the table that the new files replace
     :raises BatchTaken: another driver has committed this batch, or later ones, or another program has changed
-        the files to replace; the files belong to no table
-    :raises TableError: the table is gone, was rolled back, or the outcome stayed unknown
+        the files to replace; the new files belong to no table
+    :raises TableError: the table no longer exists or was rolled back, or the outcome remained unknown
     """
     number = before.batch + 1 if batch is None else batch
     deletions = () if exchange is None else exchange.deletions

@@ -1,8 +1,8 @@
 """Tables of Delta Lake, committed by ``deltalake``.
 
-A commit has an application transaction, with the query as its application and the batch as its version, and
-the whole marker among the commit's own data. The table keeps its log files, so the commit of the last batch
-can always be read.
+A commit contains an application transaction (the query is the application, the batch the version) and the
+complete marker as commit data. The table keeps its log files, so the commit of the last batch can always be
+read.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _LOG = "_delta_log"
 _LOG_FILE = re.compile(r"([0-9]{20})(\.checkpoint\.parquet|\.json)")
 _LAST_CHECKPOINT = "_last_checkpoint"
 _COMMITS_A_CHECKPOINT = 10
-"""Commits after which upkeep writes a checkpoint, which readers need for fewer of them."""
+"""Number of commits after which upkeep writes a checkpoint."""
 _SHORT = 32
-"""Longer texts are cut in statistics: a shorter text is a lower bound, but no upper one."""
+"""Maximum length of texts in statistics: a cut text is a valid lower bound, but no upper bound."""
 
 
 class DeltaFormat(OpenTable):
@@ -108,7 +108,9 @@ class DeltaFormat(OpenTable):
             table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(changed)).fields))
 
     def _check_names(self, columns: pa.Schema) -> None:
-        """:raises TableError: two columns have the same name; Delta ignores case"""
+        """Checks the names of columns. :raises TableError: two columns have the same name; Delta ignores
+        case
+        """
         try:
             _check_names(columns)
         except ColumnError as error:
@@ -173,12 +175,12 @@ class DeltaFormat(OpenTable):
 
 
 class _LogFiles(NamedTuple):
-    """The files of a log, by version; others, such as checkpoints in parts, do not matter here."""
+    """The files of a log, by version; without checkpoints in several parts."""
 
     commits: dict[int, fs.FileInfo]
     checkpoints: dict[int, fs.FileInfo]
     last: int
-    """The version of the checkpoint at which readers begin; -1: none."""
+    """The version of the checkpoint at which readers begin; -1: there is no checkpoint."""
 
 
 def _log_files(system: fs.FileSystem, log: str) -> _LogFiles:
@@ -196,7 +198,7 @@ def _log_files(system: fs.FileSystem, log: str) -> _LogFiles:
 def _version_of_marker(table: DeltaTable, folder: TableFolder) -> int:
     """Returns the version with the last marker, or the current version of a table without markers.
 
-    :raises TableError: the table was rolled back behind it, or is not one of this pipeline
+    :raises TableError: the table was rolled back to an earlier version, or was not created by this pipeline
     """
     marker = DeltaState(table, folder).marker
     if not marker.batch:
@@ -209,7 +211,7 @@ def _version_of_marker(table: DeltaTable, folder: TableFolder) -> int:
 
 
 def _writable(columns: pa.Schema) -> pa.Schema:
-    """Returns the columns with the types that Delta has: a time of day is a number of microseconds."""
+    """Returns the columns with types that Delta supports: a time of day becomes a number of microseconds."""
     return pa.schema(
         [pa.field(each.name, pa.int64()) if pa.types.is_time(each.type) else each for each in columns]
     )
@@ -365,7 +367,7 @@ def _columns_of(schema: DeltaSchema) -> pa.Schema:
 
 
 def _check_names(columns: pa.Schema) -> None:
-    """:raises ColumnError: two columns have the same name; Delta ignores case"""
+    """Checks the names of columns. :raises ColumnError: two columns have the same name; Delta ignores case"""
     names: dict[str, str] = {}
     for name in columns.names:
         other = names.setdefault(name.lower(), name)

@@ -1,4 +1,6 @@
-"""Writes Parquet files of a table in tasks of Spark; their descriptions return to the driver, never rows."""
+"""Writes the Parquet files of a table in Spark tasks; only descriptions of files return to the driver, not
+rows.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,16 @@ __all__ = [
 ]
 
 _DESCRIPTIONS = "path string, size long, footer binary, partition string, changed long, deletions string"
-"""Columns of the rows that describe files, for Spark."""
+"""The Spark columns of the rows that describe files."""
 _GROUP_BYTES = 48 << 20
-"""Size of a row group in memory, and therefore about what a task holds."""
+"""Size of a row group in memory, in bytes, which determines the memory of a task."""
 _MOST_OPEN = 8
-"""Files of partitions that a task has open; each takes about 10 MB in an object store."""
+"""Maximum number of open files in a task; each takes about 10 MB in an object store."""
 _FOLDER = "data"
 DELETIONS = "_deletions"
-"""The folder of files that no state of the table names. Programs that remove orphans leave out folders whose
-names begin like this."""
+"""The folder of files that no state of the table refers to. Programs that remove orphans skip folders whose
+names begin like this.
+"""
 S3 = "s3://"
 
 
@@ -63,9 +66,9 @@ ACCESS_OPTIONS = {
     "secret_access_key": _Names("secret_key", "AWS_SECRET_ACCESS_KEY", "s3.secret-access-key"),
     "session_token": _Names("session_token", "AWS_SESSION_TOKEN", "s3.session-token"),
 }
-"""The options of an object store, as the section of the pipeline has them."""
+"""The options of an object store, as the pipeline's section names them."""
 _PUBLIC = ("endpoint", "region")
-"""Those that are no secrets."""
+"""The options that are not secret."""
 CATALOG_OPTIONS = {
     "warehouse": "warehouse",
     "prefix": "prefix",
@@ -74,7 +77,7 @@ CATALOG_OPTIONS = {
     "scope": "scope",
     "oauth2_server_uri": "oauth2-server-uri",
 }
-"""The options of a REST catalog, as the section of the pipeline has them, and as ``pyiceberg`` has them."""
+"""The options of a REST catalog, as the pipeline's section names them, with the names in ``pyiceberg``."""
 _DESCRIPTION = pa.schema(
     [
         ("path", pa.string()),
@@ -89,7 +92,7 @@ _DESCRIPTION = pa.schema(
 
 @dataclass(frozen=True)
 class TableFolder:
-    """The folder of a table: of a file system that all processes of Spark share, or of an object store."""
+    """The folder of a table, in a file system that all Spark processes share, or in an object store."""
 
     root: str
     """An absolute path, or ``s3://BUCKET/PATH``."""
@@ -104,7 +107,7 @@ class TableFolder:
         return f"{self.root}/{name}"
 
     def file_system(self) -> tuple[fs.FileSystem, str]:
-        """Returns pyarrow's file system, and the folder in it."""
+        """Returns the pyarrow file system, and the folder's path in it."""
         if self.local is not None:
             return fs.LocalFileSystem(), self.root
         given = {ACCESS_OPTIONS[name].arrow: value for name, value in self.access.items()}
@@ -112,7 +115,7 @@ class TableFolder:
 
     @property
     def local(self) -> Path | None:
-        """The folder, if its files need a sync to outlive a loss of power."""
+        """The folder, if its files must be synced to survive a loss of power; otherwise None."""
         return None if self.root.startswith(S3) else Path(self.root)
 
     def delta_options(self) -> dict[str, str]:
@@ -128,11 +131,13 @@ class TableFolder:
 
     @property
     def without_secrets(self) -> TableFolder:
-        """The folder as reports may show it; the environment of a reader has the credentials."""
+        """Returns the folder without credentials, for reports."""
         return replace(self, access={name: self.access[name] for name in _PUBLIC if name in self.access})
 
     def reading_once(self) -> dict[str, str]:
-        """Returns what a program must run before it can read the table, by program; empty: nothing."""
+        """Returns the code that a program must run once before it can read the table, by program; empty:
+        none.
+        """
         if self.local is not None:
             return {}
         secure, _, host = self.access.get("endpoint", "").rpartition("://")
@@ -163,23 +168,23 @@ class TableFolder:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A complete Parquet file that no commit names yet."""
+    """A complete Parquet file that no commit contains yet."""
 
     path: str
     """The path relative to the table's folder."""
     size: int
     footer: bytes
-    """The file's metadata, itself as a Parquet file without rows."""
+    """The metadata of the file, in the form of a Parquet file without rows."""
     partition: tuple[PartitionValue, ...] = ()
-    """The values of the table's partition."""
+    """The partition values of the file."""
     changed: int = 0
-    """Rows by which a merge has changed the partition."""
+    """Number of rows that a merge has changed in the partition."""
     deletions: str = ""
-    """The file with the deletions that the partition remembers after a merge; empty: none."""
+    """The file with the deletions that the partition remembers after a merge; empty: no deletions."""
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """The number of rows, and the statistics of each column of each row group."""
+        """The number of rows, and the statistics of each column in each row group."""
         return pq.read_metadata(io.BytesIO(self.footer))
 
     @property
@@ -188,15 +193,15 @@ class WrittenFile:
 
 
 def prefix_of(query: str, place: str = _FOLDER) -> str:
-    """Returns how the names of all files of a query begin.
+    """Returns the common prefix of the names of a query's files.
 
-    :param place: their folder in that of the table
+    :param place: the folder of the files within the table's folder
     """
     return f"{place}/magnetar-{query}-"
 
 
 class TableFileWriter:
-    """Writes rows to one file; a file exists when there is a first row."""
+    """Writes rows to one file, which is created for the first row."""
 
     def __init__(
         self,
@@ -209,8 +214,8 @@ class TableFileWriter:
     ) -> None:
         """:param schema: columns of the file, with the field ids that the format needs
 
-        :param left_out: columns that the partition determines, so that files do not have them
-        :param place: the folder of the file in that of the table
+        :param left_out: columns that files omit because the partition determines them
+        :param place: the folder of the file within the table's folder
         """
         self._partition = partition
         self._left_out = left_out
@@ -225,25 +230,25 @@ class TableFileWriter:
         self._footers: list[pq.FileMetaData] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds rows; the columns are those of the schema, or some of them."""
+        """Adds rows with all or some columns of the schema."""
         batch = conformed(batch, self._schema, self._left_out)
         self._held.append(batch)
         self.held_bytes += batch.nbytes
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a file, which takes memory until it is complete."""
+        """Whether the file is open, which takes memory until it is complete."""
         return self._writer is not None
 
     def take_held(self) -> list[pa.RecordBatch]:
-        """Takes the rows out of memory, which are not written."""
+        """Removes and returns the rows in memory that are not written yet."""
         held, self._held, self.held_bytes = self._held, [], 0
         return held
 
     def finish(self) -> WrittenFile | None:
         """Completes the file; returns None if there were no rows.
 
-        :raises OSError: the folder refused it; the incomplete file belongs to no table
+        :raises OSError: the file cannot be written; the incomplete file belongs to no table
         """
         self.write_group()
         if self._writer is None or self._stream is None:
@@ -262,7 +267,7 @@ class TableFileWriter:
         return WrittenFile(self._path, size, footer.getvalue(), self._partition)
 
     def write_full_group(self) -> None:
-        """Writes the rows in memory if they are enough for a row group."""
+        """Writes the rows in memory if they fill a row group."""
         if self.held_bytes >= _GROUP_BYTES:
             self.write_group()
 
@@ -291,10 +296,10 @@ class TableFileWriter:
 def read_files(
     folder: TableFolder, paths: Iterable[str], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of files, of one row group at a time, because each row may have megabytes.
+    """Yields the rows of files, one row group at a time, because a row can have megabytes.
 
     :param paths: relative to the folder
-    :param columns: None: all
+    :param columns: names of the columns; None: all columns
     """
     system, base = folder.file_system()
     for path in paths:
@@ -305,7 +310,7 @@ def read_files(
 
 
 def run_tasks(spark: SparkSession, count: int, task: Callable[[int], list[WrittenFile]]) -> list[WrittenFile]:
-    """Runs ``task`` for the numbers below ``count``, each in a task of Spark; returns the files of all.
+    """Runs ``task`` for each number below ``count`` in a Spark task; returns the files of all tasks.
 
     :raises PySparkException: a task failed
     """
@@ -332,7 +337,7 @@ def run_tasks(spark: SparkSession, count: int, task: Callable[[int], list[Writte
 
 
 def _described(files: list[WrittenFile]) -> pa.RecordBatch:
-    """Returns the descriptions of files."""
+    """Returns the descriptions of files as rows."""
     columns = (
         [each.path for each in files],
         [each.size for each in files],
@@ -346,7 +351,7 @@ def _described(files: list[WrittenFile]) -> pa.RecordBatch:
 
 
 class _Spool:
-    """Rows of partitions that wait for their file."""
+    """Rows that wait for the file of their partition."""
 
     def __init__(self, file: IO[bytes]) -> None:
         """:param file: an empty temporary file"""
@@ -365,7 +370,7 @@ class _Spool:
         self._file.write(data)
 
     def take(self, partition: tuple[PartitionValue, ...]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a partition, in the order in which they came; nothing can be put after this."""
+        """Yields the rows of a partition in their original order; no rows can be added afterwards."""
         for offset, size in self._pieces.pop(partition, ()):
             self._file.seek(offset)
             yield from pa.ipc.open_stream(pa.py_buffer(self._file.read(size)))
@@ -378,10 +383,9 @@ def write_files(
     query: str,
     partitions: Sequence[PartitionColumn] = (),
 ) -> list[WrittenFile]:
-    """Writes rows to a file for each partition, and holds few of them, however many partitions there are.
-
-    Few files are open at a time, because each of an object store takes megabytes: the rows of other
-    partitions wait in a temporary file of this machine.
+    """Writes rows to a file for each partition, with bounded memory for any number of partitions. Few files
+    are open at a time, because an open file of an object store takes megabytes; the rows of other
+    partitions wait in a local temporary file.
     """
     writers: dict[tuple[PartitionValue, ...], TableFileWriter] = {}
     by_partition = [each.column for each in partitions]
@@ -407,7 +411,7 @@ def write_files(
 
 
 def _release(writers: Mapping[tuple[PartitionValue, ...], TableFileWriter], spool: _Spool) -> None:
-    """Writes half of the rows in memory, those of the largest partitions first."""
+    """Writes half of the rows in memory, largest partitions first."""
     left = _GROUP_BYTES // 2
     is_open = sum(each.is_open for each in writers.values())
     total = sum(each.held_bytes for each in writers.values())

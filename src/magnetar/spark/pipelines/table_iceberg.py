@@ -1,8 +1,8 @@
 """Tables of Apache Iceberg, committed by ``pyiceberg`` to a catalog.
 
-The marker is a table property, set by the commit that adds the files; summaries of snapshots have it, too,
-but they go when snapshots expire. Commits go to the catalog directly: a transaction of ``pyiceberg`` retries
-a lost race by appending again, and deletes files of commits that failed.
+The marker is a table property, set by the commit that adds the files; summaries of snapshots also contain it,
+until the snapshots expire. Commits are sent to the catalog directly, because a ``pyiceberg`` transaction
+appends again after a lost race, and deletes files of failed commits.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _METADATA = "metadata"
 _VERSION = re.compile(r"[0-9]+-[0-9a-f-]{36}\.metadata\.json")
 _FIRST_PARTITION_ID = 1000
 _SMALL_MANIFESTS = 10
-"""Small manifests that are worth a commit that merges them."""
+"""Minimum number of small manifests for which upkeep makes a commit that merges them."""
 _MANIFEST_BYTES = 8 << 20
-"""The size of a manifest, as in Iceberg's own libraries; those below half of it are small."""
+"""Target size of a manifest in bytes, as in Iceberg's own libraries; manifests below half of it are small."""
 _PROMOTIONS = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
@@ -81,7 +81,7 @@ def rest_catalog(address: str, options: Mapping[str, str], access: Mapping[str, 
     """Returns a REST catalog.
 
     :param options: access to the tables' files
-    :param access: options of the catalog, by their names in :data:`CATALOG_OPTIONS`
+    :param access: options of the catalog, by the names in :data:`CATALOG_OPTIONS`
     :raises TableError: the catalog does not answer, or refuses
     """
     given = {CATALOG_OPTIONS[name]: value for name, value in access.items()}
@@ -216,7 +216,7 @@ class IcebergFormat(OpenTable):
 
 
 def _named_metadata(table: Table) -> set[str]:
-    """Returns the names of all files with metadata that the table names; each is unique."""
+    """Returns the names of all metadata files of the table; each name is unique."""
     found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
     for snapshot in table.snapshots():
         found.add(snapshot.manifest_list)
@@ -225,7 +225,7 @@ def _named_metadata(table: Table) -> set[str]:
 
 
 def _is_of(table: Table, version: bytes) -> bool:
-    """Whether the text of a metadata file is an earlier version of this table, and not of another one."""
+    """Whether the text of a metadata file is an earlier version of this table."""
     try:
         return bool(json.loads(version)["table-uuid"] == str(table.metadata.table_uuid))
     except (KeyError, TypeError, ValueError):
@@ -238,7 +238,7 @@ def _mark_of(query: str) -> str:
 
 
 def _commit_id(query: str) -> uuid.UUID:
-    """Returns a new id of a commit, which is in the names of its manifests."""
+    """Returns a new commit id, which the names of manifests contain."""
     return uuid.UUID(_mark_of(query) + uuid.uuid4().hex[16:])
 
 
@@ -250,7 +250,7 @@ def _own_metadata(query: str) -> re.Pattern[str]:
 
 
 def _writable(columns: pa.Schema) -> pa.Schema:
-    """Returns the columns with the types that Iceberg has; its smallest number has 32 bits."""
+    """Returns the columns with types that Iceberg supports; its smallest integer has 32 bits."""
     return pa.schema([pa.field(each.name, _widened(each.type)) for each in columns])
 
 
@@ -261,7 +261,7 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 
 def _narrow(columns: pa.Schema) -> pa.Schema:
-    """Returns the columns without field ids, and with the usual types of texts and lists."""
+    """Returns the columns without field ids, and with standard text and list types."""
     return pa.schema([pa.field(each.name, _narrowed(each.type)) for each in columns])
 
 
@@ -274,7 +274,7 @@ def _narrowed(kind: pa.DataType) -> pa.DataType:
 
 
 def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Returns the type with ``change`` applied to the types in it."""
+    """Returns the type with ``change`` applied to its nested types."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, change(each.type)) for each in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -285,14 +285,14 @@ def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) ->
 
 
 class _FileMerge(_OverwriteFiles):
-    """Replaces files by others with the same rows. Programs that follow a table skip such snapshots."""
+    """Replaces files by other files with the same rows. Programs that follow a table skip such snapshots."""
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         return _as_replacement(super()._summary(snapshot_properties))
 
 
 class _ManifestMerge(_MergeAppendFiles):
-    """Writes the entries of small manifests to larger ones, and adds nothing."""
+    """Moves the entries of small manifests to larger manifests, without adding files."""
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         self._merge_enabled = True
@@ -341,9 +341,8 @@ class IcebergState(TableState):
         return marker
 
     def _contains(self, marker: TableMarker) -> bool:
-        """Whether the table still has the rows of a batch: its snapshot is the current one or an ancestor.
-
-        If that snapshot has expired, the retained ancestors are all later than it.
+        """Whether the table still contains the rows of a batch: the batch's snapshot is the current one or an
+        ancestor, or has expired and all retained ancestors are later.
         """
         ancestors = self._ancestors()
         if any(each.snapshot_id == marker.snapshot for each in ancestors):
@@ -362,7 +361,7 @@ class IcebergState(TableState):
         return found
 
     def last_of(self, query: str) -> TableMarker | None:
-        """Returns the last batch among the retained snapshots of the current state."""
+        """Returns the marker of the last batch among the retained snapshots."""
         for each in self._ancestors():
             text = each.summary.additional_properties.get(MARKER) if each.summary is not None else None
             marker = None if text is None else TableMarker.from_json(text, str(self._folder))
@@ -408,7 +407,7 @@ class IcebergState(TableState):
         return {task.file.file_path: task.file for task in self.table.scan().plan_files()}
 
     def merge_manifests(self) -> int:
-        """Replaces small manifests by larger ones; returns how many.
+        """Replaces small manifests by larger ones; returns the number of replaced manifests.
 
         :raises CommitRefused: the table has changed; nothing was replaced
         """
@@ -469,7 +468,7 @@ class IcebergState(TableState):
         )
 
     def _sync(self) -> None:
-        """Syncs the metadata that were written since the table was loaded."""
+        """Syncs the metadata files that were written since the table was loaded."""
         folder = self._folder.local
         if folder is None or not (folder / _METADATA).exists():
             return

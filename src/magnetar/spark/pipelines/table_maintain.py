@@ -1,4 +1,4 @@
-"""``table-maintain``: merges small files of tables, gives up old states, and removes orphans."""
+"""``table-maintain``: merges small files of tables, removes old states, and deletes orphaned files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CONFIG", "NEEDS_SPARK", "check", "dry_run", "run"]
 
 @dataclass(frozen=True)
 class TableMaintainConfig(TablesSection):
-    """Every key is one of the section ``table``."""
+    """The section of the pipeline; its keys are also keys of the section ``table``."""
 
 
 CONFIG = TableMaintainConfig
@@ -70,7 +70,7 @@ def _figures(done: TableUpkeep) -> tuple[int, ...]:
 def _tables_of(config: TableMaintainConfig, topic: str) -> list[OpenTable]:
     """Returns the table of a topic and its quarantine table, if they exist.
 
-    :raises PipelineError: they cannot be used
+    :raises PipelineError: a table cannot be used
     """
     try:
         both = [opened(config, topic, is_quarantine=is_quarantine) for is_quarantine in (False, True)]

@@ -1,4 +1,4 @@
-"""The metrics of a running pipeline, for Prometheus: an HTTP server in a thread of its own."""
+"""Serves the metrics of a running pipeline to Prometheus over HTTP, in a separate thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATH = "/metrics"
 
 @contextmanager
 def serving(port: int, families: Callable[[], Iterator[str]]) -> Iterator[int]:
-    """Answers ``GET /metrics`` while the body runs; yields the port.
+    """Answers ``GET /metrics`` within the ``with`` block; yields the port.
 
     :param port: the port, on all addresses; 0: there is no server, and the yielded port is 0
     :param families: returns the metrics, each family as text
@@ -28,7 +28,7 @@ def serving(port: int, families: Callable[[], Iterator[str]]) -> Iterator[int]:
         return
 
     class Answer(BaseHTTPRequestHandler):
-        """One request."""
+        """Handles one request."""
 
         def do_GET(self) -> None:
             if self.path.partition("?")[0] != _PATH:
@@ -43,7 +43,7 @@ def serving(port: int, families: Callable[[], Iterator[str]]) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Keeps requests off standard error, which has the progress."""
+            """Suppresses log lines of requests, because standard error shows the progress."""
 
     try:
         server = ThreadingHTTPServer(("", port), Answer)

@@ -1,7 +1,7 @@
-"""Partitions of tables: by time, by bucket of a hash, or by the values of a column; alike for both formats.
+"""Partitions of tables by time, by hash bucket, or by the values of a column, for both formats.
 
 The value of a partition is a number (years, months, days or hours since 1970; the number of a bucket), or the
-value of the column itself. Buckets are those of Iceberg, in Delta as well.
+value of the column itself. Buckets are computed by Iceberg's hash, also for Delta.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class PartitionColumn:
 
     @staticmethod
     def parse(text: str) -> PartitionColumn:
-        """Returns an element of ``partition_by``.
+        """Parses an element of ``partition_by``.
 
-        :raises ValueError: the text has another form
+        :raises ValueError: the text has no such form
         """
         found = _FORM.fullmatch(text.strip())
         if found is None:
@@ -112,7 +112,7 @@ class PartitionColumn:
         return pa.array(found, pa.int64()).take(encoded.indices)
 
     def delta_type(self, columns: pa.Schema) -> pa.DataType:
-        """Returns the type of the column that has the value in a table of Delta."""
+        """Returns the type of the Delta column that contains the partition value."""
         if self.transform == "identity":
             return columns.field(self.column).type
         return {"day": pa.date32(), "hour": pa.timestamp("us", "UTC"), "month": pa.string()}.get(
@@ -120,7 +120,7 @@ class PartitionColumn:
         )
 
     def delta_text(self, value: PartitionValue) -> str | None:
-        """Returns the value as Delta writes it."""
+        """Returns the partition value as Delta writes it."""
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -136,7 +136,7 @@ class PartitionColumn:
         return str(value)
 
     def of_delta(self, value: object) -> PartitionValue:
-        """The inverse of :meth:`delta_text`, for the value of the column."""
+        """Returns the partition value from the value of the Delta column."""
         if isinstance(value, datetime):
             return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(hours=1)
         if isinstance(value, date):
@@ -151,7 +151,7 @@ class PartitionColumn:
 def parse_partitions(texts: Sequence[str]) -> tuple[PartitionColumn, ...]:
     """Parses ``partition_by``.
 
-    :raises ValueError: an element has another form, or two have the same name
+    :raises ValueError: an element is malformed, or two partitions have the same name
     """
     found = tuple(PartitionColumn.parse(each) for each in texts)
     names = [each.name for each in found]
@@ -164,7 +164,7 @@ def parse_partitions(texts: Sequence[str]) -> tuple[PartitionColumn, ...]:
 def split_by_partition(
     batch: pa.RecordBatch, columns: Sequence[PartitionColumn]
 ) -> Iterator[tuple[tuple[PartitionValue, ...], pa.RecordBatch]]:
-    """Yields the rows of each partition, with its values."""
+    """Yields the partition values and the rows of each partition."""
     if not columns:
         yield (), batch
         return

@@ -1,8 +1,7 @@
-"""The quarantine table of a topic: the messages that its table cannot hold.
-
-A batch is two commits, first that of the quarantine table. Its marker has the plan of the batch: the
-positions and the schema. A driver that finds the marker of the quarantine table ahead of that of the table
-carries out the same plan, so that each message is in exactly one of the two tables.
+"""The quarantine table of a topic, for messages that its main table cannot store. A batch consists of two
+commits, first to the quarantine table, whose marker contains the plan of the batch: positions and schema.
+A driver that finds the quarantine table one batch ahead carries out the same plan, so each message is in
+exactly one of the two tables.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ _COLUMNS = pa.schema(
     ]
 )
 _HELD_BYTES = 4 << 20
-"""Payloads that a task collects before it converts them."""
+"""Maximum size of payloads that a task collects before it converts them, in bytes."""
 
 
 @dataclass(frozen=True)
 class QuarantineTarget:
-    """The quarantine table as tasks write to it."""
+    """The quarantine table, as tasks write to it."""
 
     folder: TableFolder
     query: str
@@ -70,7 +69,7 @@ class QuarantineFile:
             self._convert()
 
     def finish(self) -> list[WrittenFile]:
-        """Returns the complete file; none without messages."""
+        """Returns the complete file; an empty list if there are no messages."""
         self._convert()
         file = self._writer.finish()
         return [] if file is None else [file]
@@ -99,12 +98,12 @@ class QuarantineFile:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """All that determines which messages of a batch are malformed."""
+    """The plan of a batch, which determines its malformed messages."""
 
     after: str
-    """The commit of the table after which the batch comes; empty: it is the first one."""
+    """The commit of the main table that precedes the batch; empty: the batch is the first one."""
     end: Mapping[str, object]
-    """The JSON of the :class:`magnetar.spark.positions.Offset` after the batch, with all that plans it."""
+    """The JSON of the :class:`magnetar.spark.positions.Offset` after the batch, with all data of the plan."""
     definition: Definition
 
     def to_json(self) -> str:
@@ -134,7 +133,7 @@ def _definition(text: str) -> Definition:
 
 
 class QuarantineTable:
-    """The quarantine table that belongs to the table of a topic."""
+    """The quarantine table of a topic."""
 
     def __init__(self, table: OpenTable) -> None:
         self.table = table
@@ -146,7 +145,7 @@ class QuarantineTable:
         """Creates the table if it does not exist.
 
         :param main: the identity of the topic's table
-        :raises TableError: the table belongs to another one
+        :raises TableError: the table belongs to another topic's table
         """
         state = self.table.find()
         if state is None:
@@ -163,10 +162,10 @@ class QuarantineTable:
             )
 
     def planned(self, marker: TableMarker) -> PlannedBatch | None:
-        """Returns the batch that this table has committed and the topic's table has not, or None.
+        """Returns the batch that is committed in this table but not in the topic's table, or None.
 
         :param marker: the marker of the topic's table
-        :raises TableError: the tables do not fit together; or another driver has continued meanwhile
+        :raises TableError: the tables do not fit together, or another driver has continued meanwhile
         """
         self._before = found = self.table.load().marker
         if not found.batch:
@@ -190,7 +189,7 @@ class QuarantineTable:
         """Commits the malformed messages of the batch after ``marker``, after a call of :meth:`planned`.
 
         :raises BatchTaken: another driver has committed a batch; read the markers again
-        :raises TableError: as :func:`magnetar.spark.pipelines.table_commits.commit_once`
+        :raises TableError: see :func:`magnetar.spark.pipelines.table_commits.commit_once`
         """
         commit_once(self.table, self._before, planned.to_json(), files, batch=marker.batch + 1)
         self.rows += sum(each.rows for each in files)
@@ -199,14 +198,14 @@ class QuarantineTable:
     def split(
         files: Sequence[WrittenFile], target: QuarantineTarget
     ) -> tuple[list[WrittenFile], list[WrittenFile]]:
-        """Returns the files of the topic's table, and those of this one."""
+        """Splits files into the files of the topic's table and the files of the quarantine table."""
         prefix = prefix_of(target.query)
         aside = [each for each in files if each.path.startswith(prefix)]
         return [each for each in files if not each.path.startswith(prefix)], aside
 
 
 def _is_behind(end: Offset, marker: TableMarker) -> bool:
-    """Whether the table has all messages before ``end``."""
+    """Whether the table contains all messages before ``end``."""
     if not marker.positions:
         return False
     has = Offset.from_json(marker.positions).topics

@@ -1,4 +1,4 @@
-"""The sections of the pipelines ``table`` and ``table-maintain``, and where their tables are."""
+"""The sections of the pipelines ``table`` and ``table-maintain``, and the locations of their tables."""
 
 from __future__ import annotations
 
@@ -37,42 +37,50 @@ __all__ = [
 
 _CATALOG_FILE = "catalog.db"
 _LEAST_ORPHAN_AGE = "72 min"
-"""A file is younger while its commit may be under way."""
+"""Minimum age of orphaned files: younger files can belong to a commit in progress."""
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
 class TablesSection:
-    """Which tables, and where they are."""
+    """The tables and their locations."""
 
     topics: tuple[str, ...] = field(metadata=init_value(["persistent://public/default/orders"]))
-    """Topics, and namespaces such as public/default; a topic with its partitions is one table."""
+    """Topics, or namespaces such as public/default; a partitioned topic becomes one table."""
     path: Location = field(metadata=init_value("tables"))
-    """The folder of the tables, or s3://BUCKET/PATH. A table lies at TENANT/NAMESPACE/TOPIC in it."""
+    """The folder of the tables, or s3://BUCKET/PATH; it contains each table at TENANT/NAMESPACE/TOPIC."""
     pattern: str = ""
-    """A regular expression for full names of topics: persistent://public/default/orders-.*; empty: none."""
+    """A regular expression for full topic names, such as persistent://public/default/orders-.*; empty:
+    none.
+    """
     format: Literal["delta", "iceberg"] = "delta"
     catalog: CatalogLocation | None = None
-    """The catalog of Iceberg tables: an SQLite file, or the address of a REST catalog, such as
-    https://HOST/PATH; empty: catalog.db in path."""
+    """The catalog of Iceberg tables: an SQLite file, or the URL of a REST catalog, such as https://HOST/PATH;
+    empty: catalog.db in path.
+    """
     catalog_options: dict[str, str] = field(default_factory=dict)
-    """Access to a REST catalog: warehouse, prefix, token, credential (ID:SECRET), scope and
-    oauth2_server_uri."""
+    """Options of a REST catalog: warehouse, prefix, token, credential (ID:SECRET), scope and
+    oauth2_server_uri.
+    """
     storage: dict[str, str] = field(default_factory=dict)
-    """Access to s3://: endpoint, region, access_key_id, secret_access_key and session_token.
-    Without them, the variables of the environment count (AWS_ACCESS_KEY_ID and others)."""
+    """Options for s3://: endpoint, region, access_key_id, secret_access_key and session_token; default:
+    environment variables such as AWS_ACCESS_KEY_ID.
+    """
     quarantine_name: str = "{topic}_quarantine"
-    """The name of the table with the messages that the table of a topic cannot hold, beside that table."""
+    """The name of the quarantine table, for messages that the table of a topic cannot store; it is beside
+    that table.
+    """
     file_mb: int = 128
-    """Upkeep merges smaller files of a partition up to this size; 0: never."""
+    """Upkeep merges small files of a partition up to this size in MB; 0: never."""
     keep_days: float = 7.0
-    """Upkeep lets states of a table be read that are not older than this."""
+    """Number of days for which earlier states of a table remain readable; upkeep removes older ones."""
     orphan_age: str = "3 d"
-    """Upkeep deletes files that no such state names, if they are older than this: a time such as "90 min",
-    "12 h" or "3 d", at least "72 min"."""
+    """Upkeep deletes files that no retained state contains and that are older than this: a time such as "90
+    min", "12 h" or "3 d", at least "72 min".
+    """
     renamed: ClassVar[Mapping[str, str]] = {"orphan_days": 'orphan_age = "{} d"'}
-    """Former keys, and what to write instead; ``{}`` stands for the value."""
+    """Former keys, with their replacements; ``{}`` stands for the value."""
 
     def __post_init__(self) -> None:
         if not self.topics and not self.pattern:
@@ -101,27 +109,29 @@ class TablesSection:
     def _check_storage(self) -> None:
         check_access(self.path, self.storage, self.catalog, self.catalog_options)
         if self.catalog and self.format != "iceberg":
-            raise ValueError("catalog is for format = 'iceberg'; tables of Delta Lake have none")
+            raise ValueError(
+                "catalog requires format = 'iceberg', because tables of Delta Lake have no catalog; remove it"
+            )
         if self.path.startswith(S3) and self.format == "iceberg" and not self.catalog:
             raise ValueError("catalog is required for Iceberg tables at s3://: a file, or a REST catalog")
 
     @property
     def has_rest_catalog(self) -> bool:
-        """Whether ``catalog`` is the address of a REST catalog."""
+        """Whether ``catalog`` is the URL of a REST catalog."""
         return is_address(self.catalog)
 
     @property
     def catalog_place(self) -> str:
-        """The file, or the address, of the catalog of Iceberg tables."""
+        """The path of the file, or the URL, of the catalog of Iceberg tables."""
         return self.catalog or f"{self.path}/{_CATALOG_FILE}"
 
     @property
     def may_have_tables(self) -> bool:
-        """Whether looking for tables creates nothing."""
+        """Whether looking for tables creates no catalog file."""
         return self.format == "delta" or self.has_rest_catalog or Path(self.catalog_place).exists()
 
     def keep_up(self, spark: SparkSession, table: OpenTable) -> TableUpkeep:
-        """Maintains a table as this section says.
+        """Runs upkeep on a table with the settings of this section.
 
         :raises TableError: the table cannot be used
         """
@@ -133,24 +143,32 @@ class TablesSection:
 @dataclass(frozen=True)
 class TableConfig(TablesSection):
     mode: Literal["append", "upsert"] = "append"
-    """append: each message is a row; upsert: the last message of each key is a row, none if it is empty."""
+    """append: each message becomes a row; upsert: each key has the row of its last message, or no row if that
+    message is empty.
+    """
     buckets: int = 16
-    """Parts of a table with mode = "upsert", by a hash of the key; a batch rewrites those with its keys."""
+    """Number of parts of a table with mode = "upsert", by a hash of the key; a batch rewrites the parts of
+    its keys.
+    """
     late_hours: float = 24.0
-    """With mode = "upsert": how long after its publish time a message may arrive. Deletions are remembered
-    for this time, so that an earlier message of another partition does not create the row again."""
+    """With mode = "upsert": maximum time in hours from the publishing of a message to its arrival. Deletions
+    are remembered for this time, so that an earlier message of another partition does not create the row
+    again.
+    """
     on_error: Literal["stop", "quarantine"] = "stop"
-    """stop: a message that the table cannot hold ends the run; quarantine: it goes to another table."""
+    """stop: a message that the table cannot store ends the run; quarantine: the message goes to the
+    quarantine table.
+    """
     partition_by: tuple[str, ...] = ()
-    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key) or the name of a column."""
+    """Elements such as day(__publishTime), hour(__eventTime), bucket(16, __key), or the name of a column."""
     trigger: str = ""
-    """Pause between the starts of two rounds, such as "30 s", "5 min" or "1 h"; empty: one round."""
+    """Interval between the starts of rounds, such as "30 s", "5 min" or "1 h"; empty: only one round."""
     maintain_every: int = 0
-    """After this many batches of a table, its upkeep runs, as by table-maintain; 0: never."""
+    """Number of batches of a table after which its upkeep runs, as in table-maintain; 0: never."""
     metrics_port: int = 0
-    """The port on which the driver answers GET /metrics while the pipeline runs; 0: none."""
+    """The port on which the driver answers GET /metrics while the pipeline runs; 0: no port."""
     max_rows_per_batch: int = 1_000_000
-    """The most messages that are committed together."""
+    """Maximum number of messages that are committed together."""
     options: dict[str, str] = field(default_factory=dict)
     """Additional options of ``format("pulsar")``."""
 
@@ -169,7 +187,10 @@ class TableConfig(TablesSection):
         if both and self.on_error == "quarantine":
             raise ValueError(f"options: {min(both)} has no effect with on_error = 'quarantine'; remove it")
         if self.mode == "upsert" and self.partition_by:
-            raise ValueError("partition_by is for mode = 'append'; tables with mode = 'upsert' have buckets")
+            raise ValueError(
+                "partition_by requires mode = 'append', because tables with mode = "
+                "'upsert' have buckets; remove it"
+            )
         _ = self.pause_seconds, self.partitions
 
     @property
@@ -185,9 +206,9 @@ class TableConfig(TablesSection):
 
 
 def _seconds(name: str, text: str) -> float:
-    """Returns the value of a key that has a time, in seconds.
+    """Converts the time in the value of a key to seconds.
 
-    :raises ValueError: it is not a time above 0
+    :raises ValueError: the text is not a time above 0
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h|d)", text)
     if found is None or not float(found[1]):
@@ -203,20 +224,20 @@ def is_address(catalog: str | None) -> bool:
 def check_access(
     path: str, storage: Mapping[str, str], catalog: str | None, catalog_options: Mapping[str, str]
 ) -> None:
-    """Checks the access to a folder and a catalog, as the sections of pipelines have it.
+    """Checks the options for a folder and a catalog in a section.
 
-    :raises ValueError: an option does not exist, or has nothing to apply to
+    :raises ValueError: an option does not exist, or has no effect
     """
     unknown = sorted(set(storage) - set(ACCESS_OPTIONS))
     if unknown:
         raise ValueError(f"storage has no option {unknown[0]!r}; use {', '.join(ACCESS_OPTIONS)}")
     if storage and not path.startswith(S3):
-        raise ValueError(f"storage is for tables at s3://, not for path {path}")
+        raise ValueError(f"storage requires tables at s3://, but path is {path}; remove storage")
     unknown = sorted(set(catalog_options) - set(CATALOG_OPTIONS))
     if unknown:
         raise ValueError(f"catalog_options has no option {unknown[0]!r}; use {', '.join(CATALOG_OPTIONS)}")
     if catalog_options and not is_address(catalog):
-        raise ValueError("catalog_options is for a REST catalog, whose address is the catalog")
+        raise ValueError("catalog_options requires a REST catalog; set catalog to its URL")
 
 
 def is_namespace(name: str) -> bool:
@@ -224,7 +245,7 @@ def is_namespace(name: str) -> bool:
 
 
 def _check_name(name: str) -> None:
-    """:raises ValueError: it is not the name of a topic or a namespace"""
+    """Checks a name. :raises ValueError: the text is not the name of a topic or a namespace"""
     if is_namespace(name):
         return
     try:
@@ -232,11 +253,14 @@ def _check_name(name: str) -> None:
     except InvalidName as error:
         raise ValueError(f"topics: {error}") from error
     if topic.domain.value != "persistent":
-        raise ValueError(f"topics: {name!r} is not persistent: its messages are not stored")
+        raise ValueError(
+            f"topics: {name!r} is a non-persistent topic, whose messages are not stored; "
+            "use a persistent topic"
+        )
 
 
 def place_of(topic: str) -> tuple[str, ...]:
-    """Returns tenant, namespace and topic as names of folders and tables."""
+    """Returns tenant, namespace and topic as names for folders and tables."""
     name = TopicName.parse(topic)
     return tuple(_plain(each) for each in (name.tenant, name.namespace, name.local))
 
@@ -257,7 +281,7 @@ def check_library(config: TablesSection) -> None:
         import_module(f"magnetar.spark.pipelines.table_{config.format}")
     except ImportError as error:
         raise PipelineError(
-            f"format = {config.format!r} needs a library ({error}): {install_extra('lake')}"
+            f"format = {config.format!r} requires a library ({error}): {install_extra('lake')}"
         ) from error
 
 
@@ -267,9 +291,10 @@ def folder_of(config: TablesSection, topic: str) -> TableFolder:
 
 
 def opened(config: TablesSection, topic: str, *, is_quarantine: bool = False) -> OpenTable:
-    """Returns the table of a topic, whether it exists or not; creates the file that is the catalog of tables.
+    """Returns the object for a topic's table, which need not exist; creates the catalog file of Iceberg
+    tables.
 
-    :param is_quarantine: the quarantine table of the topic instead
+    :param is_quarantine: return the quarantine table of the topic instead
     :raises TableError: the REST catalog cannot be used
     """
     place = place_of(topic)
@@ -286,9 +311,9 @@ def opened(config: TablesSection, topic: str, *, is_quarantine: bool = False) ->
 def iceberg_table(
     folder: TableFolder, place: tuple[str, ...], catalog: str, catalog_options: Mapping[str, str]
 ) -> OpenTable:
-    """Returns an Iceberg table, whether it exists or not.
+    """Returns the object for an Iceberg table, which need not exist.
 
-    :param place: its name in the catalog
+    :param place: the name of the table in the catalog
     :param catalog: a file, which is created if it does not exist, or the address of a REST catalog
     :raises TableError: the REST catalog cannot be used
     :raises ImportError: the library is missing

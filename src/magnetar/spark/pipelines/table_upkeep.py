@@ -1,4 +1,4 @@
-"""Upkeep of tables: merges small files, gives up old states, removes files that no state names."""
+"""Upkeep of tables: merges small files, removes old states, and deletes files that no state contains."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableUpkeep:
-    """The changes that a run of :func:`maintain` has made, or may make."""
+    """The changes that :func:`maintain` has made."""
 
     merged: int = 0
-    """Small files that were replaced by larger ones."""
+    """Number of small files that were replaced by larger ones."""
     expired: int = 0
-    """States of the table that were given up."""
+    """Number of states of the table that were removed."""
     removed: int = 0
-    """Files that were deleted."""
+    """Number of files that were deleted."""
     cleaned: int = 0
-    """Files of metadata that were deleted."""
+    """Number of metadata files that were deleted."""
     manifests: int = 0
-    """Small manifests that were replaced by larger ones."""
+    """Number of small manifests that were replaced by larger ones."""
 
     def __add__(self, other: TableUpkeep) -> TableUpkeep:
         return TableUpkeep(
@@ -56,11 +56,11 @@ class TableUpkeep:
 def maintain(
     spark: SparkSession, table: OpenTable, target_bytes: int, keep: timedelta, orphan_age: timedelta
 ) -> TableUpkeep:
-    """Maintains a table; other programs may read it and write to it meanwhile.
+    """Maintains a table; other programs can read and write the table meanwhile.
 
-    :param target_bytes: size up to which files of a partition are merged; 0: they are not
-    :param keep: age up to which earlier states of the table can be read
-    :param orphan_age: age from which a file that no retained state names is deleted, also one with metadata
+    :param target_bytes: size in bytes up to which files of a partition are merged; 0: no files are merged
+    :param keep: age up to which earlier states of the table remain readable
+    :param orphan_age: age from which files and metadata files are deleted that no retained state contains
     :raises TableError: the table cannot be used
     """
     merged = _merge(spark, table, target_bytes) if target_bytes else 0
@@ -85,7 +85,9 @@ def _merge(spark: SparkSession, table: OpenTable, target_bytes: int) -> int:
 
 
 def replaced(state: TableState, old: Sequence[LiveFile], new: Sequence[WrittenFile]) -> bool:
-    """Replaces files, unless another commit came first: then the new files are orphans."""
+    """Replaces files and returns True; returns False if another commit came first, so the new files are
+    orphans.
+    """
     try:
         state.replace(old, new)
     except CommitRefused as refused:
@@ -121,7 +123,9 @@ def merged_files(
 
 
 def _remove_orphans(table: OpenTable, since: datetime, before: datetime) -> int:
-    """Deletes files of this query that no retained state names, and that are old enough."""
+    """Deletes files of this query that no retained state contains and that are old enough; returns their
+    number.
+    """
     system, base = table.folder.file_system()
     query = table.load().identity.query
     old = []

@@ -1,12 +1,12 @@
-"""``mode = "upsert"``: merges the messages of a batch into the rows of the buckets that have their keys.
+"""``mode = "upsert"``: merges the messages of a batch into the rows of the buckets with the same keys.
 
-A table is partitioned by a bucket of the key. The messages of a batch are first written to files of their
-own, by bucket; then a task for each of these buckets writes the bucket's rows anew. Rows never pass through
-the driver, which replaces the files of all these buckets in one commit.
+A table is partitioned by buckets of the key. The messages of a batch are first written to separate files, by
+bucket; then a task for each of these buckets rewrites the bucket's rows. Rows never pass through the driver,
+which replaces the files of all these buckets in one commit.
 
-A deleted row leaves nothing in the table with which an earlier message of its key could be compared. Such a
-message may still come, through another partition. Until then a bucket remembers its deletions in a file of
-its own, which the marker names, so that it becomes valid with the commit that deletes the rows.
+An earlier message of a deleted row's key can still arrive through another partition. Because the table no
+longer contains the row for comparison, each bucket remembers its deletions in a separate file. The marker
+contains the file's name, so that the file becomes valid with the commit that deletes the rows.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = ["REMEMBERS_ALL", "REMEMBERS_NONE", "BucketMerge", "Merged", "merge", 
 log = logging.getLogger(__name__)
 _KEY, _ID, _TIME = "__key", "__messageId", "__publishTime"
 _DELETED = pa.schema([(_KEY, pa.binary()), (_ID, pa.binary()), (_TIME, pa.timestamp("us", "UTC"))])
-"""The columns of files with deletions: those of the messages that deleted the rows."""
+"""The columns of files with deletions, taken from the messages that deleted the rows."""
 REMEMBERS_ALL, REMEMBERS_NONE = -(1 << 63), (1 << 63) - 1
-"""Values of ``remember_since`` with which all deletions are remembered, and none."""
+"""Values of ``remember_since`` that make buckets remember all deletions, or none."""
 
 
 class _Rank(NamedTuple):
-    """The place of a message among those with the same key."""
+    """The order of a message among the messages with the same key."""
 
     partition: int
     position: tuple[int, int, int]
@@ -63,7 +63,7 @@ class _Rank(NamedTuple):
 
 
 _OF_ANOTHER_PROGRAM = _Rank(-2, (-1, -1, -1), -(1 << 63))
-"""The rank of a row that no message wrote: any message is after it."""
+"""The rank of a row that another program wrote: every message is later."""
 
 
 class _Change(NamedTuple):
@@ -82,17 +82,17 @@ class Merged:
     files: tuple[WrittenFile, ...]
     exchange: FileExchange
     changed: int
-    """Rows that are new, different or gone."""
+    """Number of rows that are new, changed or deleted."""
 
     @property
     def rewritten(self) -> int:
-        """Rows of the new files."""
+        """Number of rows in the new files."""
         return sum(each.rows for each in self.files)
 
 
 @dataclass(frozen=True)
 class BucketMerge:
-    """The merge of one bucket; it is sent to a task."""
+    """The merge of one bucket, as it is sent to a task."""
 
     folder: TableFolder
     schema: pa.Schema
@@ -100,18 +100,19 @@ class BucketMerge:
     query: str
     bucket: tuple[PartitionValue, ...]
     changes: tuple[str, ...]
-    """Files with messages of the batch."""
+    """The files with messages of the batch."""
     present: tuple[str, ...]
-    """Files of the table."""
+    """The present files of the bucket."""
     deletions: str
-    """The file with the deletions that the bucket remembers; empty: none."""
+    """The file with the deletions that the bucket remembers; empty: no deletions."""
     remember_since: int
     """The publish time, in microseconds since 1970, from which deletions are still remembered."""
 
     def run(self) -> list[WrittenFile]:
         """Writes the new file of the bucket.
 
-        :returns: nothing if nothing changes; a file without a path if no row is left, or no row changes
+        :returns: an empty list if there is no change; a file without a path if no row remains or no row
+            changes
         """
         changes = self._changes()
         had: set[bytes] = set()
@@ -133,9 +134,9 @@ class BucketMerge:
         return [replace(file, partition=self.bucket, changed=len(changes), deletions=deletions)]
 
     def _remembered(self, changes: dict[bytes, _Change]) -> str:
-        """Takes away the changes that a remembered deletion comes after.
+        """Removes the changes that are earlier than a remembered deletion of their key.
 
-        :returns: the file with the deletions to remember from now on; empty: none
+        :returns: the file with the deletions to remember from now on; empty: no deletions
         """
         known: dict[bytes, _Rank] = {}
         for batch in read_files(self.folder, [self.deletions] if self.deletions else []):
@@ -156,7 +157,7 @@ class BucketMerge:
         return "" if file is None else file.path
 
     def _changes(self) -> dict[bytes, _Change]:
-        """Returns the last message of each key: the last one of each partition, then the latest of these."""
+        """Returns the last message of each key: the last one of each partition, and of these the latest."""
         by_partition: dict[tuple[bytes, int], _Change] = {}
         for number, path in enumerate(self.changes):
             before = 0
@@ -175,7 +176,7 @@ class BucketMerge:
         return found
 
     def _keep(self, writer: TableFileWriter, changes: dict[bytes, _Change]) -> None:
-        """Writes the rows of the table that do not change."""
+        """Writes the unchanged rows of the table."""
         for batch in read_files(self.folder, self.present):
             place = batch.schema.get_field_index(_KEY)
             # Files of other programs may have another type of bytes.
@@ -185,7 +186,7 @@ class BucketMerge:
             writer.write_full_group()
 
     def _put(self, writer: TableFileWriter, changes: dict[bytes, _Change]) -> None:
-        """Writes the rows that are new or different."""
+        """Writes the new and changed rows."""
         for number, path in enumerate(self.changes):
             rows = sorted(each.row for each in changes.values() if each.file == number and not each.is_empty)
             before = place = 0
@@ -204,7 +205,7 @@ class BucketMerge:
 def _ranks(batch: pa.RecordBatch, wanted: set[bytes] | None = None) -> Iterator[tuple[int, bytes, _Rank]]:
     """Yields row, key and rank of each row with a key.
 
-    :param wanted: keys that matter; None: all
+    :param wanted: the keys to consider; None: all keys
     """
     keys, ids = batch.column(_KEY).to_pylist(), batch.column(_ID)
     times = batch.column(_TIME).view(pa.int64())
@@ -265,7 +266,9 @@ def merge(
 
 
 def remove_changes(folder: TableFolder, changes: Sequence[WrittenFile]) -> None:
-    """Deletes the messages of a batch, which no commit names. Upkeep removes what is left."""
+    """Deletes the files with the messages of a batch, which no commit contains. Upkeep removes files that
+    remain.
+    """
     system, base = folder.file_system()
     for each in changes:
         try:

@@ -1,6 +1,6 @@
 """``window-aggregate``: aggregates a topic's messages over windows of event time, into Parquet files.
 
-A window is written once, when the watermark has passed its end; later messages are left out, and counted. A
+A window is written once, when the watermark has passed its end; later messages are ignored and counted. A
 further run processes new messages.
 """
 
@@ -28,20 +28,20 @@ _SHOWN = 50
 @dataclass(frozen=True)
 class WindowAggregateConfig:
     topic: str = field(metadata=init_value("persistent://public/default/orders"))
-    """The topic; with partitions, all of them."""
+    """The topic, or all partitions of a partitioned topic."""
     path: Path = field(metadata=init_value("windows"))
-    """The folder of the results, and of the query's state."""
+    """The folder of the results and of the query's state."""
     aggregates: dict[str, str] = field(default_factory=lambda: {"messages": "count(*)"})
-    """Column name → Spark SQL expression."""
+    """Spark SQL expressions of aggregates, by column name."""
     group_by: dict[str, str] = field(default_factory=dict)
-    """Column name → Spark SQL expression."""
+    """Spark SQL expressions to group by, by column name."""
     window: str = "1 minute"
     slide: str = ""
-    """Empty: windows do not overlap."""
+    """Distance between the starts of windows; empty: windows do not overlap."""
     watermark: str = "10 minutes"
-    """Largest lateness of a message."""
+    """Maximum lateness of a message."""
     time: Literal["event", "publish"] = "event"
-    """``event``: messages without an event time use their publish time."""
+    """The time for windows; with ``event``, messages without an event time use their publish time."""
     max_rows_per_batch: int = 1_000_000
     options: dict[str, str] = field(default_factory=dict)
     """Additional options of ``format("pulsar")``."""

@@ -33,36 +33,36 @@ T = TypeVar("T")
 _LOOK_SECONDS = 0.2
 _TRACE = "Traceback (most recent call last):"
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
-"""The line of a stack trace of Python that names the error, and its text."""
+"""The line of a Python stack trace that contains the error and its text."""
 _CHECK_OPTIONS: Mapping[str, int] = {"operation_timeout_seconds": 10}
 _TOTALS = ("numInputRows", "processedRowsPerSecond")
 
 
 @dataclass
 class Work:
-    """One run of a pipeline."""
+    """One run of a pipeline: its configuration, session and cluster."""
 
     config: Any
     """The pipeline's own section."""
     cluster: Cluster
     start_spark: Callable[[], SparkSession]
-    """Returns the session; starts it at the first call."""
+    """Returns the Spark session, which the first call starts."""
     progress: ProgressBar
     report: Report
 
     @property
     def spark(self) -> SparkSession:
-        """The session, which starts when it is first needed.
+        """The Spark session, which the first access starts.
 
         :raises PipelineError: Spark does not start
         """
         return self.start_spark()
 
     def check_cluster(self, topic: str, *, create: bool = False) -> None:
-        """Makes sure that both listeners of the cluster answer, and that a topic exists.
+        """Checks that both listeners of the cluster answer, and that a topic exists.
 
-        :param create: the topic may be missing, because the pipeline creates it
-        :raises PipelineError: the text says what is missing, and what to do
+        :param create: whether the topic can be missing, because the pipeline creates it
+        :raises PipelineError: a check failed; the text gives the problem and the remedy
         """
         options = QueryOptions.parse(self.cluster.options())
         self._check_admin(lambda admin: admin.partitions(topic))
@@ -81,7 +81,7 @@ class Work:
             ) from error
 
     def check_namespace(self, namespace: str) -> None:
-        """As :meth:`check_cluster`, for a namespace."""
+        """Like :meth:`check_cluster`, for a namespace."""
         self._check_admin(lambda admin: admin.tenants())
         try:
             self.admin.topics(namespace)
@@ -124,22 +124,22 @@ class Work:
 
 @runtime_checkable
 class Pipeline(Protocol):
-    """A module of this package."""
+    """The interface of a module of this package that is a pipeline."""
 
     CONFIG: type[Any]
-    """The type of its section, a frozen dataclass."""
+    """The type of the pipeline's section, a frozen dataclass."""
     NEEDS_SPARK: bool
-    """Whether a run uses Spark; a dry run starts it only when it is needed."""
+    """Whether a run uses Spark; a dry run starts Spark only if needed."""
 
     def check(self, work: Work) -> None:
         """Checks the cluster, before Spark starts.
 
-        :raises PipelineError: the pipeline could not run; the text says what to do
+        :raises PipelineError: the pipeline cannot run; the text gives the remedy
         """
         ...
 
     def dry_run(self, work: Work) -> Sequence[str]:
-        """Checks everything without changes; returns lines that say what a run would do."""
+        """Checks everything without changes; returns lines that describe what a run would do."""
         ...
 
     def run(self, work: Work) -> None:
@@ -151,7 +151,7 @@ class Pipeline(Protocol):
 
 
 def chosen(frame: DataFrame, where: str) -> DataFrame:
-    """Returns the rows that a Spark SQL expression selects; all if it is empty.
+    """Returns the rows that a Spark SQL expression selects; all rows if it is empty.
 
     :raises PipelineError: the expression is not valid
     """
@@ -166,7 +166,7 @@ def chosen(frame: DataFrame, where: str) -> DataFrame:
 def error_line(error: Exception) -> str:
     """Returns the text of an error as one line, without query plans and stack traces.
 
-    If Python code that Spark ran has failed, it is the text of that error.
+    If Python code in Spark has failed, returns the text of the Python error.
     """
     text = str(error).partition("JVM stacktrace")[0]
     _, trace, last = text.rpartition(_TRACE)

@@ -1,1 +1,1 @@
-"""Writes rows to topics."""
+"""Writes rows as messages to topics."""

@@ -1,4 +1,4 @@
-"""Publishes a batch exactly once: first its contents are fixed, then all of them are published."""
+"""Publishes a batch exactly once: first fixes its contents, then publishes all of them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ _LOOK_AGAIN_SECONDS = 0.1
 
 
 def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequence[StagedFile]) -> None:
-    """Publishes a batch; when it returns, all messages are in their topics, once.
-
-    Can be called again for the same batch, after any failure, with any files: those of the first call count.
+    """Publishes a batch; on return, each message is in its topic exactly once. Can be repeated for the same
+    batch after any failure; the files of the first call count.
 
     :raises StagingDamaged: staged files are missing or damaged
     :raises DeduplicationIsOff: a topic does not deduplicate messages
@@ -63,7 +62,7 @@ def commit(options: QueryOptions, staging: Staging, batch_id: int, files: Sequen
 
 
 def _may_begin(options: QueryOptions, batch_id: int) -> bool:
-    """Whether nothing can have been published under another name than that of the staging folder."""
+    """Whether no message can have been published under another name than the staging folder's."""
     return batch_id == 0 or options.new_staging
 
 
@@ -122,7 +121,7 @@ class _Commit:
         *,
         transactional: bool,
     ) -> tuple[Manifest, dict[str, Producer]]:
-        """Returns the fixed contents of the batch, after checking them, and the producers of all topics."""
+        """Returns the fixed contents of the batch, after checking them, and the producers for all topics."""
         may_begin = _may_begin(self._options, batch_id)
         name = decided.producer if decided is not None else self._staging.producer(may_begin=may_begin)
         staged = decided.files if decided is not None else files
@@ -147,7 +146,7 @@ class _Commit:
     async def _producers(
         self, client: Client, topics: Mapping[str, Definition], name: str
     ) -> dict[str, Producer]:
-        """Returns producers with their last stored sequence ids, on topics with deduplication."""
+        """Returns producers, with their last stored sequence ids, for topics with deduplication."""
         opening = [
             open_producer(client, self._options, topic, name, schema) for topic, schema in topics.items()
         ]
@@ -197,14 +196,16 @@ def _schemas(files: Sequence[StagedFile]) -> dict[str, Definition]:
 
 
 def _check_sizes(producers: dict[str, Producer], files: Sequence[StagedFile]) -> None:
-    """Checks sizes before the batch is fixed: one that can never be published must stay replaceable."""
+    """Checks message sizes before the batch is fixed, so that a batch with oversized messages can still be
+    replaced.
+    """
     for each in files:
         for topic in each.topics:
             limit = producers[topic].max_message_size
             if each.largest > limit:
                 raise NotPublished(
-                    f"{topic} may get a message of {each.largest} bytes, but its broker accepts at "
-                    f"most {limit}"
+                    f"a message for {topic} can have {each.largest} bytes, but its broker accepts "
+                    f"at most {limit}; raise maxMessageSize, or write smaller rows"
                 )
 
 
@@ -212,7 +213,7 @@ def switch_on(admin: AdminClient, topic: str, mode: str) -> bool:
     """Ensures that an open topic deduplicates; returns True if it did not before.
 
     :param mode: ``auto`` or ``require``
-    :raises DeduplicationIsOff: deduplication is off, and must not or could not be enabled
+    :raises DeduplicationIsOff: deduplication is off, and enabling it is not permitted or failed
     """
     if _is_on(admin, topic):
         return False

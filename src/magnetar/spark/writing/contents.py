@@ -1,4 +1,4 @@
-"""Encodes the content of a message from the columns of a row: as bytes, as JSON, or with a schema."""
+"""Encodes the columns of a row as the content of a message: as bytes, as JSON, or with a schema."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ _KINDS: dict[type[DataType], str] = {
     TimestampType: "INSTANT",
     TimestampNTZType: "LOCAL_DATE_TIME",
 }
-"""Lossless schemas for a topic without a schema, by the type of the column."""
+"""Lossless schema types for a topic without a schema, by the type of the column."""
 _WORDS = {"AVRO": "avro", "JSON": "json"}
 _TEXT = writer(lambda value: _plain(value))
 
 
 def check_columns(schema: StructType, options: QueryOptions) -> Content:
-    """Returns how contents are made from the columns of a query.
+    """Returns the encoding of contents for the columns of a query.
 
-    :raises InvalidRows: rows of this schema cannot be written
+    :raises InvalidRows: rows with these columns cannot be written
     """
     named = {field.name: field.dataType for field in schema.fields}
     for name, allowed in _TYPES.items():
@@ -87,18 +87,18 @@ def _same(found: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class TopicContent:
-    """The encoding of rows for one topic."""
+    """The encoding of the rows for one topic."""
 
     encoded: Encode
     schema: Definition
-    """The schema that the producer declares; bytes: none."""
+    """The schema that the producer declares; the schema of bytes: no declared schema."""
 
 
 class Content:
-    """Encodes contents; ignores ``__messageId`` and ``__publishTime``, which come from the broker."""
+    """Encodes contents; ignores ``__messageId`` and ``__publishTime``, which the broker assigns."""
 
     def __init__(self, schema: StructType, options: QueryOptions) -> None:
-        """:raises InvalidRows: the rows have no content, or it cannot be encoded in this way"""
+        """:raises InvalidRows: the rows contain no content, or it cannot be encoded as the options require"""
         fields = [field for field in schema.fields if field.name not in METADATA_NAMES]
         self._fields = fields
         self._names = [field.name for field in fields]
@@ -124,7 +124,7 @@ class Content:
             self.for_topic("topic", NOTHING)
 
     def for_topic(self, topic: str, found: Definition) -> TopicContent:
-        """Returns how contents are made for one topic.
+        """Returns the encoding of contents for one topic.
 
         :param found: the topic's schema
 
@@ -185,7 +185,7 @@ class Content:
 
 
 def _plain(value: object) -> object:
-    """Converts values that JSON cannot represent, like Spark's ``to_json``."""
+    """Converts values that JSON cannot represent, as Spark's ``to_json`` does."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.datetime):

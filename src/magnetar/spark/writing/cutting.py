@@ -1,4 +1,4 @@
-"""Splits rows into entries: selects the topic of each row, and the bounds of batches."""
+"""Splits rows into entries: determines the topic of each row, and the bounds of batches."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _Buffers = tuple[memoryview, memoryview, memoryview]
 
 @dataclass(frozen=True, slots=True)
 class CutEntry:
-    """An entry with fixed bounds and without a sequence id."""
+    """An entry with fixed bounds, and without a sequence id."""
 
     topic: str
-    """The topic, with its partition if it has partitions."""
+    """The full name of the topic, with the partition if the topic is partitioned."""
     count: int
     """Number of messages."""
     metadata: bytes
-    """Serialized, without producer name, sequence ids, publish time and schema version."""
+    """The serialized metadata, without producer name, sequence ids, publish time and schema version."""
     payload: bytes
     schema: Definition = NOTHING
     """The schema that the producer declares."""
@@ -56,9 +56,9 @@ class RowCutter:
         partitions: Callable[[str], int],
         definition: Callable[[str], Definition],
     ) -> None:
-        """:param partitions: returns the number of a topic's partitions; 0: not partitioned
+        """:param partitions: returns the number of a topic's partitions; 0: the topic is not partitioned
 
-        :param definition: returns the schema of a topic; only called if rows are written with it
+        :param definition: returns the schema of a topic; called only if rows are written with it
         :raises InvalidRows: these columns cannot be written
         """
         self._content = Content(schema, options)
@@ -79,7 +79,7 @@ class RowCutter:
     def entries(self, batch: pa.RecordBatch) -> Iterator[CutEntry]:
         """Yields the entries of the rows, in order for each topic.
 
-        :raises InvalidRows: a row has no topic, or its content cannot be encoded
+        :raises InvalidRows: a row contains no topic, or its content cannot be encoded
         """
         if not batch.num_rows:
             return
@@ -132,7 +132,7 @@ class RowCutter:
     def _cut(
         self, topic: str, rows: pa.RecordBatch, columns: Columns, content: TopicContent
     ) -> Iterator[CutEntry]:
-        """:param columns: the columns of the rows"""
+        """Yields the entries of rows for one topic. :param columns: the columns of the rows"""
         # An entry with one message has the key in its own metadata, which Key_Shared subscriptions use.
         keys = rows.column(KEY) if self._max_messages == 1 and KEY in rows.schema.names else None
         first = 0
@@ -177,12 +177,14 @@ def _full_name(text: str) -> str:
     except InvalidName as error:
         raise InvalidRows(f"{TOPIC}: {error}") from error
     if not name.persistent:
-        raise InvalidRows(f"{TOPIC}: {text} is not persistent: messages written to it may be lost")
+        raise InvalidRows(
+            f"{TOPIC}: {text} is a non-persistent topic, so messages can be lost; use a persistent topic"
+        )
     return str(name)
 
 
 def _buffers(column: pa.Array) -> _Buffers:
-    """Returns offsets, bytes and nulls of texts or bytes; nulls are empty if there are none."""
+    """Returns offsets, bytes and nulls of a text or binary column; nulls are empty if there are none."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.large_string())
     wide = column.cast(pa.large_binary())
@@ -193,7 +195,7 @@ def _buffers(column: pa.Array) -> _Buffers:
 
 
 def _nulls(column: pa.Array) -> memoryview:
-    """Returns a byte for each row, 1 if it is null; empty if no row is."""
+    """Returns a byte for each row, 1 for null; empty if no row is null."""
     if not column.null_count:
         return _NOTHING
     flags = pc.is_null(column).cast(pa.uint8())
@@ -201,7 +203,7 @@ def _nulls(column: pa.Array) -> memoryview:
 
 
 def _event_times(column: pa.Array) -> memoryview:
-    """Returns ms since 1970; 0: not set.
+    """Returns the event times in ms since 1970; 0: not set.
 
     :raises InvalidRows: a time is before 1970
     """
@@ -214,7 +216,7 @@ def _event_times(column: pa.Array) -> memoryview:
 
 
 def _properties(column: pa.MapArray) -> tuple[memoryview, memoryview]:
-    """Returns each row's properties as the beginning of its serialized metadata: offsets and bytes."""
+    """Returns the properties of each row as the beginning of its serialized metadata: offsets and bytes."""
     offsets = column.offsets
     rows = memoryview(offsets.buffers()[1]).cast("B").cast("i")[offsets.offset :][: len(column) + 1]
     ends = array("q", bytes(8 * (len(column) + 1)))

@@ -1,4 +1,4 @@
-"""Publishes entries from tasks: with fixed bounds and sequence ids, or directly, at least once."""
+"""Publishes entries from tasks: with fixed bounds and sequence ids, or directly and at least once."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ __all__ = [
     "open_producer",
 ]
 SEQUENCE_BITS = 32
-"""The bits of a sequence id's 63 that count the messages of a batch; the others are the batch id."""
+"""Number of bits of a 63-bit sequence id that count the messages of a batch; the other bits are the batch
+id.
+"""
 WINDOW_BYTES = 8 << 20
-"""Limit of payload bytes without a receipt, for each topic."""
+"""Maximum size of payloads without a receipt for each topic, in bytes."""
 _PENDING_ENTRIES = 1000
 _FORMER_SECONDS = 30.0
-"""How long the producer of a driver that was killed may keep its name."""
+"""Maximum time for which a killed driver's producer keeps its name, in seconds."""
 _LOOK_AGAIN_SECONDS = 0.2
 _PRODUCER_ARGUMENTS = ("send_timeout_millis",)
 
@@ -45,9 +47,9 @@ async def open_producer(
 ) -> Producer:
     """Opens a producer on a topic without partitions, or on one partition.
 
-    :param schema: the declared schema; bytes: none
-    :raises InvalidRows: the declared schema is not compatible with that of the topic
-    :raises NotPublished: the broker refused the producer, or another one has its name
+    :param schema: the declared schema; the schema of bytes: no declared schema
+    :raises InvalidRows: the declared schema is not compatible with the topic's schema
+    :raises NotPublished: the broker refused the producer, or another producer has its name
     """
     arguments: dict[str, Any] = {
         key: options.producer[key] for key in _PRODUCER_ARGUMENTS if key in options.producer
@@ -107,7 +109,7 @@ class TopicPublisher:
         """Number of messages that were published before."""
 
     async def put(self, entry: CutEntry) -> None:
-        """Publishes an entry; waits while too many bytes have no receipt.
+        """Publishes an entry; waits while too many bytes lack a receipt.
 
         :raises NotPublished: this entry or an earlier one was not accepted
         """
@@ -167,7 +169,7 @@ class TopicPublisher:
 async def publish_entries(entries: Iterable[CutEntry], publishers: Mapping[str, TopicPublisher]) -> None:
     """Publishes entries, and waits for all receipts.
 
-    :param publishers: by topic
+    :param publishers: publishers by topic
     :raises NotPublished: an entry was not accepted
     """
     for entry in entries:
@@ -177,14 +179,16 @@ async def publish_entries(entries: Iterable[CutEntry], publishers: Mapping[str, 
 
 
 def last_entry(internal_stats: Mapping[str, object]) -> tuple[int, int]:
-    """Returns (ledger id, entry id) of a topic's last entry; entry id -1 if its last ledger is empty."""
+    """Returns (ledger id, entry id) of a topic's last entry; the entry id is -1 if the last ledger is
+    empty.
+    """
     return parsed_position(internal_stats["lastConfirmedEntry"])
 
 
 def is_deleted(ledger_id: int, internal_stats: Mapping[str, Any]) -> bool:
-    """Returns whether a topic had a ledger and has deleted it.
+    """Returns whether a ledger of a topic was deleted.
 
-    :param ledger_id: -1: the topic had none
+    :param ledger_id: the id of the ledger; -1: the topic had no ledger
     """
     kept = [int(each["ledgerId"]) for each in internal_stats["ledgers"]]
     return ledger_id >= 0 and (not kept or ledger_id < min(kept))
@@ -200,7 +204,7 @@ async def gather(work: Sequence[Awaitable[object]]) -> list[Any]:
 
 
 def run(options: QueryOptions, work: Callable[[Client], Awaitable[None]]) -> None:
-    """Runs ``work`` with a client, in a new event loop; blocks."""
+    """Runs ``work`` with a client in a new event loop; blocks the calling thread."""
 
     async def all_of_it() -> None:
         client = Client(options.service_url, **options.client)
@@ -213,7 +217,9 @@ def run(options: QueryOptions, work: Callable[[Client], Awaitable[None]]) -> Non
 
 
 class DirectPublisher:
-    """A blocking publisher; its connections run in a separate thread, so that slow rows do not end them."""
+    """A blocking publisher whose connections run in a separate thread, so that keep-alive works while rows
+    are slow.
+    """
 
     def __init__(self, options: QueryOptions) -> None:
         self._options = options
@@ -222,11 +228,11 @@ class DirectPublisher:
         self._client: core.Client | None = None
 
     def partitions(self, topic: str) -> int:
-        """Returns the number of a topic's partitions; 0: not partitioned."""
+        """Returns the number of a topic's partitions; 0: the topic is not partitioned."""
         return self._thread.run(self._partitions(topic))
 
     def publish(self, entries: Iterable[CutEntry]) -> None:
-        """Publishes entries; returns when all are sent, and all except a window of them are confirmed.
+        """Publishes entries; returns when all are sent and at most :data:`WINDOW_BYTES` are unconfirmed.
 
         :raises NotPublished: the cluster does not accept an entry
         """

@@ -35,20 +35,22 @@ _FOLDER = "magnetar-staging"
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """The message of a task to the driver."""
+    """The message of a finished task to the driver."""
 
     rows: int
     staged: StagedFile | None = None
-    """None: the task published its rows, had none, or its batch was fixed before."""
+    """The staged file; None: the task published its rows directly, had no rows, or its batch was already
+    fixed.
+    """
     query: str = ""
-    """The id of the query, from its checkpoint; empty: not a query, or unknown."""
+    """The id of the query in its checkpoint; empty: no query, or unknown."""
 
 
 class BatchSink(DataSourceArrowWriter):
     """``df.write``: at least once, or exactly once with a ``writeId`` and a staging folder."""
 
     def __init__(self, schema: StructType, options: QueryOptions, overwrite: bool) -> None:
-        """:raises InvalidOption: an option is missing, or cannot be honoured
+        """:raises InvalidOption: an option is missing, or not supported
 
         :raises InvalidRows: these columns cannot be written
         """
@@ -83,7 +85,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     """``df.writeStream``: exactly once, unless ``delivery`` is at-least-once."""
 
     def __init__(self, schema: StructType, options: QueryOptions) -> None:
-        """:raises InvalidOption: an option is missing, or cannot be honoured
+        """:raises InvalidOption: an option is missing, or not supported
 
         :raises InvalidRows: these columns cannot be written
         """
@@ -114,7 +116,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _check(schema: StructType, options: QueryOptions) -> None:
-    """:raises InvalidRows: rows of this schema cannot be written, or not with the schema of their topic"""
+    """Checks columns and options. :raises InvalidRows: the rows cannot be written, or do not fit the schema
+    of their topic
+    """
     content = check_columns(schema, options)
     if content.by_schema and options.topic:
         with Connection(options) as connection:
@@ -145,7 +149,7 @@ def _stream_folder(options: QueryOptions) -> Path:
 
 
 def _told(name: str) -> str | None:
-    """Returns a property that Spark sets for its tasks."""
+    """Returns a property that Spark sets for its tasks; None: not set."""
     context = TaskContext.get()
     return context.getLocalProperty(name) if context is not None else None
 
@@ -172,7 +176,7 @@ def _staged(
     batch_id: int,
     batches: Iterator[pa.RecordBatch],
 ) -> TaskDone:
-    """Stages the rows of a task; does not read them if the batch is fixed already."""
+    """Stages the rows of a task; does not read the rows if the batch is already fixed."""
     if staging.manifest(batch_id) is not None:
         return TaskDone(0)
     context = TaskContext.get()

@@ -1,9 +1,9 @@
-"""Staged entries before publishing, on a disk that driver and executors share.
+"""Stages entries before publishing, on a disk that driver and executors share.
 
 A task stages its rows as entries with fixed bounds, in its own file. When all tasks of a batch are done, a
-*manifest* names their files. It is created by a hard link: the first process fixes the contents of the batch
-for ever, and the manifest is never replaced. Publishing reads only the files of the manifest, so that a
-repeated batch publishes the same entries, even if its rows were computed differently.
+*manifest* names their files. A hard link creates the manifest atomically: the first process fixes the
+contents of the batch, and the manifest is never replaced. Publishing reads only the files of the manifest, so
+that a repeated batch publishes the same entries, even if its rows were computed differently.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["Attempt", "Manifest", "StagedFile", "Staging", "staging_folder"]
 _HEADER = struct.Struct("<IIII")
 _CHUNK = 1 << 20
 _Json = dict[str, Any]
-"""What files with records contain; their checksums tell that this program wrote them."""
+"""The content of files with records; checksums show that this program wrote them."""
 _VERSION = 1
 _TRANSACTIONAL_VERSION = 2
 _ATTEMPT, _COMMIT = "attempt-", "commit-"
-"""Of file names, between the number of the batch and that of the attempt."""
+"""Parts of file names, between the number of the batch and the number of the attempt."""
 _NO_SCHEMA = (NOTHING.kind, NOTHING.text)
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """The rows of one task."""
+    """The staged rows of one task."""
 
     name: str
     size: int
@@ -47,26 +47,26 @@ class StagedFile:
     """CRC-32C of the whole file."""
     rows: int
     largest: int
-    """Size of the largest payload in bytes."""
+    """Size of the largest payload, in bytes."""
     topics: tuple[str, ...]
-    """Entries refer to their topic by its index here."""
+    """The topics of the file; entries refer to a topic by its index."""
     schemas: tuple[tuple[str, str], ...] = ()
     """Type and definition of the declared schema of each topic; empty: no declared schemas."""
 
     def definitions(self) -> dict[str, Definition]:
-        """Returns declared schemas by topic, without topics that have none."""
+        """Returns declared schemas by topic; topics without a declared schema are omitted."""
         found = zip(self.topics, self.schemas, strict=False)
         return {topic: Definition(*schema) for topic, schema in found if schema != _NO_SCHEMA}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of a batch."""
+    """The fixed contents of a batch."""
 
     batch_id: int
     producer: str
     files: tuple[StagedFile, ...]
-    """In the order of publishing."""
+    """The files, in the order of publishing."""
     behind: dict[str, tuple[int, int]]
     """(ledger id, entry id) of each topic's last entry before this batch was published."""
     transactional: bool = False
@@ -79,22 +79,22 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One transaction that is to publish a batch; recorded before its first message is sent."""
+    """A transaction that publishes a batch; recorded before its first message is sent."""
 
     number: int
-    """From 0."""
+    """The number of the attempt, from 0."""
     most: int
-    """Of the transaction's id."""
+    """The most significant bits of the transaction's id."""
     least: int
     behind: dict[str, tuple[int, int]]
     """(ledger id, entry id) of each topic's last entry before the transaction."""
 
 
 def staging_folder(option: str, given: str) -> Path:
-    """Returns a folder that all machines can access by the same path.
+    """Returns the path of a folder that all machines can access.
 
-    :param option: name of the option, for errors
-    :raises InvalidOption: the text is not a path of a file system
+    :param option: the name of the option, for errors
+    :raises InvalidOption: the text is not a path in a file system
     """
     parts = urlsplit(given)
     if parts.scheme not in ("", "file") or parts.netloc:
@@ -106,7 +106,7 @@ def staging_folder(option: str, given: str) -> Path:
 
 
 class FileWriter:
-    """A staged file during writing; it is not read before :meth:`finish`."""
+    """A staged file while it is written; it must not be read before :meth:`finish`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -160,9 +160,9 @@ class Staging:
         return FileWriter(self.folder / f"{batch_id}-{partition_id}-{os.urandom(8).hex()}.rows")
 
     def producer(self, *, may_begin: bool) -> str:
-        """Returns the producers' name, which is generated once and kept in the folder.
+        """Returns the name for all producers, which is generated once and stored in the folder.
 
-        :param may_begin: whether nothing can have been published under an earlier name
+        :param may_begin: whether no message can have been published under an earlier name
         :raises StagingDamaged: the name is missing, although the query has run before
         """
         path = self.folder / "producer"
@@ -180,9 +180,9 @@ class Staging:
     def claim(self, query: str) -> None:
         """Assigns the folder permanently to one query.
 
-        Another query numbers its batches from the start, so that its first ones would count as published.
+        Another query numbers its batches from 0, so its first batches would be treated as published.
 
-        :param query: its id, from the checkpoint
+        :param query: the id of the query in its checkpoint
         :raises InvalidOption: the folder belongs to another query
         """
         path = self.folder / "query"
@@ -197,7 +197,7 @@ class Staging:
             )
 
     def manifest(self, batch_id: int) -> Manifest | None:
-        """Returns the fixed contents of the batch; None: not fixed yet.
+        """Returns the fixed contents of the batch; None: they are not fixed yet.
 
         :raises StagingDamaged: the manifest is malformed
         """
@@ -205,7 +205,7 @@ class Staging:
         return _parsed_manifest(self._manifest_path(batch_id), found) if found is not None else None
 
     def decide(self, manifest: Manifest) -> tuple[Manifest, bool]:
-        """Fixes the contents of the batch; returns them, and whether this call fixed them."""
+        """Fixes the contents of the batch; returns the fixed contents, and whether this call fixed them."""
         path = self._manifest_path(manifest.batch_id)
         # Releases without transactions must refuse the batch instead of publishing it message by message.
         version = _TRANSACTIONAL_VERSION if manifest.transactional else _VERSION
@@ -218,9 +218,9 @@ class Staging:
         return found, False
 
     def last_attempt(self, batch_id: int) -> Attempt | None:
-        """Returns the last transaction that was to publish the batch; None: there was none.
+        """Returns the last attempt to publish the batch; None: there was no attempt.
 
-        :raises StagingDamaged: its record is malformed
+        :raises StagingDamaged: the record is malformed
         """
         prefix = f"{batch_id}-{_ATTEMPT}"
         numbers = [int(path.name[len(prefix) :]) for path in self.folder.glob(f"{prefix}*")]
@@ -233,11 +233,12 @@ class Staging:
         return Attempt(found["number"], found["most"], found["least"], _positions(found["behind"]))
 
     def begin_attempt(self, batch_id: int, attempt: Attempt) -> bool:
-        """Records an attempt; False: another process has recorded one with this number."""
+        """Records an attempt; returns False if another process has recorded an attempt with this number."""
         return self._record(self._attempt_path(batch_id, attempt.number), asdict(attempt))
 
     def commits(self, batch_id: int, attempt: Attempt) -> dict[str, tuple[int, int]] | None:
-        """Returns the last entry of each topic when the commit of an attempt was recorded; None: it was not.
+        """Returns the last entry of each topic at the time when the commit of an attempt was recorded; None:
+        no commit is recorded.
 
         :raises StagingDamaged: the record is malformed
         """
@@ -245,13 +246,13 @@ class Staging:
         return _positions(found["ends"]) if found is not None else None
 
     def decide_commit(self, batch_id: int, attempt: Attempt, ends: dict[str, tuple[int, int]]) -> None:
-        """Records that an attempt has published everything and is to be committed."""
+        """Records that an attempt has published all messages and must be committed."""
         self._record(self._commit_path(batch_id, attempt), {"ends": ends})
 
     def check(self, manifest: Manifest) -> None:
         """Reads and checks every staged file.
 
-        :raises StagingDamaged: a file is missing or damaged; the text names it
+        :raises StagingDamaged: a file is missing or damaged; the text contains its name
         """
         for staged in manifest.files:
             path = self.folder / staged.name
@@ -280,7 +281,7 @@ class Staging:
                     yield CutEntry(staged.topics[topic], count, metadata, file.read(payload_size))
 
     def published(self, batch_id: int) -> bool:
-        """Whether the whole batch was confirmed."""
+        """Whether all messages of the batch are confirmed."""
         return self._published_path(batch_id).exists()
 
     def publish_is_done(self, manifest: Manifest) -> None:
@@ -315,12 +316,12 @@ class Staging:
         return self.folder / f"{batch_id}-{_COMMIT}{attempt.number}"
 
     def _record(self, path: Path, content: dict[str, object]) -> bool:
-        """Creates a file with a checksum; False: it exists already."""
+        """Creates a file with a checksum; returns False if it already exists."""
         body = json.dumps(content).encode()
         return self._appear(path, b"%08x\n%s\n" % (crc32c(body), body))
 
     def _appear(self, path: Path, content: bytes) -> bool:
-        """Creates a file atomically and durably; False: it exists already."""
+        """Creates a file atomically and durably; returns False if it already exists."""
         draft = path.with_name(f"draft-{os.urandom(8).hex()}")
         with draft.open("xb") as file:
             file.write(content)
@@ -337,15 +338,16 @@ class Staging:
 
 
 def _is_past(batch_id: int, rest: str, published: int) -> bool:
-    """Whether a file belongs to an earlier batch. The last batch's manifest stays, because Spark may run the
-    batch again until it has recorded it as done."""
+    """Whether a file belongs to an earlier batch. The manifest of the last batch is kept, because Spark can
+    repeat the batch until it has recorded it as done.
+    """
     return batch_id < published or (
         batch_id == published and (rest.endswith(".rows") or rest.startswith((_ATTEMPT, _COMMIT)))
     )
 
 
 def _recorded(path: Path) -> _Json | None:
-    """Returns what is recorded in a file with a checksum; None: there is no such file.
+    """Returns the content of a file with a checksum; None: there is no such file.
 
     :raises StagingDamaged: the file is malformed
     """

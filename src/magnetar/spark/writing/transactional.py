@@ -36,7 +36,7 @@ from magnetar.spark.writing.staging import Attempt, Manifest, Staging
 __all__ = ["TransactionalBatch", "begin"]
 
 _PATIENCE_SECONDS = 60.0
-"""How long the outcome of an earlier attempt is awaited in one run."""
+"""Maximum time in a run to wait for the outcome of an earlier attempt, in seconds."""
 _LOOK_AGAIN_SECONDS = 0.2
 _READ_MILLIS = 30_000
 Ends = Mapping[str, tuple[int, int]]
@@ -44,14 +44,14 @@ Ends = Mapping[str, tuple[int, int]]
 
 
 class _Told(Enum):
-    """What a topic tells about a transaction that its coordinator has forgotten."""
+    """The fate of a forgotten transaction, as its topics report it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
     HIDDEN = "hidden"
-    """Another open transaction hides the place."""
+    """Another open transaction hides the entries."""
     GONE = "gone"
-    """Entries at the place were deleted."""
+    """The entries were deleted."""
 
 
 async def begin(client: Client, options: QueryOptions) -> OpenTransaction:
@@ -67,7 +67,8 @@ async def begin(client: Client, options: QueryOptions) -> OpenTransaction:
 
 
 def _while_open(transaction: OpenTransaction, entries: Iterable[CutEntry]) -> Iterator[CutEntry]:
-    """Passes entries on: messages that arrive after the end of their transaction may hide others.
+    """Yields the entries while the transaction is open, because messages after its end could hide other
+    messages.
 
     :raises InvalidTxnStatusError: the transaction has timed out
     """
@@ -77,7 +78,7 @@ def _while_open(transaction: OpenTransaction, entries: Iterable[CutEntry]) -> It
 
 
 class TransactionalBatch:
-    """One batch, which earlier runs of the query may have published."""
+    """A batch that earlier runs of the query have possibly published."""
 
     def __init__(
         self, client: Client, options: QueryOptions, staging: Staging, admin: AdminClient, batch_id: int
@@ -89,10 +90,10 @@ class TransactionalBatch:
         self._batch_id = batch_id
 
     async def is_committed(self) -> bool:
-        """Ends the last attempt, if it is open, and returns whether it was committed.
+        """Ends the last attempt if it is still open; returns whether it was committed.
 
-        :raises NotPublished: its outcome is not known yet; another call asks again
-        :raises DataLoss: its outcome can no longer be determined
+        :raises NotPublished: the outcome is not known yet; call again later
+        :raises DataLoss: the outcome can no longer be determined
         """
         attempt = self._staging.last_attempt(self._batch_id)
         if attempt is None:
@@ -127,12 +128,12 @@ class TransactionalBatch:
     async def publish(
         self, transaction: OpenTransaction, manifest: Manifest, producers: Mapping[str, Producer], base: int
     ) -> None:
-        """Publishes and commits the batch; returns when all topics know.
+        """Publishes and commits the batch; returns when the commit is effective on all topics.
 
-        :param transaction: a new one
-        :param producers: of all topics of the batch
+        :param transaction: a new transaction
+        :param producers: producers for all topics of the batch
         :param base: the first sequence id of the batch
-        :raises NotPublished: the batch is not published, or not known to be; another call continues
+        :raises NotPublished: the batch is not published, or its outcome is unknown; another call continues
         """
         last = self._staging.last_attempt(self._batch_id)
         number = last.number + 1 if last is not None else 0
@@ -186,9 +187,9 @@ class TransactionalBatch:
         return {topic: last_entry(self._admin.topic_internal_stats(topic)) for topic in topics}
 
     async def _told(self, attempt: Attempt, ends: Ends) -> _Told:
-        """Returns what the topics tell: COMMITTED, ABORTED or HIDDEN.
+        """Returns the outcome that the topics report: COMMITTED, ABORTED or HIDDEN.
 
-        :raises DataLoss: no topic can tell
+        :raises DataLoss: no topic knows the outcome
         """
         found = []
         for topic, end in sorted(ends.items()):
