@@ -88,6 +88,7 @@ class ClusterAccess:
 
 def cluster_access(flags: Flags) -> ClusterAccess:
     """Returns the addresses and credentials of a command.
+
     :raises AccessRefused: a setting cannot be used
     """
     from magnetar.io.tls import ClientTls

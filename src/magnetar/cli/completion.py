@@ -63,7 +63,7 @@ def add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         choices=(*_SCRIPTS, _WORDS),
         help="shell to complete for; words: print the candidates for the next word",
     )
-    parser.add_argument("line", nargs="?", default="", help="for words: the command line up to the cursor")
+    parser.add_argument("line", nargs="?", default="", help="with words: the command line up to the cursor")
 
 
 def run_completion(parsed: argparse.Namespace, magnetar: argparse.ArgumentParser) -> int:

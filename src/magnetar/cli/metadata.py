@@ -189,6 +189,7 @@ def _number(text: str) -> int:
 
 def _session(parsed: argparse.Namespace) -> SessionSettings:
     """Returns the settings of the session with ZooKeeper.
+
     :raises SettingsContradict: the password file cannot be used
     """
     from magnetar.server.cluster_access import session_settings
@@ -200,6 +201,7 @@ def _session(parsed: argparse.Namespace) -> SessionSettings:
 
 def _access(parsed: argparse.Namespace) -> MetadataAccess:
     """Returns the settings for access to the metadata.
+
     :raises SettingsContradict: a file cannot be used
     """
     from magnetar.server.cluster_access import MetadataAccess, zookeeper_access

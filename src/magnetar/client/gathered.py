@@ -154,8 +154,9 @@ class GatheredConsumer(Listened, AsyncMessages):
         raise NotImplementedError
 
     def _of(self, message: Acknowledged) -> Consumer:
-        """Returns the consumer of a message. :raises PulsarException: the message does not identify a
-        consumer
+        """Returns the consumer of a message.
+
+        :raises PulsarException: the message does not identify a consumer
         """
         raise NotImplementedError
 

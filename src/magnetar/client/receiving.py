@@ -327,7 +327,7 @@ class StartPosition:
         return self._start is not None
 
     def skips(self, found: MessageId) -> bool:
-        """Whether a message or an entry is before the start; after the first False, no later message is."""
+        """Whether a message or an entry is before the start; after the first False, no check is needed."""
         start = self._start
         if start is None:
             return False

@@ -197,8 +197,9 @@ class Forwarding:
         return failure
 
     def _places(self, path: str, chosen: str, *, of_page: bool) -> Sequence[str]:
-        """Returns the URLs to try in order. :param chosen: ``host:port`` of the broker of a page; empty: any
-        broker
+        """Returns the URLs to try in order.
+
+        :param chosen: ``host:port`` of the broker of a page; empty: any broker
         """
         functions = self._options.functions_url
         if functions and path.rstrip("/").split("/")[2:] and _is_of_functions(path):

@@ -193,8 +193,9 @@ class _Lease:
         self._next = time.monotonic() + _PROLONG_SECONDS
 
     def keep(self) -> None:
-        """Extends the snapshot in time. :raises BackupRefused: the broker has stopped, or the snapshot has
-        expired
+        """Extends the snapshot in time.
+
+        :raises BackupRefused: the broker has stopped, or the snapshot has expired
         """
         if time.monotonic() >= self._next:
             self.prolong()

@@ -90,8 +90,9 @@ class BackupFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads the list of backups. :raises BackupRefused: the list is missing, damaged, or written by a
-        newer release
+        """Reads the list of backups.
+
+        :raises BackupRefused: the list is missing, damaged, or written by a newer release
         """
         self.path = path
         self.store = ""
@@ -391,8 +392,9 @@ def _checked(content: Mapping[str, object]) -> bytes:
 
 
 def _read_checked(path: Path, what: str) -> bytes:
-    """Returns the JSON line of a file that :func:`_checked` wrote. :raises BackupRefused: the file is missing
-    or damaged
+    """Returns the JSON line of a file that :func:`_checked` wrote.
+
+    :raises BackupRefused: the file is missing or damaged
     """
     data = _read(path, what)
     line, _, rest = data.partition(b"\n")

@@ -396,8 +396,9 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _http_origins(settings: Settings, host: str) -> Origins:
-    """Returns the origins of the browser pages that are accepted. :raises SettingsContradict: an allowed
-    origin is malformed
+    """Returns the origins of the browser pages that are accepted.
+
+    :raises SettingsContradict: an allowed origin is malformed
     """
     try:
         return Origins((settings.bind_address, host), settings.magnetar_http_allowed_origins)

@@ -158,8 +158,9 @@ class ClusterBroker(ServingBroker):
         self._tasks.start(self._delete_leftovers(broker, ledgers), "the deletion of leftover ledgers")
 
     async def _check_cluster(self, metadata: MetadataStore) -> None:
-        """Checks that the metadata has a record of the cluster. :raises SettingsContradict: there is no such
-        record
+        """Checks that the metadata has a record of the cluster.
+
+        :raises SettingsContradict: there is no such record
         """
         name = self._place.settings.cluster_name
         if not await metadata.exists(f"/admin/clusters/{name}"):
@@ -171,8 +172,9 @@ class ClusterBroker(ServingBroker):
     async def _wait_for_bookies(
         self, metadata: MetadataStore, root: str, wanted: int, patience: Patience
     ) -> None:
-        """Waits until enough bookies are registered. :raises MetadataRefused: too few bookies registered in
-        time
+        """Waits until enough bookies are registered.
+
+        :raises MetadataRefused: too few bookies registered in time
         """
         while True:
             registered = [each for each in await metadata.children(f"{root}/available") if each != "readonly"]

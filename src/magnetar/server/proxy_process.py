@@ -132,8 +132,9 @@ async def _start(
 
 
 def _check(settings: ProxySettings) -> None:
-    """Checks settings that depend on each other. :raises SettingsContradict: settings contradict each
-    other
+    """Checks settings that depend on each other.
+
+    :raises SettingsContradict: settings contradict each other
     """
     if settings.ha_proxy_protocol_enabled and settings.service_port_tls is not None:
         raise SettingsContradict(

@@ -205,8 +205,9 @@ class _WebSockets:
 
 
 def _check(settings: WebSocketProcessSettings) -> None:
-    """Checks settings that depend on each other. :raises SettingsContradict: settings contradict each
-    other
+    """Checks settings that depend on each other.
+
+    :raises SettingsContradict: settings contradict each other
     """
     if settings.web_service_port is None and settings.web_service_port_tls is None:
         raise SettingsContradict("no port is configured: set webServicePort or webServicePortTls")
@@ -218,8 +219,9 @@ def _check(settings: WebSocketProcessSettings) -> None:
 
 
 def _address(text: str) -> EnsembleAddress:
-    """Parses the address of a store. :raises SettingsContradict: the text is not an address of a ZooKeeper
-    ensemble
+    """Parses the address of a store.
+
+    :raises SettingsContradict: the text is not an address of a ZooKeeper ensemble
     """
     try:
         return ensemble_address(text)

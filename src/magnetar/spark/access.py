@@ -150,8 +150,9 @@ def is_of_access(name: str, text: str, into: dict[str, tuple[str, str]]) -> bool
 
 
 def access_of(given: Mapping[str, tuple[str, str]]) -> QueryAccess:
-    """Returns the credentials and TLS settings in options. :param given: name and value of each option, by
-    kind
+    """Returns the credentials and TLS settings in options.
+
+    :param given: name and value of each option, by kind
 
     :raises InvalidOption: an option cannot be used; the text contains no secrets
     """

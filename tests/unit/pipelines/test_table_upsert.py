@@ -298,7 +298,7 @@ def test_another_mode_or_number_of_buckets_is_refused(tmp_path: Path, topic: Cha
     add_all(driver(tmp_path, "delta", **UPSERT))
     with pytest.raises(TableError, match="was created with the mode upsert, not append"):
         add_all(driver(tmp_path, "delta"))
-    with pytest.raises(TableError, match=r"was created with the partition_by bucket\(3, __key\), not bucket\(4, __key\)"):
+    with pytest.raises(TableError, match=r"with the partition_by bucket\(3, __key\), not bucket\(4, __key\)"):
         add_all(driver(tmp_path, "delta", mode="upsert", buckets=4))
     with pytest.raises(ValueError, match="partition_by requires mode = 'append'"):
         driver(tmp_path, "delta", mode="upsert", partition_by=("__key",))

@@ -131,6 +131,7 @@ class AdminCommand:
 
     def parse(self, words: Sequence[str]) -> dict[str, object]:
         """Returns the values, by the key of each option and operand.
+
         :raises UsageError: an option is unknown, or an argument is missing or superfluous
         """
         values = {option.key: option.initial() for option in (*self.options, *self.operands)}
@@ -212,6 +213,7 @@ class Root:
 
 def leading_options(root: Root, words: list[str]) -> list[str]:
     """Parses the leading options into ``root``; returns the remaining words.
+
     :raises UsageError: an option is unknown, or lacks its value
     """
     rest = list(words)
@@ -223,6 +225,7 @@ def leading_options(root: Root, words: list[str]) -> list[str]:
 def trailing_options(root: Root, command: AdminCommand, words: list[str]) -> list[str]:
     """Parses the common options between the words of a command into ``root``; returns the remaining words.
     Options of the command itself take precedence.
+
     :raises UsageError: an option lacks its value
     """
     own = {name: option for option in command.options for name in option.names}

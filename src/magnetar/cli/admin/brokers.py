@@ -79,6 +79,7 @@ PROXY_ACTIONS: dict[str, Action] = {
 
 def _quota(call: Call) -> str:
     """Returns the path of a resource quota: the bundle's, or the default quota if no names are given.
+
     :raises UsageError: only one of namespace and bundle is given
     """
     namespace, bundle = call["namespace"], call["bundle"]

@@ -56,13 +56,15 @@ class Call:
 
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
         """Requests raw bytes; returns the headers, by name in lower case, and the bytes.
+
         :raises AdminError: the broker refused, or did not answer
         """
         return self._http.fetch(path, query)
 
     def upload(self, path: str, content_type: str, sent: Sent) -> object:
-        """Sends a body that is too large for memory. :raises AdminError: the broker refused, or did not
-        answer
+        """Sends a body that is too large for memory.
+
+        :raises AdminError: the broker refused, or did not answer
         """
         return self._http.ask("POST", path, None, sent, content_type=content_type)
 

@@ -35,6 +35,7 @@ Ask = Callable[[str], Sequence[str]]
 
 def candidates(words: Sequence[str], current: str) -> list[str]:
     """Returns the completions of the current word.
+
     :param words: the preceding words, without the program's name
     :param current: the beginning of the word, possibly empty
     """

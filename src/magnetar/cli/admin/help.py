@@ -155,6 +155,7 @@ def _text(lines: Iterable[str]) -> str:
 
 def markdown(groups: Iterable[str]) -> Iterator[str]:
     """Yields the lines, with line ends, of a Markdown page on the commands of the groups.
+
     :raises UsageError: a group is unknown
     """
     for group in groups:

@@ -65,6 +65,7 @@ class _Message:
 
     def text(self, *, redelivered: bool) -> str:
         """Returns the message in the format of Pulsar's tool.
+
         :param redelivered: also print the redelivery count, as Pulsar does for some commands
         """
         lines = [

@@ -48,6 +48,7 @@ def or_topic(name: str, action: Action, topics: Mapping[str, Action]) -> Action:
 
 def _means_topic(call: Call, *, create: bool) -> bool:
     """Whether the name is a topic, not a namespace.
+
     :param create: create the topic if it is missing and its namespace exists
     :raises NotFound: neither the namespace nor the topic exists
     """

@@ -14,6 +14,7 @@ TEXT, JSON, TABLE = FORMS = ("text", "json", "table")
 def render(answer: object, form: str = TEXT) -> str:
     """Returns the text of an answer, with its line end. As text: a list of strings on separate lines, None as
     ``null``, and objects as JSON with Pulsar's spacing.
+
     :param form: one of :data:`FORMS`
     """
     if form == JSON:

@@ -269,6 +269,7 @@ ACTIONS: dict[str, Action] = {
 
 def read_cluster_file(file: str, known: Collection[str]) -> dict[str, object]:
     """Returns the fields of a cluster from a JSON or YAML file.
+
     :param known: names of known fields
     :raises UsageError: the file cannot be read, is malformed, or has an unknown field
     """

@@ -81,6 +81,7 @@ def _shown(*answers: object) -> Rows:
 
 def _payload(call: Call) -> object:
     """Returns the ``PostSchemaPayload`` in a file.
+
     :raises UsageError: the file cannot be read, or is not JSON
     """
     try:

@@ -26,8 +26,9 @@ _OWN = "magnetar-cluster"
 
 
 def message_id(text: str) -> dict[str, int]:
-    """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``. :raises UsageError: the text is not one of
-    these
+    """Parses ``latest``, ``earliest`` or ``LEDGER:ENTRY``.
+
+    :raises UsageError: the text is not one of these
     """
     if text == "latest":
         return {"ledgerId": LATEST_ID, "entryId": LATEST_ID}
@@ -92,6 +93,7 @@ def _delete(call: Call) -> object:
 def _matching(call: Call) -> list[str]:
     """Returns the full names of the topics that match a regular expression, within the namespace at its
     beginning.
+
     :raises InvalidName: the pattern does not begin with a namespace
     :raises UsageError: the pattern is not valid
     """
@@ -173,6 +175,7 @@ def _compaction_status(call: Call) -> object:
 
 def _state_of(call: Call, path: str, name: str, verb: str) -> str:
     """Returns the state of an operation that a user started, such as a compaction, as a sentence.
+
     :param path: the path of the operation below the topic; also its name in the sentence
     """
     told = call.ask("GET", f"{call.topic}/{path}")

@@ -15,8 +15,9 @@ def _id(call: Call) -> str:
 
 
 def _topic(call: Call, what: str, *pieces: object) -> str:
-    """Returns the path of a transaction request on a topic. :raises InvalidName: the topic name is not
-    valid
+    """Returns the path of a transaction request on a topic.
+
+    :raises InvalidName: the topic name is not valid
     """
     name = TopicName.parse(str(call["topic"]))
     rest = (name.local, *map(str, pieces))

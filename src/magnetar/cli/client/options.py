@@ -143,7 +143,9 @@ def _add_keys(made: argparse.ArgumentParser) -> None:
         help="encoding of key/value messages: separated (key in the message key), inline (key in the "
         "content), none (not key/value messages) (none)",
     )
-    add("--key-value-key", "-kvk", metavar="KEY", help="key of a key/value message (the value of -k)")
+    add(
+        "--key-value-key", "-kvk", metavar="KEY", help="key of a key/value message (default: the value of -k)"
+    )
     add("--key-value-key-file", "-kvkf", metavar="FILE", help="file with the key of a key/value message")
     add(
         "--key-schema",

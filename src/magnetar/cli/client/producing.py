@@ -32,6 +32,7 @@ class Prepared:
 
 def prepared(parsed: argparse.Namespace) -> Prepared:
     """Reads the messages and options of ``pulsar-client produce``.
+
     :raises Refused: there are no messages, or options contradict each other
     :raises OSError: a file cannot be read
     """
@@ -160,6 +161,7 @@ class SchemaFlag:
 
     def encoded(self, data: bytes, what: str) -> bytes:
         """Returns a content of the command line or of a file, encoded with the schema.
+
         :param what: description of the data, for errors
         :raises Refused: the data do not match the schema
         """

@@ -25,6 +25,7 @@ _BOUNDARY = "----- got message -----"
 
 def prepared(parsed: argparse.Namespace) -> TopicsArguments:
     """Returns the options that consumers and readers share.
+
     :raises Refused: options contradict each other
     :raises CryptoError: the key cannot be read
     """
@@ -68,6 +69,7 @@ def consume(client: Client, parsed: argparse.Namespace, options: TopicsArguments
 
 def read(client: Client, parsed: argparse.Namespace, options: TopicsArguments) -> str:
     """Prints messages; returns a summary for the user.
+
     :raises Refused: the topic has several partitions
     """
     if len(client.get_topic_partitions(parsed.topic, create=False)) > 1:
@@ -109,6 +111,7 @@ def _printed(
     until_ms: int | None = None,
 ) -> Iterator[Message]:
     """Prints and yields the requested number of messages; ``--hide-content`` suppresses the printing.
+
     :param until_ms: stop before the first message that was published later, in ms since 1970
     """
     pace = paced(parsed.rate)

@@ -214,6 +214,7 @@ def start_of(text: str, now: float) -> Start:
 def time_of(text: str, now: float) -> int:
     """Parses an ISO 8601 time, in the local zone if the text names none, or an age such as ``10m`` (s, m, h,
     d).
+
     :param now: seconds since 1970, from which ages count
     :returns: ms since 1970
     :raises ValueError: the text is not a time or an age

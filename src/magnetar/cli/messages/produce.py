@@ -72,6 +72,7 @@ def _outgoing(text: bytes, parsed: argparse.Namespace) -> Outgoing:
 
 def _replayed(text: bytes) -> Outgoing:
     """Returns the message of a line in the form of ``-o json``.
+
     :raises Refused: the line has another form, or the message cannot be sent
     """
     try:

@@ -37,6 +37,7 @@ def last(ends: Ends, topic: str, number: int, wanted: MessageFilter) -> tuple[Se
     """Returns the last matching messages, and the id of the message after which later messages follow. An
     entry can contain one message, several, or none for clients, so the number of entries grows until it
     contains enough messages.
+
     :param topic: a topic with one partition
     :raises AdminError: the start position cannot be determined
     """

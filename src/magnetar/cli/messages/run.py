@@ -58,6 +58,7 @@ def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
 
 def private_key(flag: str, given: str | None) -> CryptoKeyReader | None:
     """Returns the private key of a command for decryption.
+
     :param given: a path, or a ``file:`` or ``data:`` URL, of a key in PEM; None: without decryption
     :raises CryptoError: the key cannot be read
     """

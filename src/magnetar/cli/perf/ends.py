@@ -80,8 +80,11 @@ class PerfSender(Protocol):
         ...
 
     def send(self, count: int, due: int, interval: int) -> None:
-        """Sends ``count`` messages. :param due: time at which the first is due, in ns :param interval: ns
-        between messages
+        """Sends ``count`` messages.
+
+        :param due: time at which the first is due, in ns
+
+        :param interval: ns between messages
         """
         ...
 

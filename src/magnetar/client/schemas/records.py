@@ -384,8 +384,9 @@ def _bad_member(val: object, name: str, expected: object) -> TypeError:
 
 
 def _checked_item(item: RecordField | AvroRecord) -> RecordField | AvroRecord:
-    """Returns the item if it is a record or a field. :raises Exception: the item is neither a record nor a
-    field
+    """Returns the item if it is a record or a field.
+
+    :raises Exception: the item is neither a record nor a field
     """
     if isinstance(item, type) and not issubclass(item, AvroRecord):
         raise Exception(f"Argument {_text(item)} is not a Record or a Field")

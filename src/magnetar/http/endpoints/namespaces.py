@@ -108,8 +108,9 @@ def _mode(request: Request) -> str:
 
 
 def _boundaries(request: Request) -> list[int]:
-    """Returns the boundaries in the body. :raises InvalidRequest: the body is not an array of whole
-    numbers
+    """Returns the boundaries in the body.
+
+    :raises InvalidRequest: the body is not an array of whole numbers
     """
     positions = request.json() if request.has_value else []
     if not isinstance(positions, list) or not all(type(at) is int for at in positions):
@@ -148,8 +149,9 @@ async def _change_permissions(application: Application, request: Request, operat
 
 
 def _permission_changes(given: object, *, grants: bool) -> list[tuple[TopicName, str, Sequence[str] | None]]:
-    """Returns topic, role and actions of each change. :raises InvalidRequest: the body is not a list of
-    permissions
+    """Returns topic, role and actions of each change.
+
+    :raises InvalidRequest: the body is not a list of permissions
     """
     if not isinstance(given, list) or not 0 < len(given) <= _MOST_PERMISSIONS:
         raise InvalidRequest(

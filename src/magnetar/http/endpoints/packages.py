@@ -121,8 +121,9 @@ def _parsed(data: bytes) -> PackageMetadata:
 
 
 def _given_metadata(request: Request) -> PackageMetadata:
-    """Returns the metadata in the body. :raises InvalidRequest: the body is too large, or has the wrong
-    shape
+    """Returns the metadata in the body.
+
+    :raises InvalidRequest: the body is too large, or has the wrong shape
     """
     if len(request.body) > _MOST_METADATA:
         raise InvalidRequest(f"{_KIND} has more than {_MOST_METADATA} bytes")

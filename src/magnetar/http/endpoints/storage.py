@@ -80,8 +80,9 @@ async def _release(application: Application, request: Request) -> Response:
 
 
 def _snapshots(application: Application) -> SnapshotAccess:
-    """Returns the access to snapshots. :raises NotSupported: the broker stores its data in BookKeeper and
-    ZooKeeper
+    """Returns the access to snapshots.
+
+    :raises NotSupported: the broker stores its data in BookKeeper and ZooKeeper
     """
     snapshots = application.process.snapshots
     if snapshots is None:

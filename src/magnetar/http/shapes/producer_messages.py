@@ -126,8 +126,9 @@ def _milliseconds(name: str, given: str | None) -> int | None:
 
 
 def _schema(key: str, value: str) -> SchemaData:
-    """Returns the schema of the messages. :param key: ``SchemaInfo`` of the key as JSON; empty: no key
-    schema
+    """Returns the schema of the messages.
+
+    :param key: ``SchemaInfo`` of the key as JSON; empty: no key schema
     """
     of_value = _declared("valueSchema", value) if value else _TEXT
     return key_value.separated(_declared("keySchema", key), of_value) if key else of_value

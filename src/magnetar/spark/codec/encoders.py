@@ -282,8 +282,9 @@ def fitted(definition: str, columns: Sequence[StructField], topic: str) -> str:
 
 
 def _check_present(record: Any, given: Sequence[str], topic: str, at: str = "") -> None:
-    """Checks that the rows contain all required fields. :raises InvalidRows: a field without a default is
-    missing
+    """Checks that the rows contain all required fields.
+
+    :raises InvalidRows: a field without a default is missing
     """
     for each in record["fields"]:
         may_be_null = isinstance(each["type"], list) and "null" in each["type"]

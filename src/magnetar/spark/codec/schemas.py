@@ -149,8 +149,9 @@ def definition_of_all_versions(
 
 
 def _joined(versions: Sequence[Definition]) -> Definition:
-    """Returns the last version, extended by the fields of all earlier versions. :param versions: schemas of
-    the same type, oldest first
+    """Returns the last version, extended by the fields of all earlier versions.
+
+    :param versions: schemas of the same type, oldest first
 
     :raises SparkSourceError: the versions cannot share columns
     """

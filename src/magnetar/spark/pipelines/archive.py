@@ -75,8 +75,9 @@ def run(work: Work) -> None:
 
 
 def _check_columns(topic: str, columns: Sequence[str], partitions: Sequence[str]) -> None:
-    """Checks the names of columns. :raises PipelineError: a column has the name of a partition column; Spark
-    ignores case
+    """Checks the names of columns.
+
+    :raises PipelineError: a column has the name of a partition column; Spark ignores case
     """
     for each in columns:
         if each.lower() in partitions:

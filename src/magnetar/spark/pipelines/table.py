@@ -160,8 +160,9 @@ def topics_of(work: Work) -> list[str]:
 
 
 def _namespace_of(pattern: str) -> str:
-    """Returns the namespace of a pattern. :raises PipelineError: the pattern does not begin with a
-    namespace
+    """Returns the namespace of a pattern.
+
+    :raises PipelineError: the pattern does not begin with a namespace
     """
     parts = re.match(r"(?:persistent://)?([^/]+)/([^/]+)/", pattern)
     if parts is None:

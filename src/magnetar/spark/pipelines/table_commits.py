@@ -193,8 +193,9 @@ class TableState(ABC):
     @property
     @abstractmethod
     def marker(self) -> TableMarker:
-        """The marker of the last batch. :raises TableError: the table was rolled back to a state before this
-        batch
+        """The marker of the last batch.
+
+        :raises TableError: the table was rolled back to a state before this batch
         """
 
     @property

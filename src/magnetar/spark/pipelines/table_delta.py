@@ -108,8 +108,9 @@ class DeltaFormat(OpenTable):
             table.alter.add_columns(list(DeltaSchema.from_arrow(pa.schema(changed)).fields))
 
     def _check_names(self, columns: pa.Schema) -> None:
-        """Checks the names of columns. :raises TableError: two columns have the same name; Delta ignores
-        case
+        """Checks the names of columns.
+
+        :raises TableError: two columns have the same name; Delta ignores case
         """
         try:
             _check_names(columns)

@@ -84,7 +84,7 @@ class TablesSection:
 
     def __post_init__(self) -> None:
         if not self.topics and not self.pattern:
-            raise ValueError("one of topics and pattern is required")
+            raise ValueError("topics or pattern must be set")
         try:
             re.compile(self.pattern)
         except re.error as error:

@@ -116,8 +116,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _check(schema: StructType, options: QueryOptions) -> None:
-    """Checks columns and options. :raises InvalidRows: the rows cannot be written, or do not fit the schema
-    of their topic
+    """Checks columns and options.
+
+    :raises InvalidRows: the rows cannot be written, or do not fit the schema of their topic
     """
     content = check_columns(schema, options)
     if content.by_schema and options.topic:
