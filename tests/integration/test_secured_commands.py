@@ -170,7 +170,7 @@ def test_what_pulsar_client_prints(
         ("produce t", "Please supply message content"),
         ("produce t -f /not/there", "/not/there"),
         ("produce t -m a -p x", "'x' is not a property; use KEY=VALUE"),
-        ("produce t -m a -n 0", "not above 0"),
+        ("produce t -m a -n 0", "is below 1"),
         ("--proxy-url x produce t -m a", "'x' is not a service URL; use a form like pulsar:"),
         ("consume t", "--subscription-name"),
         ("consume t -s s --auth-parms=token:kept", "Unknown option: '--auth-parms'"),
