@@ -207,7 +207,7 @@ async def test_without_a_block(url: str, topic: str) -> None:
         consumer = await client.subscribe(topic, "s", **EARLIEST)
         assert await contents(consumer, 1) == [b"kept"]
         assert await nothing(consumer)
-        with pytest.raises(InvalidTxnStatusError, match="make a new one"):
+        with pytest.raises(InvalidTxnStatusError, match="create a new transaction"):
             await t.begin()
 
 

@@ -292,7 +292,7 @@ def test_parts_of_offloaded_batches_are_cut_as_the_broker_path_cuts_them(topic: 
 def test_options_of_tiered_storage_are_checked_without_showing_secrets(store: Store, topic: str) -> None:
     base = {**store.cluster.options(topic=topic), "offload.credentialSecret": "hidden-1"}
     for more, message in (
-        ({}, "need 'offload.driver'"),
+        ({}, "require 'offload.driver'"),
         ({"offload.driver": "azureblob"}, "azureblob is not supported"),
         ({"offload.driver": "aws-s3", "offload.region": "r"}, r"set offload\.bucket"),
         ({"offload.driver": "aws-s3", "offload.region": "r", "offload.bucket": "b"}, "go together"),

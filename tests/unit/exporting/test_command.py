@@ -50,7 +50,7 @@ def test_a_check_leaves_no_data(data: Path, capsys: pytest.CaptureFixture[str]) 
 def test_places_that_are_none(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nothing = data.parent / "nothing"
     assert main(["export-ledgers", "--from", str(nothing), "--to", str(data), "--all", "--no-mapping"]) == 1
-    assert f"{nothing} has no data of a broker" in capsys.readouterr().err
+    assert f"{nothing} contains no data of a broker" in capsys.readouterr().err
     assert not nothing.exists()
     assert main(["export-ledgers", "--from", str(data), "--to", str(data), "--all", "--no-mapping"]) == 1
     assert "stop it first" in capsys.readouterr().err
