@@ -171,7 +171,7 @@ NAMESPACE_POLICIES: Sequence[Endpoint] = (
         _offloaded_objects,
         "objects in the tiered storage of a namespace, compared with the records of topics",
         reads(P.OFFLOAD),
-        refusals={412: "the namespace has no tiered storage", 501: "its driver does not list what is stored"},
+        refusals={412: "the namespace has no tiered storage", 501: "the driver cannot list its objects"},
     ),
 )
 """Endpoints whose paths are relative to the path of the namespace."""
