@@ -246,7 +246,10 @@ class AdminHttp:
         return HTTPSConnection(host, parts.port, timeout=self._timeout, context=context)
 
     def _headers(self, content_type: str) -> dict[str, str]:
-        """Returns the headers of a request. :raises AdminError: credentials are not available"""
+        """Returns the headers of a request.
+
+        :raises AdminError: credentials are not available
+        """
         headers = {"Content-Type": content_type, "Accept": JSON_TYPE}
         if self._authentication is not None:
             try:
@@ -257,7 +260,10 @@ class AdminHttp:
 
 
 def _taken(response: HTTPResponse, take: Take) -> None:
-    """Passes the body of a response to ``take``. :raises IncompleteRead: the body is incomplete"""
+    """Passes the body of a response to ``take``.
+
+    :raises IncompleteRead: the body is incomplete
+    """
     while data := response.read(_CHUNK):
         take(data)
     if response.length:
@@ -282,7 +288,10 @@ def _answered(
 
 
 def _each(url: str) -> list[str]:
-    """Returns the addresses in a URL with several hosts. :raises AdminError: an address is not an HTTP URL"""
+    """Returns the addresses in a URL with several hosts.
+
+    :raises AdminError: an address is not an HTTP URL
+    """
     scheme, separator, rest = url.partition("://")
     hosts, slash, path = rest.partition("/")
     return [_checked(f"{scheme}{separator}{host.strip()}{slash}{path}") for host in hosts.split(",")]

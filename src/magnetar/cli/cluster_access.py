@@ -49,7 +49,10 @@ class ClusterAccess:
     """SNI proxy for all connections to brokers; None: no proxy."""
 
     def http(self, *, timeout_seconds: float, warn: Callable[[str], None] | None = None) -> AdminHttp:
-        """Returns the admin interface. :raises AdminError: the URL of the interface is malformed"""
+        """Returns the admin interface.
+
+        :raises AdminError: the URL of the interface is malformed
+        """
         from magnetar.admin_client.http import AdminHttp
 
         return AdminHttp(

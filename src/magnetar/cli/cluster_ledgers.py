@@ -182,7 +182,10 @@ def _place(parsed: argparse.Namespace, path: Path) -> ExportPlace:
 
 
 def _selection(parsed: argparse.Namespace) -> Selection:
-    """Returns the topics to export. :raises InvalidName: a name is not valid"""
+    """Returns the topics to export.
+
+    :raises InvalidName: a name is not valid
+    """
     from magnetar.exporting.export import Selection
     from magnetar.naming.namespace_name import NamespaceName
     from magnetar.naming.topic_name import TopicName

@@ -82,7 +82,10 @@ def run_translate_positions(parsed: argparse.Namespace) -> int:
 
 
 def _translated(mapping: Mapping, topic: str, text: str) -> str:
-    """Returns the translated id. :raises NotTranslated: the text is not an id, or the mapping lacks it"""
+    """Returns the translated id.
+
+    :raises NotTranslated: the text is not an id, or the mapping lacks it
+    """
     from magnetar.client.exceptions import InvalidMessage
     from magnetar.client.message_id import MessageId
     from magnetar.exporting.mapping import NotTranslated

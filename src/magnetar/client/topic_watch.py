@@ -73,7 +73,10 @@ class TopicWatch:
             await sleep(self._loop, backoff.next())
 
     async def _ask(self, connection: Connection) -> None:
-        """Requests the watch. :raises PulsarException: the broker refused, or the connection was lost"""
+        """Requests the watch.
+
+        :raises PulsarException: the broker refused, or the connection was lost
+        """
         wire = connection.wire
         self._connection, self._lost = connection, self._loop.create_future()
         wire.watchers[self._id] = self._told

@@ -223,7 +223,10 @@ class ClientConnection:
         self._take()
 
     def _welcome(self, broker: CommandConnected | None) -> BaseCommand:
-        """Returns CONNECTED. :param broker: the broker's answer; None: the proxy answers itself"""
+        """Returns CONNECTED.
+
+        :param broker: the broker's answer; None: the proxy answers itself
+        """
         answer = BaseCommand(type=BaseCommand.CONNECTED)
         if broker is not None:
             answer.connected.CopyFrom(broker)

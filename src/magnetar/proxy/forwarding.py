@@ -222,7 +222,10 @@ class Forwarding:
         return [*kept, *(await self._auth_headers()).items(), (_ORIGINAL, principal.role)]
 
     async def _followed(self, request: Request, url: str, headers: list[tuple[str, str]]) -> BrokerResponse:
-        """Follows redirects. :raises TargetDenied: a broker redirects to an address that is not a broker"""
+        """Follows redirects.
+
+        :raises TargetDenied: a broker redirects to an address that is not a broker
+        """
         for _ in range(_MAX_REDIRECTS):
             answer = await self._exchanged(self._web, request, url, headers)
             location = answer.header("location")
@@ -269,7 +272,10 @@ def _leaves_its_place(path: str) -> bool:
 
 
 def _joined(url: str, location: str) -> str:
-    """Returns the target of a redirect. :raises TargetDenied: the location is malformed"""
+    """Returns the target of a redirect.
+
+    :raises TargetDenied: the location is malformed
+    """
     try:
         following = urljoin(url, location)
         if urlsplit(following).port == 0:

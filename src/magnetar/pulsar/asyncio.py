@@ -65,7 +65,10 @@ AsyncPulsarException.__name__ = AsyncPulsarException.__qualname__ = "PulsarExcep
 
 
 async def _run(calls: Calls, work: Coroutine[object, object, T]) -> T:
-    """Runs ``work`` in the client's loop. :raises AsyncPulsarException: replaces any error of the client"""
+    """Runs ``work`` in the client's loop.
+
+    :raises AsyncPulsarException: replaces any error of the client
+    """
     try:
         return await calls.run_beside(work)
     except ClientError as error:
@@ -314,7 +317,10 @@ class Reader:
 
 
 def _target(messageid: object) -> MessageId | int:
-    """Returns the target of a seek. :raises ValueError: the argument is neither a message id nor a time"""
+    """Returns the target of a seek.
+
+    :raises ValueError: the argument is neither a message id nor a time
+    """
     if isinstance(messageid, MessageId | int):
         return messageid
     raise ValueError(f"invalid messageid type {type(messageid)}")

@@ -72,9 +72,15 @@ class Source:
     shared: bool
     """Whether a broker is running, so that segments must be locked while they are copied."""
     keep: Callable[[], None] = lambda: None
-    """Called often while the files are used. :raises BackupRefused: the broker no longer keeps the files"""
+    """Called often while the files are used.
+
+    :raises BackupRefused: the broker no longer keeps the files
+    """
     confirm: Callable[[], None] = lambda: None
-    """Called at the end. :raises BackupRefused: the broker did not keep the files until now"""
+    """Called at the end.
+
+    :raises BackupRefused: the broker did not keep the files until now
+    """
 
 
 @dataclass(frozen=True)

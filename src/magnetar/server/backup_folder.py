@@ -412,7 +412,10 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def _check_format(path: Path, found: Mapping[str, object]) -> None:
-    """Checks the version of a file's format. :raises BackupRefused: a newer release wrote the file"""
+    """Checks the version of a file's format.
+
+    :raises BackupRefused: a newer release wrote the file
+    """
     written = found.get("format")
     if not isinstance(written, int) or written < 1:
         raise BackupRefused(f"{path} has the unknown format {written!r}; the file is damaged")

@@ -192,7 +192,10 @@ def _secured(
     authentication: Authentication | None,
     record: Mapping[str, object],
 ) -> TlsClientNetwork:
-    """Returns the network with TLS. :raises SettingsContradict: a file cannot be used"""
+    """Returns the network with TLS.
+
+    :raises SettingsContradict: a file cannot be used
+    """
     insecure = bool(record.get("tlsAllowInsecureConnection"))
     context = ClientContext(ClientTls(files, verify=not insecure, verify_host=not insecure))
     try:

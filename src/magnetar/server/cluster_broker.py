@@ -205,7 +205,10 @@ class ClusterBroker(ServingBroker):
         return "" if store is None else f"{store.session.server}: {store.session.trouble}"
 
     def _check_session(self) -> None:
-        """Checks the connection to ZooKeeper. :raises MetadataFailure: ZooKeeper does not answer"""
+        """Checks the connection to ZooKeeper.
+
+        :raises MetadataFailure: ZooKeeper does not answer
+        """
         if self._zookeeper is not None and not self._zookeeper.session.connected:
             raise MetadataFailure(f"Not connected with ZooKeeper at {self._places.local}: {self._trouble()}")
 

@@ -174,7 +174,10 @@ def _web_options(settings: ProxySettings) -> WebOptions:
 async def _open_listeners(
     proxy: _Proxy, io: Io, settings: ProxySettings, client: Callable[[], ClientConnection]
 ) -> None:
-    """Opens the listeners of the proxy. :raises OSError: an address cannot be used"""
+    """Opens the listeners of the proxy.
+
+    :raises OSError: an address cannot be used
+    """
     tls, host = proxy.tls, settings.bind_address
     binary: list[tuple[str, int | None, ListeningNetwork | None]] = [
         ("pulsar", settings.service_port, io.network),

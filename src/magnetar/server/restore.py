@@ -90,7 +90,10 @@ def restore_backup(wanted: RestoreRequest) -> Backup:
 
 
 def _refuse_others(data_dir: Path) -> None:
-    """Refuses directories with other files. :raises BackupRefused: a file was not written by this command"""
+    """Refuses directories with other files.
+
+    :raises BackupRefused: a file was not written by this command
+    """
     if not data_dir.exists():
         return
     if not data_dir.is_dir():
@@ -205,7 +208,10 @@ def _laid_out(folder: BackupFolder, backup: Backup) -> Iterator[Path]:
 
 
 def _check_there(folder: BackupFolder, file: StoredFile) -> None:
-    """Checks that a copy exists. :raises BackupRefused: there is no copy, or it has another size"""
+    """Checks that a copy exists.
+
+    :raises BackupRefused: there is no copy, or it has another size
+    """
     place = folder.place_of(file)
     try:
         size = place.stat().st_size
@@ -216,7 +222,10 @@ def _check_there(folder: BackupFolder, file: StoredFile) -> None:
 
 
 def _compare(place: Path, file: StoredFile, size: int, sha256: str) -> None:
-    """Compares a copy with its checksum. :raises BackupRefused: the copy differs"""
+    """Compares a copy with its checksum.
+
+    :raises BackupRefused: the copy differs
+    """
     if (size, sha256) != (file.bytes, file.sha256):
         raise BackupRefused(
             f"{place} is damaged: its content does not match its checksum; use another backup"

@@ -165,7 +165,10 @@ def authenticator(
 
 
 def _provider(name: str) -> MakeProvider:
-    """Returns the function that creates a provider. :raises SettingsContradict: no provider has this name"""
+    """Returns the function that creates a provider.
+
+    :raises SettingsContradict: no provider has this name
+    """
     own = _OWN.get(name)
     if own is not None:
         return own

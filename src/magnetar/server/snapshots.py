@@ -199,7 +199,10 @@ class Snapshots:
 
 
 def _seconds(wanted: int | None) -> int:
-    """Returns the time to keep a snapshot. :raises InvalidRequest: ``wanted`` is out of range"""
+    """Returns the time to keep a snapshot.
+
+    :raises InvalidRequest: ``wanted`` is out of range
+    """
     if wanted is None:
         return _DEFAULT_SECONDS
     if not 1 <= wanted <= _LONGEST_SECONDS:

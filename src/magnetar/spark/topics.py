@@ -92,7 +92,10 @@ class TopicPositions:
     by_topic: Mapping[str, Place]
 
     def of(self, topic: str) -> Place:
-        """Returns the position in a topic. :raises InvalidPlace: there is no position for this topic"""
+        """Returns the position in a topic.
+
+        :raises InvalidPlace: there is no position for this topic
+        """
         found = self.by_topic.get(topic, self.default)
         if found is None:
             raise InvalidPlace(f"the offsets have no topic {topic}")

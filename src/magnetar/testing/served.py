@@ -257,13 +257,19 @@ def _has(connection: Connection, topic: TopicName | None, producer: str | None, 
 
 
 def _check_ports(settings: Settings) -> None:
-    """Checks the listeners. :raises SettingsContradict: faults cannot be injected into a listener"""
+    """Checks the listeners.
+
+    :raises SettingsContradict: faults cannot be injected into a listener
+    """
     if settings.broker_service_port_tls is not None or settings.web_service_port_tls is not None:
         raise SettingsContradict("brokers for tests have no TLS: remove its ports from the settings")
 
 
 def _topic(asked: Mapping[str, Any]) -> TopicName | None:
-    """Returns the topic in a request. :raises InvalidName: the text is not a valid topic name"""
+    """Returns the topic in a request.
+
+    :raises InvalidName: the text is not a valid topic name
+    """
     return None if asked["topic"] is None else TopicName.parse(asked["topic"])
 
 

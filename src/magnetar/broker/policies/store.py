@@ -133,7 +133,10 @@ class PolicyStore:
         self._listeners.append(listener)
 
     async def all_namespaces(self) -> Sequence[str]:
-        """Returns the namespaces of all tenants. :raises MetadataFailure: they cannot be listed now"""
+        """Returns the namespaces of all tenants.
+
+        :raises MetadataFailure: they cannot be listed now
+        """
         tenants = await self.tenants.names()
         return [name for tenant in tenants for name in await self.namespaces.of_tenant(tenant)]
 

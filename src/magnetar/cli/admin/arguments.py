@@ -70,7 +70,10 @@ class Option:
         return self.names[0].lstrip("-")
 
     def parse(self, text: str) -> object:
-        """Returns the typed value. :raises UsageError: the text is not a value of the option's type"""
+        """Returns the typed value.
+
+        :raises UsageError: the text is not a value of the option's type
+        """
         kind = self.type.removesuffix(" comma").removesuffix("(int)")
         try:
             if kind in ("int", "long"):

@@ -95,16 +95,25 @@ class Call:
 
     @property
     def topic(self) -> str:
-        """The path of the topic in the admin interface. :raises InvalidName: the topic name is not valid"""
+        """The path of the topic in the admin interface.
+
+        :raises InvalidName: the topic name is not valid
+        """
         return topic_path(self._operand())
 
     @property
     def namespace(self) -> str:
-        """The path of the namespace in the admin interface. :raises InvalidName: the name is not valid"""
+        """The path of the namespace in the admin interface.
+
+        :raises InvalidName: the name is not valid
+        """
         return namespace_path(self._operand())
 
     def topics_of_namespace(self, domain: str) -> str:
-        """Returns the path of the namespace's topics. :raises InvalidName: the namespace name is not valid"""
+        """Returns the path of the namespace's topics.
+
+        :raises InvalidName: the namespace name is not valid
+        """
         return topics_path(self._operand(), domain)
 
     @property
@@ -113,7 +122,10 @@ class Call:
         return f"{self.topic}/subscription/{subscription_piece(self['subscription'])}"
 
     def switched(self) -> bool:
-        """True for ``--enable``, False for ``--disable``. :raises UsageError: both or neither are given"""
+        """True for ``--enable``, False for ``--disable``.
+
+        :raises UsageError: both or neither are given
+        """
         on, off = bool(self.get("enable")), bool(self.get("disable"))
         if on == off:
             raise UsageError("Need to specify either enable or disable")
@@ -137,7 +149,10 @@ def piece(text: str) -> str:
 
 
 def properties_of(values: list[str] | None) -> dict[str, str]:
-    """Returns ``k=v`` texts as a map. :raises UsageError: an item has no ``=``"""
+    """Returns ``k=v`` texts as a map.
+
+    :raises UsageError: an item has no ``=``
+    """
     found = {}
     for text in values or ():
         key, separator, value = text.partition("=")

@@ -22,7 +22,10 @@ _DIGEST = re.compile(r'"([0-9a-f]{64})"')
 
 
 def _name(call: Call) -> PackageName:
-    """Returns the name of the package. :raises InvalidName: the package name is not valid"""
+    """Returns the name of the package.
+
+    :raises InvalidName: the package name is not valid
+    """
     return PackageName.parse(call["packageName"])
 
 

@@ -68,7 +68,10 @@ def _means_topic(call: Call, *, create: bool) -> bool:
 
 
 def _create(call: Call, missing: NotFound) -> None:
-    """Creates the topic of the command. :raises NotFound: the topic's namespace does not exist"""
+    """Creates the topic of the command.
+
+    :raises NotFound: the topic's namespace does not exist
+    """
     path = topic_path(call.named)
     try:
         # With partitions, if the namespace's policy requires them.
@@ -407,7 +410,10 @@ _WHEN = {
 
 
 def _offload(call: Call) -> object:
-    """Sets the offload policies. :raises UsageError: the read priority is unknown"""
+    """Sets the offload policies.
+
+    :raises UsageError: the read priority is unknown
+    """
 
     def given(names: tuple[str, ...]) -> object:
         return next((call.get(name) for name in names if call.get(name) is not None), None)

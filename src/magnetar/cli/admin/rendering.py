@@ -86,7 +86,10 @@ def _table(value: object) -> str:
 
 
 def _records(records: Sequence[tuple[str, dict[str, object]]]) -> str:
-    """Returns the lines of a table. :param records: objects by name; an empty name is not printed"""
+    """Returns the lines of a table.
+
+    :param records: objects by name; an empty name is not printed
+    """
     fields = dict.fromkeys(name for _, record in records for name in record)
     named = any(name for name, _ in records)
     lines = [["NAME"] * named + [field.upper() for field in fields]]

@@ -21,7 +21,10 @@ def _topic(call: Call) -> TopicName:
 
 
 def _path(call: Call, rest: str) -> str:
-    """Returns the path of a topic's schema. :raises InvalidName: the topic name is not valid"""
+    """Returns the path of a topic's schema.
+
+    :raises InvalidName: the topic name is not valid
+    """
     name = _topic(call)
     root = "/admin/schemas" if name.legacy else "/admin/v2/schemas"
     return f"{root}/{name.namespace_name}/{name.encoded_local}/{rest}"

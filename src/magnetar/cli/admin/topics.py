@@ -114,7 +114,10 @@ def _matching(call: Call) -> list[str]:
 
 
 def _named_in(file: str) -> list[str]:
-    """Returns the topics that a file lists, one per line. :raises UsageError: the file cannot be read"""
+    """Returns the topics that a file lists, one per line.
+
+    :raises UsageError: the file cannot be read
+    """
     try:
         lines = Path(file).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

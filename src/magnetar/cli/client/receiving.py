@@ -137,7 +137,10 @@ def _warn(words: str) -> None:
 
 
 def shower(parsed: argparse.Namespace, contents: SchemaDecoders) -> Callable[[Message], str]:
-    """Returns a function that formats a message. :param contents: decodes values with their schemas"""
+    """Returns a function that formats a message.
+
+    :param contents: decodes values with their schemas
+    """
 
     def content(message: Message) -> str:
         if parsed.schema_type == "auto_consume":

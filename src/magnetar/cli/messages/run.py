@@ -52,7 +52,10 @@ def run(parsed: argparse.Namespace, work: Callable[[Ends, argparse.Namespace], N
 
 
 def _private_key(parsed: argparse.Namespace) -> CryptoKeyReader | None:
-    """Returns the key of ``--private-key``. :raises CryptoError: the key cannot be read"""
+    """Returns the key of ``--private-key``.
+
+    :raises CryptoError: the key cannot be read
+    """
     return private_key("--private-key", getattr(parsed, "private_key", None))
 
 

@@ -61,7 +61,10 @@ class TransactionUse:
         return cls(parsed.txn_timeout, parsed.txn_messages, parsed.abort)
 
     async def end(self, transaction: Transaction) -> None:
-        """Commits or aborts the transaction. :raises PulsarException: see :meth:`Transaction.commit`"""
+        """Commits or aborts the transaction.
+
+        :raises PulsarException: see :meth:`Transaction.commit`
+        """
         await (transaction.abort() if self.aborts else transaction.commit())
 
 

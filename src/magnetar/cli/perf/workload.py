@@ -68,7 +68,10 @@ def topic_names(parsed: argparse.Namespace) -> list[str]:
 
 
 def access_of(parsed: argparse.Namespace) -> ClusterAccess:
-    """Returns the addresses and credentials of a run. :raises AccessRefused: a setting cannot be used"""
+    """Returns the addresses and credentials of a run.
+
+    :raises AccessRefused: a setting cannot be used
+    """
     return cluster_access(
         {
             "brokerServiceUrl": parsed.service_url,

@@ -168,7 +168,10 @@ def shown(stream: EventStream) -> Iterator[Shown | None]:
 
 
 def first_shown(http: AdminHttp, asked: TopicSelection) -> Shown:
-    """Returns the topics of the first event. :raises AdminError: the topics are not available"""
+    """Returns the topics of the first event.
+
+    :raises AdminError: the topics are not available
+    """
     with opened(http, asked) as stream:
         for told in shown(stream):
             if told is not None:

@@ -109,7 +109,10 @@ def _rates(found: Mapping[str, Any]) -> Response:
 
 
 def _tenant_info(request: Request) -> Mapping[str, Any]:
-    """Returns the body. :raises PreconditionFailed: the body is empty"""
+    """Returns the body.
+
+    :raises PreconditionFailed: the body is empty
+    """
     value: Mapping[str, Any] | None = _TENANT(request)
     if value is None:
         raise PreconditionFailed("TenantInfo is null")

@@ -44,7 +44,10 @@ higher.
 
 
 def _name(request: Request) -> PackageName:
-    """Returns the package in the path. :raises InvalidName: the name violates the rules"""
+    """Returns the package in the path.
+
+    :raises InvalidName: the name violates the rules
+    """
     names = request.variables
     parts = (names[part] for part in ("type", "tenant", "namespace", "package", "version"))
     try:
@@ -54,7 +57,10 @@ def _name(request: Request) -> PackageName:
 
 
 def _place(request: Request) -> Several:
-    """Returns type, tenant and namespace of packages. :raises InvalidName: one of them is invalid"""
+    """Returns type, tenant and namespace of packages.
+
+    :raises InvalidName: one of them is invalid
+    """
     names = request.variables
     kind, tenant, namespace = names["type"], names["tenant"], names["namespace"]
     try:
@@ -66,7 +72,10 @@ def _place(request: Request) -> Several:
 
 
 def _metadata(given: Any) -> PackageMetadata:
-    """Checks the metadata. :raises InvalidRequest: the metadata has the wrong shape"""
+    """Checks the metadata.
+
+    :raises InvalidRequest: the metadata has the wrong shape
+    """
     found = _SHAPE(_KIND, given)
     return PackageMetadata(
         found.get("description", ""),
@@ -113,7 +122,10 @@ async def _upload(application: Application, request: Request) -> Response:
 
 
 def _parsed(data: bytes) -> PackageMetadata:
-    """Parses the metadata. :raises InvalidRequest: the metadata is not JSON, or has the wrong shape"""
+    """Parses the metadata.
+
+    :raises InvalidRequest: the metadata is not JSON, or has the wrong shape
+    """
     try:
         return _metadata(json.loads(data))
     except (ValueError, RecursionError) as error:

@@ -79,7 +79,10 @@ def _brokers_of_domain(request: Request) -> list[str]:
 
 
 def _domain_name(request: Request) -> str:
-    """Returns the failure domain in the path. :raises PreconditionFailed: the name is not valid"""
+    """Returns the failure domain in the path.
+
+    :raises PreconditionFailed: the name is not valid
+    """
     name = request.variables["domainName"]
     if name in ("", ".", "..") or "/" in name:
         raise PreconditionFailed(f"{name!r} is not a valid name for a failure domain")
@@ -87,7 +90,10 @@ def _domain_name(request: Request) -> str:
 
 
 def _tenant_asked_for(request: Request) -> str:
-    """Returns the tenant in the query. :raises InvalidRequest: the query contains no tenant"""
+    """Returns the tenant in the query.
+
+    :raises InvalidRequest: the query contains no tenant
+    """
     tenant = request.query.get("tenant") or request.query.get("property")
     if not tenant:
         raise InvalidRequest("The query parameter tenant is missing")

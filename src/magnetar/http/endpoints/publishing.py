@@ -68,7 +68,10 @@ def _payload(request: Request) -> Several:
 
 
 def _version(request: Request) -> int:
-    """Returns the version in the path. :raises InvalidRequest: the version is not a number"""
+    """Returns the version in the path.
+
+    :raises InvalidRequest: the version is not a number
+    """
     try:
         return int(request.variables["version"])
     except ValueError as error:

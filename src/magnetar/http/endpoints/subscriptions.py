@@ -44,7 +44,10 @@ def _properties(request: Request) -> Mapping[str, str]:
 
 
 def _count(request: Request) -> int:
-    """Returns the number of messages to skip. :raises InvalidRequest: the number is negative"""
+    """Returns the number of messages to skip.
+
+    :raises InvalidRequest: the number is negative
+    """
     count = number_in_path("numMessages")(request)
     if count < 0:
         raise InvalidRequest(f"The number of messages to skip must be 0 or more, not {count}")

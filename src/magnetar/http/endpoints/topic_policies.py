@@ -43,7 +43,10 @@ def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
 
 
 def _ttl(request: Request) -> object:
-    """Returns the time to live. :raises InvalidRequest: the value is not a number of 32 bits"""
+    """Returns the time to live.
+
+    :raises InvalidRequest: the value is not a number of 32 bits
+    """
     return whole()("messageTTL", request.query.get("messageTTL", "0"))
 
 

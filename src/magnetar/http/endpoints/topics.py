@@ -197,7 +197,10 @@ def _new_properties(request: Request) -> Mapping[str, str]:
 
 
 def _removed(request: Request) -> Mapping[str, None]:
-    """Returns the property to remove. :raises InvalidRequest: the query contains no property"""
+    """Returns the property to remove.
+
+    :raises InvalidRequest: the query contains no property
+    """
     key = request.query.get("key")
     if key is None:
         raise InvalidRequest("The query parameter key is missing; set it to the property to remove")

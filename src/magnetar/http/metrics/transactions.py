@@ -98,7 +98,10 @@ def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Itera
 
 
 def _summaries(name: str, rows: Sequence[tuple[str, TimingMetrics]], unit: float) -> Iterator[str]:
-    """Yields a summary for each row. :param unit: number of the metric's units in a millisecond"""
+    """Yields a summary for each row.
+
+    :param unit: number of the metric's units in a millisecond
+    """
     lines = [f"# TYPE {name} summary\n"]
     for labels, took in rows:
         lines += [

@@ -188,7 +188,10 @@ def quota(request: Request) -> object:
 
 
 def quota_type(request: Request) -> str:
-    """Returns the type of the backlog quota in the query. :raises InvalidRequest: the type is unknown"""
+    """Returns the type of the backlog quota in the query.
+
+    :raises InvalidRequest: the type is unknown
+    """
     kind = request.query.get("backlogQuotaType") or QUOTA_TYPES[0]
     return str(choice(*QUOTA_TYPES)("backlogQuotaType", kind))
 

@@ -167,7 +167,10 @@ def _record(definition: Any, names: dict[str, _Convert | None]) -> _Convert:
 
 
 def _a(kind: type[object], value: object) -> Any:
-    """Returns the value after checking its type. :raises ValueError: the value has another type"""
+    """Returns the value after checking its type.
+
+    :raises ValueError: the value has another type
+    """
     if not isinstance(value, kind):
         raise ValueError(f"the value is a {type(value).__name__}, not a {kind.__name__}")
     return value

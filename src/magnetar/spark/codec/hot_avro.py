@@ -40,7 +40,10 @@ class Column:
     """
 
     def __init__(self, kind: int, rows: int, size: int) -> None:
-        """:param rows: maximum number of rows; :param size: size of all contents together, in bytes"""
+        """:param rows: maximum number of rows;
+
+        :param size: size of all contents together, in bytes
+        """
         self.kind = kind
         self.numbers = array("q", bytes(8 * rows if kind == INTEGER else 0))
         self.offsets = array("i", bytes(4 * (rows + 1) if kind == BYTES else 0))

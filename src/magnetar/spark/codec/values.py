@@ -313,7 +313,10 @@ def _alike(theirs: _Field, ours: _Field) -> bool:
 
 
 def _array(field: _Field, column: Column, count: int, kind: pa.DataType) -> pa.Array:
-    """Converts a column. :raises pa.ArrowException: a value does not match the column's type"""
+    """Converts a column.
+
+    :raises pa.ArrowException: a value does not match the column's type
+    """
     valid = pa.py_buffer(column.valid) if field.null else None
     if field.type in ("bytes", "string"):
         buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]

@@ -168,7 +168,10 @@ class Document:
         return given
 
     def _value(self, hint: Any, value: Any) -> object:
-        """Converts a value to the type of its field. :raises ValueError: the value has another type"""
+        """Converts a value to the type of its field.
+
+        :raises ValueError: the value has another type
+        """
         if get_origin(hint) is UnionType:
             hint = next(each for each in get_args(hint) if each is not NoneType)
         if get_origin(hint) is Literal:

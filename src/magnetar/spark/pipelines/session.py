@@ -221,7 +221,10 @@ def _ignored(_request: object, _client: object) -> None:
 
 
 def _check_java() -> None:
-    """Checks that Java is installed. :raises PipelineError: Java was not found"""
+    """Checks that Java is installed.
+
+    :raises PipelineError: Java was not found
+    """
     home = os.environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").exists():
         raise PipelineError(

@@ -254,7 +254,10 @@ class OpenTable(ABC):
         """
 
     def load(self) -> TableState:
-        """Returns the present state. :raises TableError: see :meth:`find`; or the table does not exist"""
+        """Returns the present state.
+
+        :raises TableError: see :meth:`find`; or the table does not exist
+        """
         state = self.find()
         if state is None:
             raise TableError(f"{self} no longer exists; restore it")

@@ -368,7 +368,10 @@ def _columns_of(schema: DeltaSchema) -> pa.Schema:
 
 
 def _check_names(columns: pa.Schema) -> None:
-    """Checks the names of columns. :raises ColumnError: two columns have the same name; Delta ignores case"""
+    """Checks the names of columns.
+
+    :raises ColumnError: two columns have the same name; Delta ignores case
+    """
     names: dict[str, str] = {}
     for name in columns.names:
         other = names.setdefault(name.lower(), name)

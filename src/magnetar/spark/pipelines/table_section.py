@@ -245,7 +245,10 @@ def is_namespace(name: str) -> bool:
 
 
 def _check_name(name: str) -> None:
-    """Checks a name. :raises ValueError: the text is not the name of a topic or a namespace"""
+    """Checks a name.
+
+    :raises ValueError: the text is not the name of a topic or a namespace
+    """
     if is_namespace(name):
         return
     try:

@@ -132,7 +132,10 @@ class RowCutter:
     def _cut(
         self, topic: str, rows: pa.RecordBatch, columns: Columns, content: TopicContent
     ) -> Iterator[CutEntry]:
-        """Yields the entries of rows for one topic. :param columns: the columns of the rows"""
+        """Yields the entries of rows for one topic.
+
+        :param columns: the columns of the rows
+        """
         # An entry with one message has the key in its own metadata, which Key_Shared subscriptions use.
         keys = rows.column(KEY) if self._max_messages == 1 and KEY in rows.schema.names else None
         first = 0
