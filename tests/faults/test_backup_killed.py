@@ -246,7 +246,9 @@ def test_the_first_backup_is_killed_at_each_step(world: World, capsys: pytest.Ca
         if world.run("verify-backup", target) != 0:
             told = capsys.readouterr().err
             assert (
-                "backups there: none" in told or "no such folder" in told or "backups.json is missing" in told
+                "backups there: none" in told
+                or "does not exist; give a folder" in told
+                or "backups.json is missing" in told
             )
         if number % 3 == 0:
             assert world.run("backup", target, "--data-dir", world.data) == 0, capsys.readouterr().err
