@@ -205,7 +205,7 @@ def test_files_stay_until_a_snapshot_is_released_or_expires() -> None:
     for _ in range(30):
         load.step()
     taken = [load.result(load.take()) for _ in range(4)]
-    with pytest.raises(TooManyRequests, match="4 snapshots are held already"):
+    with pytest.raises(TooManyRequests, match="4 snapshots are already kept"):
         load.result(load.take())
     assert load.life.stores.ledgers.images.held == 4
     load.snapshots.release(taken[0]["id"])
