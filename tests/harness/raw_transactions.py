@@ -18,27 +18,28 @@ def ok(client: Client, kind: int, answer: int, **fields: Any) -> Any:
     return got
 
 
+def connect_to_coordinator(client: Client) -> None:
+    """Connects a client to coordinator 0."""
+    ok(client, BaseCommand.TC_CLIENT_CONNECT_REQUEST, BaseCommand.TC_CLIENT_CONNECT_RESPONSE, tc_id=0)
+
+
+def begin(client: Client, milliseconds: int = 600_000) -> int:
+    """Opens a transaction at coordinator 0; returns the lower part of its id."""
+    answer = ok(
+        client, BaseCommand.NEW_TXN, BaseCommand.NEW_TXN_RESPONSE, txn_ttl_seconds=milliseconds, tc_id=0
+    )
+    return int(answer.txnid_least_bits)
+
+
 class Transactions:
     """A bare client of coordinator 0."""
 
     def __init__(self, port: int) -> None:
         self.client = Client(port)
-        ok(
-            self.client,
-            BaseCommand.TC_CLIENT_CONNECT_REQUEST,
-            BaseCommand.TC_CLIENT_CONNECT_RESPONSE,
-            tc_id=0,
-        )
+        connect_to_coordinator(self.client)
 
     def begin(self, milliseconds: int = 600_000) -> int:
-        answer = ok(
-            self.client,
-            BaseCommand.NEW_TXN,
-            BaseCommand.NEW_TXN_RESPONSE,
-            txn_ttl_seconds=milliseconds,
-            tc_id=0,
-        )
-        return int(answer.txnid_least_bits)
+        return begin(self.client, milliseconds)
 
     def add(self, least: int, topic: str, subscription: str | None = None) -> None:
         ids = {"txnid_least_bits": least, "txnid_most_bits": 0}

@@ -329,17 +329,20 @@ def deleted_before_complete() -> AbstractContextManager[None]:
     return replaced(Offloader, "_note", too_early)
 
 
+_DECIDE = Coordinator._decide
+
+
+async def told_too_early(self: Coordinator, transaction: CoordinatedTransaction) -> None:
+    """Tells participants the end of a transaction before the decision is durable."""
+    participants = transaction.participants()
+    if participants:
+        await self._tell_each(transaction, participants)
+    await _DECIDE(self, transaction)
+
+
 def marker_before_decision() -> AbstractContextManager[None]:
     """Topics and subscriptions are told of a commit before the decision is durable."""
-    decide = Coordinator._decide
-
-    async def too_early(self: Coordinator, transaction: CoordinatedTransaction) -> None:
-        participants = transaction.participants()
-        if participants:
-            await self._tell_each(transaction, participants)
-        await decide(self, transaction)
-
-    return replaced(Coordinator, "_decide", too_early)
+    return replaced(Coordinator, "_decide", told_too_early)
 
 
 def abort_forgotten() -> AbstractContextManager[None]:

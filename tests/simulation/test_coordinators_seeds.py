@@ -14,6 +14,7 @@ from magnetar.broker.transactions import TxnId
 from magnetar.broker.transactions.records_pb2 import TransactionMetadataEntry
 from magnetar.invariants import BrokenInvariant
 from simulation.brokers.coordinators import Coordinated
+from simulation.planted import told_too_early
 from simulation.seeds import seeds
 from simulation.trace import Violation
 
@@ -42,13 +43,6 @@ def test_transactions_have_one_outcome_whatever_fails(group: int) -> None:
     assert ended > begun / 2
 
 
-async def _told_too_early(self: Coordinator, transaction: CoordinatedTransaction) -> None:
-    participants = transaction.participants()
-    if participants:
-        await self._tell_each(transaction, participants)
-    await _DECIDE(self, transaction)
-
-
 async def _forgets_aborts(
     self: Participants, participant: Participant, transaction: TxnId, commit: bool, low_water: int
 ) -> None:
@@ -69,9 +63,9 @@ def _low_water_mark_of_the_last(self: Coordinator) -> int:
     return self.last_id
 
 
-_DECIDE, _TELL = Coordinator._decide, Participants.tell
+_TELL = Participants.tell
 PLANTED: dict[str, tuple[type, str, Callable[..., object]]] = {
-    "topics are told before the decision is durable": (Coordinator, "_decide", _told_too_early),
+    "topics are told before the decision is durable": (Coordinator, "_decide", told_too_early),
     "aborts are told to nobody": (Participants, "tell", _forgets_aborts),
     "ids are given again": (Coordinator, "_saw", _reuses_ids),
     "ended transactions are forgotten at once": (Coordinator, "_remember", _lets_go_at_once),

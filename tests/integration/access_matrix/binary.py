@@ -9,6 +9,7 @@ from typing import Any
 
 from raw_client import EARLIEST, FROM_BROKER, Client, Refused, command
 from raw_connection import RawConnection
+from raw_transactions import connect_to_coordinator
 
 from access_matrix.calls import fresh_address
 from access_matrix.columns import SUPERUSER, Column
@@ -250,18 +251,8 @@ def load_coordinator(port: int) -> None:
     client = connect(port, SUPERUSER)
     topic = f"persistent://pulsar/system/transaction_coordinator_assign-partition-{_COORDINATOR}"
     assert _look_up(client, topic) == OK
-    kind, answer = BaseCommand.TC_CLIENT_CONNECT_REQUEST, BaseCommand.TC_CLIENT_CONNECT_RESPONSE
-    assert _asked(client, kind, answer, tc_id=_COORDINATOR) == OK
+    connect_to_coordinator(client)
     client.close()
-
-
-def begin(client: Client) -> int:
-    """Opens a transaction; its number at the coordinator."""
-    answer = client.ask(
-        BaseCommand.NEW_TXN, BaseCommand.NEW_TXN_RESPONSE, tc_id=_COORDINATOR, txn_ttl_seconds=600_000
-    )
-    assert not answer.HasField("error"), answer
-    return int(answer.txnid_least_bits)
 
 
 def _add_topic(client: Client, number: int) -> str:

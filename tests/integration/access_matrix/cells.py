@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 from raw_client import Client, Refused
+from raw_transactions import begin
 
 from access_matrix.binary import (
     CLOSED,
@@ -20,7 +21,6 @@ from access_matrix.binary import (
     OWN,
     PLACES,
     abort,
-    begin,
     commands,
     connect,
     connected,
@@ -172,11 +172,7 @@ class Asking:
                     outcomes.append(OF_NAMESPACES[name](client, place))
                     continue
                 if name in OF_TRANSACTIONS:
-                    with self._client(OPENER) as other, self._client(SUPERUSER) as superuser:
-                        transaction = begin(client if place == OWN else other)
-                        outcomes.append(OF_TRANSACTIONS[name](client, transaction))
-                        if outcomes[-1] != OK or not name.startswith("END_TXN"):
-                            assert abort(superuser, transaction) == OK
+                    outcomes.append(self._of_transaction(client, name, place))
                     continue
                 if not topic:
                     own = f"{self._prefix}b{number}g{generation}"
@@ -188,6 +184,14 @@ class Asking:
             if outcome == OK or appeared:
                 topic = ""
         return f"{name} {place}", outcomes
+
+    def _of_transaction(self, client: Client, name: str, owner: str) -> str:
+        with self._client(OPENER) as other, self._client(SUPERUSER) as superuser:
+            transaction = begin(client if owner == OWN else other)
+            outcome = OF_TRANSACTIONS[name](client, transaction)
+            if outcome != OK or not name.startswith("END_TXN"):
+                assert abort(superuser, transaction) == OK
+        return outcome
 
     @contextmanager
     def _client(self, column: Column) -> Iterator[Client]:

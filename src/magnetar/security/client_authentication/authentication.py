@@ -39,7 +39,7 @@ class Authentication:
 
     @property
     def certificate(self) -> tuple[str, str] | None:
-        """The paths of the client's TLS certificate and its key; None if there is none."""
+        """The paths of the client's TLS certificate and its key; None without a client certificate."""
         return None
 
     def data(self) -> bytes:
