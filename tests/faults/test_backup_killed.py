@@ -246,7 +246,7 @@ def test_the_first_backup_is_killed_at_each_step(world: World, capsys: pytest.Ca
         if world.run("verify-backup", target) != 0:
             told = capsys.readouterr().err
             assert (
-                "backups there: none" in told
+                "its backups are: none" in told
                 or "does not exist; give a folder" in told
                 or "backups.json is missing" in told
             )

@@ -134,7 +134,11 @@ def test_a_named_write_is_done_once(
         ({"value.encoding": "bytes"}, "value, 1 as other", "requires one column value"),
         ({}, "value, 1 as __key", "__key must be binary or string, not int"),
         ({}, "'k' as __key", "there is no column value"),
-        ({}, "value, 'non-persistent://public/default/x' as __topic", "is not persistent"),
+        (
+            {},
+            "value, 'non-persistent://public/default/x' as __topic",
+            "is a non-persistent topic, so messages can be lost",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name(
