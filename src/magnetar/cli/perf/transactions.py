@@ -154,16 +154,21 @@ class TransactionalConsumer(ApiConsumer):
         self._transactions = transactions
         self._current: Transaction | None = None
         self._acknowledged: list[asyncio.Future[None]] = []
+        self._acknowledging = asyncio.Lock()
+        self._closing = False
 
     async def _acknowledge(
         self, end: Consumer | PartitionedConsumer | TopicsConsumer, message: Message
     ) -> None:
-        if self._current is None:
-            self._current = await self._client.transaction(self._transactions.seconds).begin()
-        call = end.acknowledge_cumulative if self._settings.cumulative else end.acknowledge
-        self._acknowledged.append(asyncio.ensure_future(call(message, transaction=self._current)))
-        if len(self._acknowledged) >= self._transactions.messages:
-            await self._end_current()
+        async with self._acknowledging:
+            if self._closing:
+                return
+            if self._current is None:
+                self._current = await self._client.transaction(self._transactions.seconds).begin()
+            call = end.acknowledge_cumulative if self._settings.cumulative else end.acknowledge
+            self._acknowledged.append(asyncio.ensure_future(call(message, transaction=self._current)))
+            if len(self._acknowledged) >= self._transactions.messages:
+                await self._end_current()
 
     async def _end_current(self) -> None:
         acknowledged, self._acknowledged = self._acknowledged, []
@@ -173,10 +178,13 @@ class TransactionalConsumer(ApiConsumer):
             await self._transactions.end(ended)
 
     async def close(self) -> None:
-        try:
-            await self._end_current()
-        except PulsarException as error:
-            self._shared.failed(f"{self._topic}: {error!r}")
+        # The consumer stays open until the transaction that is being ended, or the last one, has ended.
+        async with self._acknowledging:
+            self._closing = True
+            try:
+                await self._end_current()
+            except PulsarException as error:
+                self._shared.failed(f"{self._topic}: {error!r}")
         await super().close()
 
 
