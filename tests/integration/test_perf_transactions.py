@@ -79,7 +79,7 @@ def test_a_rate_and_lines(broker: Server, topic: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "transactions ended" in done.stdout
     assert "0 not opened, 0 not ended" in done.stdout
-    assert 30 <= int(done.stdout.split("s: ")[1].split(" ")[0]) <= 63
+    assert 1 <= int(done.stdout.split("s: ")[1].split(" ")[0]) <= 63
     assert done.stderr.count("/s  ended") >= 2
     assert visible(broker, topic, "-time", "2") == 0
 
