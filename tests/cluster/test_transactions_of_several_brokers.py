@@ -7,11 +7,13 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 
 import pytest
 from bookkeeper_servers import BookKeeperServers
+from client_programs import checks, go_command, java_command
 from cluster_broker import BrokerProcess
 from cluster_requests import asked
 from transacting_pair import REST, SECONDS, Pair, received, until
@@ -19,9 +21,14 @@ from transacting_pair import REST, SECONDS, Pair, received, until
 from magnetar.cli.pulsar_admin import main
 from magnetar.client import TransactionNotFound
 
+__all__ = ["go_command", "java_command"]
+
+JAVA_FEATURES = "interop.TransactionFeatures"
 SETTINGS: dict[str, int | str] = {
     "transactionCoordinatorEnabled": "true",
     "transactionBufferClientOperationTimeoutInMills": 500,
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    "delayedDeliveryTickTimeMillis": 50,
 }
 
 
@@ -124,6 +131,16 @@ def test_both_brokers_answer_alike_about_all_transactions(
     capsys.readouterr()
     assert main(["--admin-url", brokers[0].http_url, *scaled]) == 1
     assert "should be more than the current number" in capsys.readouterr().err
+
+
+def test_each_feature_of_the_clients_of_java_and_go(
+    brokers: list[BrokerProcess], java_command: list[str], go_command: list[str]
+) -> None:
+    where = ["--url", brokers[0].url, "--http", brokers[0].http_url, "--prefix", "features"]
+    go = [*go_command, "--url", brokers[1].url, "--prefix", "go", "--scenario", "transaction-features"]
+    with ThreadPoolExecutor() as both:
+        counts = both.map(len, both.map(checks, ([*java_command[:-1], JAVA_FEATURES, *where], go)))
+        assert list(counts) == [31, 16]
 
 
 def test_another_broker_ends_the_transactions_of_a_coordinator_that_was_killed(

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_programs import CLIENTS, build
 from server import Server
-from test_clients import CLIENTS, build, run_program
+from test_clients import run_program
 
 pulsar = pytest.importorskip("pulsar")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+from client_programs import java_command
 from replicated_sites import Site, connect, make_namespace, received
 from server import Server
-from test_clients import java_command, run_program
+from test_clients import run_program
 
 __all__ = ["java_command"]
 

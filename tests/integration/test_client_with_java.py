@@ -12,6 +12,7 @@ from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
+from client_programs import java_command
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -21,7 +22,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from java_peer import JavaConsumer, JavaError, JavaMessage, JavaPeer
 from server import Server
-from test_clients import java_command
 
 import magnetar.pulsar as official
 from magnetar.client import (

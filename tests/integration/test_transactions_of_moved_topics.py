@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from client_programs import go_command, java_command
 from raw_transactions import Sender, Transactions
 from replicated_sites import Site, connect, make_namespace, until
 from server import Server
-from test_clients import go_command, java_command
 
 from magnetar.client import Client, Consumer, InitialPosition
 from magnetar.client.exceptions import InvalidTxnStatusError, TransactionHasOperationFailed

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from client_programs import checks, go_command, java_command
+from replicated_sites import Site, connect, make_namespace
 from server import Server
-from test_clients import go_command, java_command
 
 __all__ = ["go_command", "java_command"]
 
@@ -25,7 +26,11 @@ LEFT_OUT_HERE = [("abort", "received aborted 0")]
 
 @pytest.fixture(scope="module")
 def broker(start_server: Callable[..., Server]) -> Server:
-    return start_server(transactionCoordinatorEnabled="true", acknowledgmentAtBatchIndexLevelEnabled="true")
+    return start_server(
+        transactionCoordinatorEnabled="true",
+        acknowledgmentAtBatchIndexLevelEnabled="true",
+        delayedDeliveryTickTimeMillis=50,
+    )
 
 
 def plain(text: str) -> str:
@@ -74,3 +79,27 @@ def test_go(broker: Server, go_command: list[str]) -> None:
     found = run([*go_command, "--url", broker.url, "--scenario", "transactions", "--prefix", "go"])
     wanted = [each for each in recorded("go_client") if each not in LEFT_OUT_HERE]
     assert sorted(found) == sorted(wanted)
+
+
+def test_each_feature_of_javas_client(broker: Server, java_command: list[str]) -> None:
+    where = ["--url", broker.url, "--http", broker.http_url, "--prefix", "java-features"]
+    found = checks([*java_command[:-1], "interop.TransactionFeatures", *where])
+    assert len(found) == 31
+
+
+def test_each_feature_of_gos_client(broker: Server, go_command: list[str]) -> None:
+    where = ["--url", broker.url, "--prefix", "go-features"]
+    assert len(checks([*go_command, *where, "--scenario", "transaction-features"])) == 16
+
+
+def test_javas_client_with_replication(
+    broker: Server, start_server: Callable[..., Server], java_command: list[str]
+) -> None:
+    sites = Site("standalone", broker), Site("west", start_server(clusterName="west"))
+    connect(*sites)
+    make_namespace("clients", *sites)
+    where = ["--url", broker.url, "--http", broker.http_url, "--prefix", "java-replicated"]
+    program = [*java_command[:-1], "interop.TransactionFeatures"]
+    assert checks([*program, *where, "--other", sites[1].server.url]) == ["replication"]
+    for site in sites:
+        site.client.close()

@@ -9,8 +9,9 @@ from typing import Any
 
 import jwt
 import pytest
+from client_programs import go_command, java_command, rust_command
 from issuer import AUDIENCE
-from test_clients import go_command, java_command, run_program, rust_command
+from test_clients import run_program
 
 from conftest import NAMESPACE, PASSWORD, Secured
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from test_clients import build
+from client_programs import build
 
 HERE = Path(__file__).parent
 SECONDS = 300.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from client_programs import java_command  # noqa: F401 - a fixture
 from server import Server
-from test_clients import java_command, run_program  # noqa: F401 - a fixture
+from test_clients import run_program
 
 WANTED = ["batches", "null-values", "table-view", "encrypted", "subscription"]
 

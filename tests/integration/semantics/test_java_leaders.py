@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from client_programs import java_command
 from server import Server
-from test_clients import java_command, run_program
+from test_clients import run_program
 
 __all__ = ["java_command"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from client_programs import java_command
 from cookbook import CHECKS
 from server import Server
-from test_clients import java_command, run_program
+from test_clients import run_program
 
 __all__ = ["java_command"]
 

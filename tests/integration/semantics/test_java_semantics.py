@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 
 import pytest
+from client_programs import java_command  # noqa: F401 - a fixture
 from server import MINIATURE, Server
-from test_clients import java_command, run_program  # noqa: F401 - a fixture
+from test_clients import run_program
 
 WANTED = [
     "priority",

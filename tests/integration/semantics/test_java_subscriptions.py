@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from client_programs import java_command  # noqa: F401 - a fixture
 from server import MINIATURE
-from test_clients import java_command, run_program  # noqa: F401 - a fixture
+from test_clients import run_program
 
 WANTED = [
     "failover",

@@ -10,8 +10,9 @@ from typing import Any
 
 import pulsar
 import pytest
+from client_programs import go_command, java_command  # noqa: F401 - fixtures
 from server import MINIATURE, Server
-from test_clients import go_command, java_command, run_program  # noqa: F401 - fixtures
+from test_clients import run_program
 
 from magnetar.client.blocking import Client
 from magnetar.naming.hashes import java_string_hash, murmur3_positive

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from test_clients import java_command, run_program  # noqa: F401 - a fixture
+from client_programs import java_command  # noqa: F401 - a fixture
+from test_clients import run_program
 
 WANTED = [
     "exclusive",

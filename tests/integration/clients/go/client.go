@@ -49,6 +49,10 @@ func main() {
 		transactions(r.url, r.prefix)
 		return
 	}
+	if *scenario == "transaction-features" {
+		transactionFeatures(r.url, r.prefix)
+		return
+	}
 	if *scenario == "moved-transactions" {
 		movedTransactions(r.url, r.prefix)
 		return
@@ -74,13 +78,17 @@ func main() {
 	r.client.Close()
 }
 
+func quiet() plog.Logger {
+	logger := logrus.New()
+	logger.SetOutput(io.Discard)
+	return plog.NewLoggerWithLogrus(logger)
+}
+
 func connect(url string) pulsar.Client {
-	quiet := logrus.New()
-	quiet.SetOutput(io.Discard)
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
 		URL:              url,
 		OperationTimeout: timeout,
-		Logger:           plog.NewLoggerWithLogrus(quiet),
+		Logger:           quiet(),
 	})
 	if err != nil {
 		log.Fatal(err)
