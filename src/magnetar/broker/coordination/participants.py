@@ -23,7 +23,12 @@ from magnetar.errors import (
 from magnetar.io.locks import FairSemaphore
 from magnetar.naming.name_rules import InvalidName
 from magnetar.naming.topic_name import TopicName
-from magnetar.protocol.pulsar_api_pb2 import BaseCommand, TxnAction
+from magnetar.protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandEndTxnOnPartition,
+    CommandEndTxnOnSubscription,
+    TxnAction,
+)
 
 if TYPE_CHECKING:
     from magnetar.client.client import Client
@@ -33,6 +38,27 @@ log = logging.getLogger(__name__)
 
 _GONE = (int(ServerErrorCode.TOPIC_NOT_FOUND), int(ServerErrorCode.SUBSCRIPTION_NOT_FOUND))
 """Errors that mean that the participant does not exist, so that there is nothing to end."""
+
+
+def end_command(
+    participant: Participant, transaction: TxnId, request_id: int, *, commit: bool, low_water: int
+) -> BaseCommand:
+    """Returns the command that notifies the broker of a participant of the end of a transaction."""
+    command = BaseCommand()
+    if participant.subscription is None:
+        command.type = BaseCommand.END_TXN_ON_PARTITION
+        request: CommandEndTxnOnPartition | CommandEndTxnOnSubscription = command.endTxnOnPartition
+        command.endTxnOnPartition.topic = participant.topic
+    else:
+        command.type = BaseCommand.END_TXN_ON_SUBSCRIPTION
+        request = command.endTxnOnSubscription
+        command.endTxnOnSubscription.subscription.topic = participant.topic
+        command.endTxnOnSubscription.subscription.subscription = participant.subscription
+    request.request_id = request_id
+    request.txn_action = TxnAction.COMMIT if commit else TxnAction.ABORT
+    request.txnid_most_bits, request.txnid_least_bits = (each % 2**64 for each in transaction)
+    request.txnid_least_bits_of_low_watermark = low_water % 2**64
+    return command
 
 
 class Participants:
@@ -121,31 +147,9 @@ class Participants:
     async def _tell_there(
         self, participant: Participant, transaction: TxnId, commit: bool, low_water: int
     ) -> None:
-        most, least = transaction
-        action = TxnAction.COMMIT if commit else TxnAction.ABORT
-        command = BaseCommand()
-        if participant.subscription is None:
-            command.type = BaseCommand.END_TXN_ON_PARTITION
-            partition = command.endTxnOnPartition
-            partition.topic = participant.topic
-            partition.txn_action = action
-            partition.txnid_most_bits, partition.txnid_least_bits = most % 2**64, least % 2**64
-            partition.txnid_least_bits_of_low_watermark = low_water % 2**64
-        else:
-            command.type = BaseCommand.END_TXN_ON_SUBSCRIPTION
-            told = command.endTxnOnSubscription
-            told.subscription.topic = participant.topic
-            told.subscription.subscription = participant.subscription
-            told.txn_action = action
-            told.txnid_most_bits, told.txnid_least_bits = most % 2**64, least % 2**64
-            told.txnid_least_bits_of_low_watermark = low_water % 2**64
-
         async def ask(connection: Connection) -> BaseCommand:
             request_id = connection.wire.new_request_id()
-            if participant.subscription is None:
-                command.endTxnOnPartition.request_id = request_id
-            else:
-                command.endTxnOnSubscription.request_id = request_id
+            command = end_command(participant, transaction, request_id, commit=commit, low_water=low_water)
             return await connection.ask(request_id, command, self._settings.request_seconds)
 
         answered = await self.at_owner(participant.topic, ask)
