@@ -108,7 +108,7 @@ class ConnectionLimits:
 
 
 class BrokerService:
-    """The parts of a broker, and the objects that its clients share. All methods run in the event loop."""
+    """The parts of a broker, and the objects that its clients share. All methods run on the event loop."""
 
     def __init__(
         self,

@@ -44,8 +44,8 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         action="append",
         default=[],
         metavar="KEY",
-        help="check as if the server were started with this flag: accept KEY although it is not "
-        "honoured (repeatable)",
+        help="check as for a server that starts with the same flag, which accepts the unsupported "
+        "setting KEY (repeatable)",
     )
     check.add_argument(
         "-o",
@@ -135,7 +135,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "fail or nothing could be published.",
     )
     doctor.add_argument(
-        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf of Pulsar"
+        "--config", type=Path, metavar="FILE", help="a standalone.conf or broker.conf in Pulsar's format"
     )
     doctor.add_argument(
         "--data-dir",

@@ -213,7 +213,9 @@ def add_orphaned_ledgers(commands: argparse._SubParsersAction[argparse.ArgumentP
         metavar="N",
         help="minimum age of the ledgers in hours (%(default)s)",
     )
-    parser.add_argument("--delete", action="store_true", help="delete the ledgers that were found")
+    parser.add_argument(
+        "--delete", action="store_true", help="delete the listed ledgers; without it they are only listed"
+    )
     _add_accepted(parser)
 
 

@@ -131,7 +131,8 @@ def add_proxy_flags(command: argparse.ArgumentParser) -> None:
         "--proxy-protocol",
         type=str.upper,
         choices=("SNI",),
-        help="protocol by which the proxy finds brokers: SNI, the server name in the TLS handshake (SNI)",
+        help="protocol by which the proxy finds brokers; only SNI, the server name in the TLS handshake, is "
+        "supported (SNI)",
     )
 
 

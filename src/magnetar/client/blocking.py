@@ -1,6 +1,6 @@
 """The blocking interface, with the names of the official Python client, on a loop in a background thread.
 
-All methods can be called from any thread except the loop's thread. Callbacks run in the loop's thread and
+All methods can be called from any thread except the loop's thread. Callbacks run on the loop's thread and
 must not block.
 """
 

@@ -54,7 +54,7 @@ class FetchedMessages:
             return None
 
     async def fetch(self, timeout_millis: float | None) -> None:
-        """Fetches at least one message, unless fetched ones remain; runs in the loop.
+        """Fetches at least one message, unless fetched ones remain; runs on the loop.
 
         :raises Timeout: no message arrived in time
         :raises PulsarException: the consumer is closed or has failed permanently
@@ -84,12 +84,12 @@ class FetchedMessages:
                 report(self._thread.loop, self._consumer.acknowledge_all, error)
 
     def redeliver(self) -> None:
-        """Requests redelivery of all unacknowledged messages; called in the loop."""
+        """Requests redelivery of all unacknowledged messages; called on the loop."""
         self.messages.clear()
         self._consumer.redeliver_unacknowledged_messages()
 
     async def seek(self, target: SeekTarget) -> None:
-        """Moves the subscription; runs in the loop.
+        """Moves the subscription; runs on the loop.
 
         :raises PulsarException: as :meth:`Consumer.seek`
         """
@@ -97,7 +97,7 @@ class FetchedMessages:
         self.messages.clear()
 
     async def close(self) -> None:
-        """Closes the consumer; runs in the loop.
+        """Closes the consumer; runs on the loop.
 
         :raises PulsarException: the broker refused
         """

@@ -343,7 +343,7 @@ class BlockingOpening(ABC):
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish to this topic. None: only the
             broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
         :param crypto_key_reader: the source of private keys for decryption; None: no decryption
@@ -507,7 +507,7 @@ class BlockingOpening(ABC):
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish to this topic. None: only the
             broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
         :param crypto_key_reader: the source of private keys for decryption; None: no decryption
@@ -673,7 +673,7 @@ class BlockingOpening(ABC):
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish to this topic. None: only the
             broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
         :param crypto_key_reader: the source of private keys for decryption; None: no decryption

@@ -1,4 +1,4 @@
-"""The client on a given event loop, on which both interfaces are built."""
+"""The client of an event loop, which the asyncio interface and the blocking interface use."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _TOTALS = ("max_total_receiver_queue_size_across_partitions",)
 class Client(Opening):
     """Producers, consumers and readers of one cluster.
 
-    All methods must be called in the event loop of ``io``.
+    All methods must be called on the event loop of ``io``.
     """
 
     def __init__(

@@ -211,7 +211,8 @@ class DeadLetters:
         self._last_time.clear()
 
     def split(self, positions: list[Position]) -> tuple[list[Position], list[Message]]:
-        """Splits entries for redelivery into entries to request, and messages for the dead letter topic."""
+        """Splits entries due for redelivery into those to request from the broker, and messages to send to
+        the dead letter topic."""
         dead: list[Message] = []
         again = []
         for position in positions:

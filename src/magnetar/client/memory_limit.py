@@ -97,7 +97,7 @@ class MemoryLimit:
         """Calls ``turn`` once when there is room; a second registration has no effect."""
         if turn not in self._waiting:
             self._waiting.append(turn)
-            # There may be room already, behind others that wait.
+            # There may be room already, after others that wait.
             self.give(0)
 
     def forget(self, turn: Turn) -> None:

@@ -473,7 +473,7 @@ class Opening(ABC):
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish to this topic. None: only the
             broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
         :param crypto_key_reader: the source of private keys for decryption; None: no decryption
@@ -637,7 +637,7 @@ class Opening(ABC):
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish to this topic. None: only the
             broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
         :param crypto_key_reader: the source of private keys for decryption; None: no decryption
@@ -803,7 +803,7 @@ class Opening(ABC):
         :param check_dead_letter_topic: awaited with the name of the dead letter topic before its producer is
             opened; raises PulsarException if the consumer must not publish to this topic. None: only the
             broker checks
-        :param unpacking: decompresses large contents in threads; None: all contents are decompressed in the
+        :param unpacking: decompresses large contents in threads; None: all contents are decompressed on the
             event loop
         :param crypto_failure_action: what the consumer does with messages that cannot be decrypted
         :param crypto_key_reader: the source of private keys for decryption; None: no decryption

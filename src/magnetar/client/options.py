@@ -174,7 +174,7 @@ class ConsumerOptions:
     the consumer must not publish to this topic. None: only the broker checks.
     """
     unpacking: Unpacking | None = None
-    """Decompresses large contents in threads; None: all contents are decompressed in the event loop."""
+    """Decompresses large contents in threads; None: all contents are decompressed on the event loop."""
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
     """What the consumer does with messages that cannot be decrypted."""
     crypto_key_reader: KeyReader | None = None

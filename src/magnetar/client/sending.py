@@ -54,7 +54,7 @@ class AcceptsMessages(ClosedByAsyncWith):
         """Publishes one message without waiting for the receipt.
 
         :param content: as for :meth:`send`
-        :param callback: called in the event loop with the result and the id of the message (None after an
+        :param callback: called on the event loop with the result and the id of the message (None after an
             error)
         :param sequence_id: as for :meth:`send`
         :param options: as for :meth:`send`

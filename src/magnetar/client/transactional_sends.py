@@ -123,7 +123,7 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether messages are held back, so that all other messages must wait behind them."""
+        """Whether messages are held back, so that all other messages must wait after them."""
         return bool(self._held)
 
     def add(self, sequence_id: int, content: bytes, options: MessageOptions | None, done: Done) -> None:

@@ -18,7 +18,7 @@ from magnetar.protocol.errors import ProtocolError
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 ALONE_BYTES = 64 * 1024
-"""Contents up to this size in bytes are decompressed in the event loop, which takes less than a
+"""Contents up to this size in bytes are decompressed on the event loop, which takes less than a
 millisecond.
 """
 

@@ -21,7 +21,7 @@ _READ_BYTES = 1 << 20
 
 
 def _split(entry: bytes) -> tuple[MessageIdData, int]:
-    """Returns the message id in front of a compacted message, and the offset behind the id.
+    """Returns the message id in front of a compacted message, and the offset after the id.
 
     :raises NotExported: the entry is not a compacted message
     """

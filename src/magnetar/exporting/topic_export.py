@@ -454,7 +454,9 @@ async def _make(metadata: MetadataStore, path: str, value: bytes) -> None:
             raise BadVersion(path)
         await metadata.put(path, value, MUST_NOT_EXIST if node is None else node.version)
     except BadVersion as error:
-        raise NotExported(f"{path} was created by another process in the meantime") from error
+        raise NotExported(
+            f"another process has created {path} in the meantime; choose another path"
+        ) from error
 
 
 async def _remove(metadata: MetadataStore, path: str) -> None:

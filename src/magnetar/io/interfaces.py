@@ -153,7 +153,7 @@ class File(Protocol):
     def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Writes all of ``data`` at ``offset`` and makes it durable, like :meth:`write` and :meth:`sync`.
 
-        Bytes behind the data, up to the end of the last block of 4096, may become zeros. After an error the
+        Bytes after the data, up to the end of the last block of 4096, may become zeros. After an error the
         process must stop.
         """
         ...
@@ -247,12 +247,12 @@ class Disk(Protocol):
 
 
 class Worker(Protocol):
-    """A thread that runs one job after another; results arrive in the loop, in order."""
+    """A thread that runs one job after another; results arrive on the loop, in order."""
 
     def submit(
         self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], object] | None = None
     ) -> None:
-        """Runs ``job`` on the thread, then calls ``done(result, error)`` in the loop."""
+        """Runs ``job`` on the thread, then calls ``done(result, error)`` on the loop."""
         ...
 
     def close(self) -> None:

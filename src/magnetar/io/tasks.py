@@ -47,7 +47,7 @@ class TaskScope:
     def __init__(self, loop: Loop, owner: str, on_failure: OnFailure | None = None) -> None:
         """:param owner: the name of the owner in logs
 
-        :param on_failure: called in the loop after a task has failed that was started without ``may_fail``;
+        :param on_failure: called on the loop after a task has failed that was started without ``may_fail``;
             not called any more once :meth:`close` was called. :func:`owner_goes_on`: a failure must not end
             the owner. None: every task is started with ``may_fail`` or by :meth:`answer`
         """

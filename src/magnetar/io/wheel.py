@@ -35,7 +35,7 @@ class TimerWheel:
     """Timers in slots of ``tick`` seconds, driven by at most one timer of the loop.
 
     A timer fires at most one tick late and never early; timers of one slot fire in the order in which they
-    were scheduled. An empty wheel has no timer in the loop.
+    were scheduled. An empty wheel has no timer on the loop.
     """
 
     def __init__(self, loop: Loop, tick: float = 0.01) -> None:
@@ -57,7 +57,7 @@ class TimerWheel:
         return self._waiting
 
     def schedule(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
-        """Calls ``callback(*args)`` in the loop after ``delay`` seconds; 0: at the next tick."""
+        """Calls ``callback(*args)`` on the loop after ``delay`` seconds; 0: at the next tick."""
         slot = int((self._loop.time() + max(delay, 0.0)) / self._tick) + 1
         timer = Timer(self, callback, args)
         timers = self._slots.get(slot)

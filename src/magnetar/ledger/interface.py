@@ -125,7 +125,7 @@ class LedgerMetadata:
 
 
 class LedgerListener(Protocol):
-    """The owner of a writer, called in the loop and in order.
+    """The owner of a writer, called on the loop and in order.
 
     Each call names the ledger, because a call for an earlier writer may come after the owner has switched to
     another one.

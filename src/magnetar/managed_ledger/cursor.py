@@ -384,7 +384,7 @@ class Cursor:
             self._moved()
 
     def return_to_end(self) -> None:
-        """Moves the mark-delete position back to the last entry, if :meth:`skip_trimmed` has moved it behind
+        """Moves the mark-delete position back to the last entry, if :meth:`skip_trimmed` has moved it after
         ledgers that were listed again."""
         last = self._owner.last_confirmed
         if self.state.mark_delete > last:

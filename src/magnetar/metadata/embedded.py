@@ -473,7 +473,7 @@ class EmbeddedMetadataStore:
         SQLite may have written all of it, including its commit record, before the device refused to pad it to
         the end of a sector. A crash would then restore a change that was answered as refused: a record that
         names a deleted ledger, for example. The next transaction begins at the same offset, in space that the
-        log has, and the old bytes behind it no longer match its checksums.
+        log has, and the old bytes after it no longer match its checksums.
         """
         connection = self._connection
         try:

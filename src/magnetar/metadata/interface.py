@@ -200,12 +200,17 @@ def check_path(path: str) -> None:
     pieces = path.split("/")[1:]
     absolute = path.startswith("/") and "\0" not in path
     if not absolute or (path != "/" and any(piece in ("", ".", "..") for piece in pieces)):
-        raise ValueError(f"not a path of a node: {path[:1000]!r}")
+        raise ValueError(
+            f"invalid metadata path {path[:1000]!r}: it must begin with /, must not end with / and must not "
+            "contain empty pieces, . or .., or the character NUL"
+        )
     # SQLite refuses lone surrogates only in the middle of a transaction, which would end the process.
     try:
         path.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"not a path of a node: {path[:1000]!r}") from error
+        raise ValueError(
+            f"invalid metadata path {path[:1000]!r}: it contains a surrogate character, which Unicode forbids"
+        ) from error
 
 
 def check_value(path: str, value: bytes) -> None:
@@ -276,7 +281,7 @@ class MetadataStore(Protocol):
         ...
 
     def listen(self, root: str, listener: Callable[[Change], None]) -> None:
-        """Calls ``listener`` in the loop after each change at or below ``root``, including changes by this
+        """Calls ``listener`` on the loop after each change at or below ``root``, including changes by this
         process.
 
         A change may be reported before its own operation is answered, or after. Errors of the listener are
@@ -285,7 +290,7 @@ class MetadataStore(Protocol):
         ...
 
     def listen_session(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Calls ``listener`` in the loop with the current state of the session, then with each change."""
+        """Calls ``listener`` on the loop with the current state of the session, then with each change."""
         ...
 
     async def close(self) -> None:

@@ -84,7 +84,7 @@ class NodeRange(NamedTuple):
 
     progress: Progress
     after: str
-    """The range begins behind this path."""
+    """The range begins after this path."""
     upto: str
     """The last path of the range; empty: there are no further nodes, and the range has no end."""
     edits: list[Edit]

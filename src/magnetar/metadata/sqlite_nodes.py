@@ -157,7 +157,7 @@ class SqliteNodes:
         return tally
 
     def part(self, after: str, progress: Progress) -> NodeRange:
-        """Returns a part of the persistent nodes behind a path. The last part has the sequential numbers."""
+        """Returns a part of the persistent nodes after a path. The last part has the sequential numbers."""
         nodes, size = [], 0
         for node in self._persistent_after(after):
             nodes.append(node)
@@ -170,7 +170,7 @@ class SqliteNodes:
         return NodeRange(progress, after, "", [Numbered(parent, number) for parent, number in numbers])
 
     def _persistent_after(self, after: str) -> list[Node]:
-        """Returns the persistent nodes behind a path, up to the size of a part.
+        """Returns the persistent nodes after a path, up to the size of a part.
 
         :raises NodeDamaged: a row was not written by this program
         """

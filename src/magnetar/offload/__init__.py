@@ -1,6 +1,6 @@
 """Offloaded ledgers: the formats and stores of Pulsar's tiered storage.
 
-Calls block on the network or on files, so they must run on a worker, never in the loop. The package does not
+Calls block on the network or on files, so they must run on a worker, never on the loop. The package does not
 know managed ledgers, policies or metadata: the caller records which ledgers are offloaded, and when one may
 be deleted.
 """

@@ -173,7 +173,7 @@ def _closed(data: bytes) -> LedgerRecord:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a protobuf varint, and the offset behind it."""
+    """Returns a protobuf varint, and the offset after it."""
     value = shift = 0
     while True:
         byte = data[at]

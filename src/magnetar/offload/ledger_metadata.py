@@ -99,7 +99,7 @@ def decoded(data: bytes) -> LedgerRecord:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise ValueError(f"no metadata of a ledger: {error}") from error
+        raise ValueError(f"the ledger metadata are not valid: {error}") from error
     if message.state != pb.LedgerMetadataFormat.CLOSED or message.lastEntryId < 0:
         raise ValueError(f"the ledger is not closed, or is empty: last entry {message.lastEntryId}")
     write = message.quorumSize

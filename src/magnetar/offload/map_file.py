@@ -6,7 +6,7 @@ A SequenceFile:
     number of metadata (4) | metadata | sync marker (16)
     then records: length (4) | length of the key (4) | key | value
     or, in blocks: FFFFFFFF | sync marker | records (vint), then lengths of keys, keys, lengths of values and
-    values, each compressed behind its compressed length (vint)
+    values, each compressed after its compressed length (vint)
 
 ``FFFFFFFF`` and the sync marker may precede each record. A key is a long, a value its length (4) and its
 bytes. Nothing is compressed on writing; on reading, records and blocks may be compressed with zlib or gzip.
@@ -322,7 +322,7 @@ def read_index(name: str, file: BinaryIO) -> Sequence[tuple[int, int]]:
 
 
 def _text(text: str) -> bytes:
-    """Returns the bytes of a short text behind their length."""
+    """Returns the bytes of a short text after their length."""
     return bytes((len(text),)) + text.encode()
 
 
@@ -334,7 +334,7 @@ def _more(first: int) -> int:
 
 
 def _vint(data: bytes, at: int, name: str, position: int) -> tuple[int, int]:
-    """Returns a number in Hadoop's variable form, and the offset behind it.
+    """Returns a number in Hadoop's variable form, and the offset after it.
 
     The first byte is the number itself, from -112 to 127, or determines how many bytes follow. In
     hexadecimal, 8F to 88 mean one to eight bytes of a positive number, 87 to 80 the bytes of the complement

@@ -86,7 +86,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -112,7 +112,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def read_receipts(buffer: bytes, position: int, limit: int, max_frame: int, run: ReceiptRun) -> int:
-    """Reads consecutive complete receipts of one producer into ``run``; returns the position behind them.
+    """Reads consecutive complete receipts of one producer into ``run``; returns the position after them.
 
     Stops at any other frame; ``run.count`` is 0 if the first one is not a plain receipt.
     """
@@ -249,7 +249,7 @@ def decode_message_id(data: bytes) -> tuple[int, int, int, int, int] | None:
 def read_messages(
     buffer: bytes, position: int, limit: int, max_frame: int, run: MessageRun, verify_checksum: bool
 ) -> int:
-    """Reads consecutive complete plain MESSAGEs of one consumer; returns the position behind them.
+    """Reads consecutive complete plain MESSAGEs of one consumer; returns the position after them.
 
     Stops before a frame of another kind or consumer, an incomplete one, or a bad one. If the first one is
     bad, ``run.count`` is 0, ``run.error`` says why, and the position is unchanged. Plain: no ack set.
@@ -420,7 +420,7 @@ def plain_payload(entry: bytes) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)

@@ -23,7 +23,7 @@ _SINGLE_ROOM = 32
 
 
 def _put_varint(out: bytearray, position: int, value: int) -> int:
-    """Writes a signed number as the unsigned 64-bit varint of the wire; returns the position behind it."""
+    """Writes a signed number as the unsigned 64-bit varint of the wire; returns the position after it."""
     if value < 0:
         last = position + 9
         while position < last:
@@ -73,7 +73,7 @@ def encode_send(
     :param num_messages: 1 is not written
     :param metadata_head: serialized metadata before sequence id and publish time: the producer's name
     :param publish_time: milliseconds since 1970
-    :param metadata_tail: serialized metadata behind them
+    :param metadata_tail: serialized metadata after them
     """
     out = bytearray(_SEND_ROOM + len(metadata_head) + len(metadata_tail) + len(payload))
     command_end = _put_send_command(out, producer_id, sequence_id, highest_sequence_id, num_messages)
@@ -90,7 +90,7 @@ def encode_send(
 def _put_send_command(
     out: bytearray, producer_id: int, sequence_id: int, highest_sequence_id: int, num_messages: int
 ) -> int:
-    """Writes the command, without the frame's sizes; returns the position behind it."""
+    """Writes the command, without the frame's sizes; returns the position after it."""
     out[8] = 0x08
     out[9] = 0x06
     out[10] = 0x32
@@ -111,7 +111,7 @@ def _put_send_command(
 def _put_metadata(
     out: bytearray, position: int, head: bytes, sequence_id: int, publish_time: int, tail: bytes
 ) -> int:
-    """Writes metadata behind the room for magic, checksum and size; returns the position behind it."""
+    """Writes metadata after the room for magic, checksum and size; returns the position after it."""
     start = position + 10
     position = start + len(head)
     out[start:position] = head
@@ -228,7 +228,7 @@ class BatchBuffer:
 
 
 def _put_single(out: bytearray, start: int, metadata: bytes, sequence_id: int, payload_size: int) -> int:
-    """Writes size and metadata of one message; returns the position behind its payload, which is
+    """Writes size and metadata of one message; returns the position after its payload, which is
     not written."""
     position = start + 4 + len(metadata)
     out[start + 4 : position] = metadata

@@ -98,7 +98,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -124,7 +124,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def frame_end(buffer: bytes, position: int) -> int:
-    """Returns the position behind the frame that begins at ``position``."""
+    """Returns the position after the frame that begins at ``position``."""
     return position + 4 + _size_at(buffer, position)
 
 
@@ -180,7 +180,7 @@ def _scan_type(buffer: bytes, position: int, end: int) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)
@@ -208,10 +208,10 @@ def read_sends(
     verify_checksum: bool,
     max_count: int,
 ) -> int:
-    """Reads consecutive complete plain SENDs of one producer into ``run``; returns the position behind them.
+    """Reads consecutive complete plain SENDs of one producer into ``run``; returns the position after them.
 
     Stops before a frame of another kind or producer, an incomplete one, or a bad one. If the first one is
-    bad, ``run.count`` is 0 and ``run.error`` says why; the position moves behind it for errors 1 and 3 and
+    bad, ``run.count`` is 0 and ``run.error`` says why; the position moves after it for errors 1 and 3 and
     stays for 2. Plain: no marker, no message id, at least one message. A run ends before a SEND of another
     transaction, or of none.
 
@@ -348,7 +348,7 @@ def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> 
 
 
 def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: AckRun) -> int:
-    """Reads consecutive complete plain individual ACKs of one consumer; returns the position behind them.
+    """Reads consecutive complete plain individual ACKs of one consumer; returns the position after them.
 
     Plain: message ids without ack sets, and nothing else. ``run.count`` counts message ids, not frames; it is
     0, and the position unchanged, if the first frame is not plain or has more ids than ``run`` can hold.
@@ -385,7 +385,7 @@ def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: Ack
 
 
 def _read_ack(buffer: bytes, position: int, end: int, run: AckRun, count: int) -> int:
-    """Reads one ACK behind the ``count`` ids of ``run``; returns the new count, or -1 if it is not plain."""
+    """Reads one ACK after the ``count`` ids of ``run``; returns the new count, or -1 if it is not plain."""
     after = _varint_end(buffer, position + 1, end)
     if buffer[position] != 0x52 or after < 0 or _varint(buffer, position + 1, after) != end - after:
         return -1
@@ -468,7 +468,7 @@ def read_flow(buffer: bytes, position: int) -> tuple[int, int] | None:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Returns where the metadata size is, behind broker metadata and checksum; -1 if sizes are invalid."""
+    """Returns where the metadata size is, after broker metadata and checksum; -1 if sizes are invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

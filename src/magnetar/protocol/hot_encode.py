@@ -26,7 +26,7 @@ def _varint_size(value: int) -> int:
 
 
 def _put_varint(out: bytearray, position: int, value: int) -> int:
-    """Writes a signed number as the unsigned 64-bit varint of the wire; returns the position behind it."""
+    """Writes a signed number as the unsigned 64-bit varint of the wire; returns the position after it."""
     if value < 0:
         last = position + 9
         while position < last:
@@ -130,7 +130,7 @@ def _put_receipt(
     sequence_id: int,
     highest_sequence_id: int,
 ) -> int:
-    """Writes one receipt at ``start``; returns the position behind it."""
+    """Writes one receipt at ``start``; returns the position after it."""
     id_size = 2 + _varint_size(ledger_id) + _varint_size(entry_id)
     position = start + 12
     out[position] = 0x08

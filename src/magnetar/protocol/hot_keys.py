@@ -1,7 +1,7 @@
 """Keys of entries for Key_Shared subscriptions: hashed in place, and entries grouped by consumer.
 
-A hot module: plain Python that is also compiled, with the C types in ``hot_keys.pxd``. A *slot* is the hash
-of a key in the range that a subscription divides among its consumers.
+A hot module: plain Python that is also compiled, with the C types in ``hot_keys.pxd``. A *slot* is
+the sticky key hash: the hash of a key in the range that a subscription divides among its consumers.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -304,7 +304,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Returns where the metadata size is, behind broker metadata and checksum; -1 if sizes are invalid."""
+    """Returns where the metadata size is, after broker metadata and checksum; -1 if sizes are invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

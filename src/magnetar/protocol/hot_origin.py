@@ -170,7 +170,7 @@ def _put(
 
 
 def _number_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position behind the decimal digits at ``position``; -1 if there are none or too many."""
+    """Returns the position after the decimal digits at ``position``; -1 if there are none or too many."""
     start = position
     while position < end and 0x30 <= buffer[position] <= 0x39:
         position += 1
@@ -186,7 +186,7 @@ def _number(buffer: bytes, position: int, end: int) -> int:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Returns where the metadata size is, behind broker metadata and checksum; -1 if sizes are invalid."""
+    """Returns where the metadata size is, after broker metadata and checksum; -1 if sizes are invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)
@@ -208,7 +208,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -232,7 +232,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
-    """Returns the position behind the value of a field with ``tag``; -1 if it does not fit."""
+    """Returns the position after the value of a field with ``tag``; -1 if it does not fit."""
     wire = tag & 7
     if wire == 0:
         return _varint_end(buffer, position, end)

@@ -178,7 +178,7 @@ def first_dropped(
     known_entry: int,
 ) -> int:
     """Returns the index of the first of ``count`` receipts that reports a duplicate although its source
-    position is behind the known one; ``count`` if there is none.
+    position is after the known one; ``count`` if there is none.
 
     :param stored_ledgers: the ledger ids of the stored entries; -1 for duplicates
     :param ledger_ids: source positions, together with ``entry_ids``, which are negative for markers
@@ -391,7 +391,7 @@ def _put_frame(
     ledger_id: int,
     entry_id: int,
 ) -> int:
-    """Writes the frame, except its checksum; returns the offset behind it."""
+    """Writes the frame, except its checksum; returns the offset after it."""
     out[at + 8] = 0x08
     out[at + 9] = 0x06
     out[at + 10] = 0x32
@@ -485,7 +485,7 @@ def _digits(value: int) -> int:
 def _copy(
     run: ReplicationRun, out: bytearray, at: int, buffer: bytes, source: bytes, position: int, end: int
 ) -> int:
-    """Copies fields of the metadata; returns the position behind them in ``out``."""
+    """Copies fields of the metadata; returns the position after them in ``out``."""
     if run.plain:
         out[at : at + end - position] = source[position:end]
         return at + end - position
@@ -525,7 +525,7 @@ def _put_checksum(out: bytearray, command_end: int, end: int) -> None:
 
 
 def _put_varint(out: bytearray, position: int, value: int) -> int:
-    """Writes a signed number as the unsigned 64-bit varint of the wire; returns the position behind it."""
+    """Writes a signed number as the unsigned 64-bit varint of the wire; returns the position after it."""
     if value < 0:
         last = position + 9
         while position < last:
@@ -557,7 +557,7 @@ def _size_at(buffer: bytes, position: int) -> int:
 
 
 def _varint_end(buffer: bytes, position: int, end: int) -> int:
-    """Returns the position behind the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
+    """Returns the position after the varint at ``position``; -1 if it does not fit or exceeds 64 bits."""
     index = position
     while index < end and index < position + 10:
         if buffer[index] < 128:
@@ -583,7 +583,7 @@ def _varint(buffer: bytes, position: int, end: int) -> int:
 
 
 def _metadata_at(buffer: bytes, start: int, end: int) -> int:
-    """Returns where the metadata size is, behind broker metadata and checksum; -1 if sizes are invalid."""
+    """Returns where the metadata size is, after broker metadata and checksum; -1 if sizes are invalid."""
     position = start
     if end - position > 6 and buffer[position] == 0x0E and buffer[position + 1] == 0x02:
         size = _size_at(buffer, position + 2)

@@ -78,7 +78,7 @@ def declared(properties: Mapping[str, str], side: str) -> Declared:
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:
-    """Joins key and value, each behind its length in four bytes; None has the length -1."""
+    """Joins key and value, each after its length in four bytes; None has the length -1."""
     return b"".join(
         (_NONE if each is None else len(each)).to_bytes(4, "big", signed=True) + (each or b"")
         for each in (key, value)
@@ -86,7 +86,7 @@ def join(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def split(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """Splits data that :func:`join` joined; bytes behind the value are ignored.
+    """Splits data that :func:`join` joined; bytes after the value are ignored.
 
     :raises ValueError: the lengths do not match the data
     """

@@ -1,4 +1,4 @@
-"""Entries: the bytes behind the command of SEND and MESSAGE, as they are stored.
+"""Entries: the bytes after the command of SEND and MESSAGE, as they are stored.
 
 [0x0e02, size, broker metadata] [0x0e01, checksum] metadata size, metadata, payload; not for the hot path.
 """
@@ -174,7 +174,7 @@ def parse_message(message: _Parsed, raw: bytes, what: str) -> _Parsed:
 
 
 def _sized(data: bytes, position: int, what: str) -> tuple[bytes, int]:
-    """Returns the bytes behind a size field, and the position behind them."""
+    """Returns the bytes after a size field, and the position after them."""
     if len(data) - position < 4:
         raise EntryError(f"the entry ends before its {what}")
     size = _SIZE.unpack_from(data, position)[0]
@@ -210,7 +210,7 @@ class BatchMessage:
 def split_batch(payload: bytes, count: int) -> list[BatchMessage]:
     """Splits an uncompressed batch of ``count`` messages.
 
-    Bytes behind the last message are ignored, as in official clients.
+    Bytes after the last message are ignored, as in official clients.
 
     :raises EntryError: the batch ends early, or a message's metadata cannot be parsed
     """

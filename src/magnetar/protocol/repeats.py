@@ -129,7 +129,7 @@ def is_plain(buffer: bytes, start: int, end: int) -> bool:
 
 
 def _low_byte(buffer: bytes, position: int, tag: int) -> int:
-    """Returns the offset of the number behind ``tag``, if the tag follows field 1, a number, at ``position``;
+    """Returns the offset of the number after ``tag``, if the tag follows field 1, a number, at ``position``;
     otherwise -1."""
     if buffer[position] != 0x08:
         return -1

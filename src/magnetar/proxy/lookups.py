@@ -144,11 +144,15 @@ async def _owner(service: ProxyService, client: ClientConnection, command: BaseC
         except TargetDenied as denied:
             log.warning("lookup refused: its target is not an allowed broker", extra={"reason": str(denied)})
             raise _Failed(
-                ServerErrorCode.SERVICE_NOT_READY, "The broker of the topic is not registered"
+                ServerErrorCode.SERVICE_NOT_READY,
+                "The broker that owns the topic is not registered; try again",
             ) from None
         request.authoritative = found.authoritative
         answer = await _ask(service, client, target, command)
-    raise _Failed(ServerErrorCode.SERVICE_NOT_READY, f"More than {MAX_REDIRECTS} redirects")
+    raise _Failed(
+        ServerErrorCode.SERVICE_NOT_READY,
+        f"The lookup was redirected more than {MAX_REDIRECTS} times; try again",
+    )
 
 
 def _redirect(service: ProxyService) -> BaseCommand:

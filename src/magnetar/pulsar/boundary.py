@@ -119,7 +119,7 @@ class Calls:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread.loop))
 
     def post(self, call: Callable[..., object], *arguments: object) -> None:
-        """Calls ``call`` in the loop, in the order of posting.
+        """Calls ``call`` on the loop, in the order of posting.
 
         :raises PulsarException: AlreadyClosed, as raised by magnetar.client
         """

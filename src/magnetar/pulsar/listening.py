@@ -49,7 +49,7 @@ class ListenerFeed:
         *,
         one_at_a_time: bool,
     ) -> None:
-        """Called in the loop.
+        """Called on the loop.
 
         :param one_at_a_time: whether the next message is taken only after the listener has returned, for a
             receiver queue of 0
@@ -67,7 +67,7 @@ class ListenerFeed:
         self._tasks = TaskScope(loop, f"listener of {consumer.topic()}")
 
     def begin(self) -> None:
-        """Starts passing messages; called in the loop."""
+        """Starts passing messages; called on the loop."""
         self._tasks.start(self._pass_on(), "passing on messages", may_fail=True)
 
     async def _pass_on(self) -> None:
@@ -95,17 +95,17 @@ class ListenerFeed:
                 log.exception("the listener failed for message %s", message.message_id())
 
     def pause(self) -> None:
-        """Passes no further message until :meth:`resume`; called in the loop."""
+        """Passes no further message until :meth:`resume`; called on the loop."""
         self._goes_on.clear()
         self._resumed.clear()
 
     def resume(self) -> None:
-        """Continues after :meth:`pause`; called in the loop."""
+        """Continues after :meth:`pause`; called on the loop."""
         self._goes_on.set()
         self._resumed.set()
 
     def end(self) -> None:
-        """Passes no further message; called in the loop."""
+        """Passes no further message; called on the loop."""
         self._goes_on.clear()
         self._waiting.clear()
         self._tasks.cancel()

@@ -80,7 +80,7 @@ class Provider(Protocol):
         ...
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Registers ``changed``, to be called in the loop when the provider's data has changed. The
+        """Registers ``changed``, to be called on the loop when the provider's data has changed. The
         provider's clients are then authenticated again."""
         ...
 

@@ -33,7 +33,7 @@ class Authorizer(Protocol):
         ...
 
     def listen(self, changed: Changed) -> None:
-        """Registers ``changed``, to be called in the loop with the scope of changed permissions."""
+        """Registers ``changed``, to be called on the loop with the scope of changed permissions."""
         ...
 
 

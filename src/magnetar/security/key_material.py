@@ -122,7 +122,7 @@ class WatchedFiles:
         """:param worker: runs the checks
 
         :param seconds: between two checks; 0: no checks
-        :param changed: called in the loop
+        :param changed: called on the loop
         """
         self._io = io
         self._tasks = TaskScope(io.loop, "files that are watched", owner_goes_on)

@@ -38,7 +38,7 @@ _FOR_GOOD = {
 class ChangingSettings(Generic[S, T]):
     """Settings and an object derived from them. Both are immutable; a change replaces both.
 
-    :param of_file: the settings of the file
+    :param of_file: the settings in the configuration file
     :param table: the description of each setting
     :param read: derives the object from settings. :raises SettingsContradict: the settings contradict each
         other

@@ -254,7 +254,8 @@ def passed_through(name: str, text: str, into: dict[str, Any]) -> bool:
         found = known.get(name.lower().removeprefix(prefix))
         if found is None:
             raise InvalidOption(
-                f"{name!r} is not supported; after {prefix} use one of {', '.join(sorted(known))}"
+                f"{name!r} is not supported; the options with the prefix {prefix} are "
+                + ", ".join(sorted(known))
             )
         argument, parse = found
         try:

@@ -108,7 +108,7 @@ def _visible_end(admin: AdminClient, topic: str, stats: Mapping[str, object]) ->
 
 
 def parsed_position(text: object) -> tuple[int, int]:
-    """Returns (ledger id, entry id) of a position in statistics, like ``3:7``."""
+    """Parses a position as statistics print it (``3:7``) into (ledger id, entry id)."""
     ledger, _, entry = str(text).partition(":")
     return int(ledger), int(entry)
 

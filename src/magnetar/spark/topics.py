@@ -140,7 +140,8 @@ def _places(text: str, topics: list[str], default: Place, *, ends: bool) -> Topi
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise InvalidPlace(f"the offsets are not JSON: {error}") from error
+        words = ", ".join(map(repr, _WORDS))
+        raise InvalidPlace(f"{text[:200]!r} is neither {words} nor valid JSON: {error}") from error
     if isinstance(value, dict) and isinstance(value.get("topics"), dict):
         found = {topic: each.next for topic, each in Offset.from_json(value).topics.items()}
     elif isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):

@@ -173,7 +173,9 @@ def _pairs(said: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
             # The text may contain a secret.
-            raise SettingsContradict(f"{name} must be pairs like key=value, separated by commas")
+            raise SettingsContradict(
+                f"{name} must be key=value pairs separated by commas; one has no key or no ="
+            )
         yield unquote(key.strip()), unquote(value.strip())
 
 

@@ -209,7 +209,7 @@ def test_messages_that_are_no_columns(tmp_path: Path, text: str, words: str) -> 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"fileDescriptorSet": "!"}', '{"fileDescriptorSet": ""}', "[]x"])
 def test_definitions_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(SparkSourceError, match="the definition of the schema "):
+    with pytest.raises(SparkSourceError, match="the schema definition "):
         columns_of(definition(text))
 
 

@@ -77,8 +77,8 @@ def test_what_changes_nothing_is_named() -> None:
         ({"EXPORTER_OTLP_ENDPOINT": "http://c:99999"}, "is not an endpoint URL; use a form like"),
         ({"EXPORTER_OTLP_HEADERS": "a b=1"}, "'a b' is not a valid HTTP header"),
         ({"EXPORTER_OTLP_HEADERS": "a=1%0D%0Ab: 2"}, "'a' is not a valid HTTP header"),
-        ({"EXPORTER_OTLP_HEADERS": "api-key"}, "must be pairs like key=value"),
-        ({"RESOURCE_ATTRIBUTES": "=x"}, "OTEL_RESOURCE_ATTRIBUTES must be pairs like"),
+        ({"EXPORTER_OTLP_HEADERS": "api-key"}, "must be key=value pairs"),
+        ({"RESOURCE_ATTRIBUTES": "=x"}, "OTEL_RESOURCE_ATTRIBUTES must be key=value pairs"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(said: dict[str, str], reason: str) -> None:

@@ -174,7 +174,8 @@ class LatestMessages:
     # Second pass
 
     def any_stay(self, first: int, end: int) -> bool:
-        """Whether any of the messages numbered [first, end) stays; if not, they need not be read again."""
+        """Whether compaction keeps any of the messages numbered [first, end); if not, they need not be
+        read again."""
         return self._latest.any_stay(first, end)
 
     def pass_by(self, end: int) -> None:

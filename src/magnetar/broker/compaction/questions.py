@@ -213,7 +213,7 @@ def opened_copied(answer: bytes, at_most: int) -> Copied:
     """
     if len(answer) < _COPIED.size:
         raise Nonsense(
-            f"the answer has {len(answer)} bytes, fewer than the {_COPIED.size} before its entries"
+            f"the answer has {len(answer)} bytes, which is too short for its header of {_COPIED.size} bytes"
         )
     read_bytes, count = _COPIED.unpack_from(answer)
     start = _COPIED.size + 8 * count

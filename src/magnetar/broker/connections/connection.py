@@ -1,4 +1,4 @@
-"""A client connection in the event loop: combines its input, session, publishing and writing.
+"""A client connection on the event loop: combines its input, session, publishing and writing.
 
 Reading stops when the client or all clients together have too many publishes in
 flight, when the broker holds too many partial frames, or during authentication; nothing else stops. Outgoing

@@ -58,7 +58,7 @@ class Reader:
         self.flow = (0, 0)
         """Consumer id and permits of the last FLOW found."""
         self.entry = b""
-        """The bytes behind the command, if the last COMMAND was a SEND."""
+        """The bytes after the command, if the last COMMAND was a SEND."""
         self.kind = 0
         """The type of the first frame of the last result."""
         self.buffer = b""

@@ -57,7 +57,7 @@ def _lists(record: Mapping[str, object], name: str, *, needed: bool = True) -> S
     if value is None and not needed:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InvalidRequest(f"{name} must be a list of regular expressions")
+        raise InvalidRequest(f"{name} must be a list of regular expressions, not {str(value)[:100]}")
     return value
 
 
@@ -98,7 +98,7 @@ class IsolationPolicy:
             raise InvalidRequest(f"auto_failover_policy must be {_POLICY}")
         parameters = failover.get("parameters")
         if not isinstance(parameters, dict):
-            raise InvalidRequest("auto_failover_policy must have parameters, an object")
+            raise InvalidRequest("auto_failover_policy must have an object named parameters")
         matchers = {kind: [_compile(each) for each in expressions] for kind, expressions in lists.items()}
         return cls(
             name,

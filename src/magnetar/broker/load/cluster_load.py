@@ -343,7 +343,7 @@ class ResourceQuota:
         for name in _FIELDS:
             value = record.get(name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-                raise InvalidRequest(f"{name} must be a number of 0 or more")
+                raise InvalidRequest(f"{name} must be a number that is at least 0, not {str(value)[:100]}")
         return cls.from_json(record)
 
     def to_json(self) -> dict[str, object]:

@@ -224,7 +224,7 @@ class Meter:
         self._thread = Usage(0.0, 100.0)
 
     def take(self, host_seconds: float) -> Resources:
-        """Returns the usage since the last call; called in the event loop.
+        """Returns the usage since the last call; called on the event loop.
 
         :param host_seconds: the time after which the machine is measured again
         """

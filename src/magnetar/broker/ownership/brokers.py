@@ -179,7 +179,7 @@ class LiveBrokers:
         return None
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Registers ``changed``, called in the loop after a broker came, left, or wrote another record."""
+        """Registers ``changed``, called on the loop after a broker came, left, or wrote another record."""
         self._listeners.append(changed)
 
     def _changed(self, change: Change) -> None:
@@ -311,7 +311,7 @@ class Leadership:
         return None if self._leader_id is None else self._brokers.get(self._leader_id)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Registers ``changed``, called in the loop after a change of the leader, also when there is none any
+        """Registers ``changed``, called on the loop after a change of the leader, also when there is none any
         more."""
         self._listeners.append(changed)
 

@@ -159,7 +159,7 @@ class Ownership(Protocol):
         ...
 
     def listen(self, lost: Lost) -> None:
-        """Registers ``lost``, called in the loop when a bundle is lost; from then on nothing of it may be
+        """Registers ``lost``, called on the loop when a bundle is lost; from then on nothing of it may be
         written."""
         ...
 

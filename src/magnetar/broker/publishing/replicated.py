@@ -35,7 +35,7 @@ def is_marker(marker_type: int) -> bool:
 
 
 def holds_back(verdict: Verdict | BrokerError) -> bool:
-    """Whether entries behind an entry with this verdict are not stored, so that the replicator sends them
+    """Whether entries after an entry with this verdict are not stored, so that the replicator sends them
     again.
 
     An entry that is refused for its content may be accepted later, after a change of policies.

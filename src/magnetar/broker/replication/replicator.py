@@ -330,7 +330,7 @@ class Replicator(BaseReplicator):
         if at is not None and self.cursor.mark_delete < at:
             return True
         if at is not None:
-            # An operator has skipped the entry: sending continues behind it.
+            # An operator has skipped the entry: sending continues after it.
             self._blocked_at = None
             self._there.freed()
         return False

@@ -66,7 +66,7 @@ _UNLOADS = 64
 
 
 class ServedTopics:
-    """The topics of this broker. All methods run in the loop."""
+    """The topics of this broker. All methods run on the loop."""
 
     def __init__(
         self,
@@ -404,7 +404,7 @@ class ServedTopics:
         """Hides the messages of open transactions before any entry is dispatched.
 
         :raises BrokerError: the state of transactions cannot be read now
-        :raises LedgerError: the state of transactions, or an entry behind it, cannot be read
+        :raises LedgerError: the state of transactions, or an entry after it, cannot be read
         """
         snapshots, settings = self.snapshots, self.settings.topic.transactions
         if snapshots is None or settings is None or not topic.name.has_transactions:

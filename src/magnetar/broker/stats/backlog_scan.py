@@ -120,7 +120,7 @@ class TopicSpace:
 
     stored: int
     backlog: int
-    """The bytes behind the mark-delete position of the durable subscription that is farthest behind."""
+    """The bytes after the mark-delete position of the durable subscription that is farthest behind."""
     retained: int
     """Bytes that all subscriptions have acknowledged but that are kept: by retention, or because they share a
     ledger with needed entries."""

@@ -74,7 +74,7 @@ class Listed:
 
 
 class TopicBoard:
-    """The board of one broker. All methods run in the loop."""
+    """The board of one broker. All methods run on the loop."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker

@@ -333,7 +333,7 @@ class Subscription(BaseSubscription):
                 raise
         elif len(acked) == 1 and self.type not in (SubscriptionType.Shared, SubscriptionType.Key_Shared):
             last = self.topic.managed_ledger.last_confirmed
-            # What is stored behind it later is not acknowledged, also not when the log is read again.
+            # What is stored after it later is not acknowledged, also not when the log is read again.
             upto = acked[0] if acked[0].position <= last else replace(acked[0], position=last, remaining=None)
             await pending.acknowledge_cumulative(txn, upto)
             self._acked(consumer, 0)

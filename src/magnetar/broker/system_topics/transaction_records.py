@@ -150,7 +150,7 @@ class SnapshotIndex:
     """The segments, without their transaction ids."""
     max_read: Position
     ids: tuple[TxnId, ...]
-    """Aborted transactions behind the last segment."""
+    """Aborted transactions after the last segment."""
 
 
 def encode_snapshot(topic: str, snapshot: BufferSnapshot) -> bytes:

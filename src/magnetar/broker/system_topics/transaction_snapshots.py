@@ -1,7 +1,7 @@
 """Snapshots of transaction buffers, stored like Apache Pulsar's in system topics of each namespace.
 
 The latest record of a key is valid; the topics are compacted. A snapshot is one record or, depending on the
-settings, segments of aborted transactions, which do not change, and one record with the transactions behind
+settings, segments of aborted transactions, which do not change, and one record with the transactions after
 the last segment. Both forms can be read under any settings.
 """
 
@@ -62,7 +62,7 @@ class SystemTopic(ABC):
 
     @abstractmethod
     async def read(self, after: Position, take: Callable[[bytes], None]) -> Position:
-        """Passes the entries behind a position to ``take``; returns the last position read.
+        """Passes the entries after a position to ``take``; returns the last position read.
 
         :raises BrokerError: the topic cannot be read now
         :raises LedgerError: the topic cannot be read now

@@ -127,7 +127,7 @@ class AnyReplicating(Protocol):
 
 
 class BaseTopic(ABC, Generic[S]):
-    """A topic. The broker owns the topic as long as it is open; all methods run in the event loop."""
+    """A topic. The broker owns the topic as long as it is open; all methods run on the event loop."""
 
     subscriptions: Subscriptions[S]
 

@@ -106,7 +106,7 @@ async def last_before(ledger: ManagedLedger, below: Position, last: Position, ti
 
 async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
     """Returns the first position with a publish time at or after ``time_ms``, like :func:`last_before`; the
-    position behind the last entry if there is none."""
+    position after the last entry if there is none."""
     start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
     return ledger.ledgers.after(await last_before(ledger, start, ledger.last_confirmed, time_ms))
 
@@ -132,7 +132,7 @@ class TopicMarkers:
     def __init__(self, ledgers: LedgerList) -> None:
         self._ledgers = ledgers
         self._first = self._last = _NOWHERE
-        """The adjacent markers at the end of the topic, with no other entries between or behind them."""
+        """The adjacent markers at the end of the topic, with no other entries between or after them."""
         self.on_their_way: dict[Publish, Marker] = {}
         """Markers that were passed to the ledger and are not durable yet."""
         self.reader: ReplicatedSubscriptions | None = None

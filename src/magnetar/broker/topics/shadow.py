@@ -26,7 +26,7 @@ class ShadowTopic(Topic):
     source has stored.
 
     Entries that arrive in one turn of the loop are handled together, in their order. An entry in an unknown
-    ledger waits, with all entries behind it, until the record of the source has been read again.
+    ledger waits, with all entries after it, until the record of the source has been read again.
     """
 
     managed_ledger: ShadowLedger

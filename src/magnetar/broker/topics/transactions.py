@@ -85,7 +85,7 @@ async def prepare_transactions(
 
     :param batches: the statistics of batches in the logs of pending acknowledgements
     :raises BrokerError: the state of transactions cannot be read now
-    :raises LedgerError: the state of transactions, or an entry behind it, cannot be read
+    :raises LedgerError: the state of transactions, or an entry after it, cannot be read
     """
     own: Topic = weakref.proxy(topic)
     store = partial(snapshots.store, topic.name)

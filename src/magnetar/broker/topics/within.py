@@ -143,7 +143,7 @@ class TopicWriter(NoConnection):
 
 
 async def read_on(topic: Topic, after: Position, take: Callable[[EntryRun], None]) -> Position:
-    """Passes all entries behind a position to ``take``, in order; returns the last position that was read.
+    """Passes all entries after a position to ``take``, in order; returns the last position that was read.
 
     If entries were trimmed, the compacted ledger replaces them; for a reader without a position, it replaces
     all entries that it covers.

@@ -115,7 +115,7 @@ class SnapshotStore(ABC):
 
 
 class TransactionBuffer:
-    """The transactions of one topic. All methods run in the loop.
+    """The transactions of one topic. All methods run on the loop.
 
     :param write_marker: publishes a marker to the topic
     :param visible: called when messages may have become visible
@@ -371,7 +371,7 @@ class TransactionBuffer:
         """Ends a transaction in a topic that Apache Pulsar terminated while the transaction was open.
 
         The topic accepts no marker, so a snapshot stores the end. The snapshot can only store the ends of all
-        open transactions together, because their messages may lie before and behind those of this one.
+        open transactions together, because their messages may lie before and after those of this one.
         """
         self._decided[txn] = commit
         waiting = [each for each in self.open if each not in self._decided]
@@ -428,7 +428,7 @@ class TransactionBuffer:
             self.advanced()
 
     async def recover(self, snapshot: BufferSnapshot) -> None:
-        """Restores the state from a snapshot and the entries behind it.
+        """Restores the state from a snapshot and the entries after it.
 
         :raises LedgerError: an entry cannot be read
         """

@@ -1,7 +1,7 @@
 """The log of a coordinator, or of the pending acknowledgements of a subscription: records in a managed ledger
 with one cursor, in Pulsar's format.
 
-An entry is one record or, if the settings enable batching, several records behind :data:`_SEVERAL`. Both
+An entry is one record or, if the settings enable batching, several records after :data:`_SEVERAL`. Both
 forms can be read under any settings.
 """
 
@@ -283,7 +283,7 @@ class TransactionLog(Generic[R]):
         while cursor.has_more():
             run = await cursor.read(_READ_ENTRIES, _READ_BYTES)
             if run is None:
-                # Entries were lost, and the settings permit to go on behind them.
+                # Entries were lost, and the settings permit to go on after them.
                 continue
             for first, end in cursor.unconsumed_parts(run):
                 for index in range(first, end):
@@ -428,7 +428,7 @@ async def open_log(
     :meth:`TransactionLog.begin_trimming`.
 
     :param name: the name of the managed ledger
-    :param lost: called once, in the event loop, if the log stops accepting records before it is closed:
+    :param lost: called once, on the event loop, if the log stops accepting records before it is closed:
     another broker owns it, or an internal error occurred. The owner must then close the log
     :param properties: the properties of the managed ledger if it is created
     :param quorums: quorums of new ledgers; None: the quorums in the settings

@@ -358,7 +358,7 @@ class BacklogQuotas:
 
     @staticmethod
     def _end_of_closed(topic: Topic, start: Position, before_ms: int) -> Position:
-        """Returns the end of the last ledger that was closed before a time; ``start`` if there is none behind
+        """Returns the end of the last ledger that was closed before a time; ``start`` if there is none after
         it."""
         last = start
         for summary in topic.managed_ledger.ledgers:

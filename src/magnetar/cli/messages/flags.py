@@ -96,7 +96,9 @@ def add_produce(commands: _Commands[argparse.ArgumentParser]) -> None:
         "Sends the given messages, or the lines of a file or of standard input, and prints their ids.",
     )
     produce.add_argument("messages", nargs="*", metavar="MESSAGE")
-    produce.add_argument("--file", type=Path, metavar="FILE", help="file with one message per line")
+    produce.add_argument(
+        "--file", type=Path, metavar="FILE", help="read the messages from this file, one per line"
+    )
     produce.add_argument("--key", metavar="KEY", help="key of each message")
     _add_properties(produce, "NAME=VALUE", "property of each message (repeatable)")
     produce.add_argument(

@@ -141,7 +141,7 @@ def _command(
         type=number,
         default=0,
         metavar="S",
-        help="print rates every S seconds; 0: every second, on a terminal only (0)",
+        help="print rates every S seconds; 0: every second if the output is a terminal, otherwise never (0)",
     )
     add("--listener-name", metavar="NAME", help="advertised listener to use")
     add_proxy_flags(made)

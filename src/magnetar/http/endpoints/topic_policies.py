@@ -43,9 +43,9 @@ def _least_zero(name: str, reason: str, bits: int = 32) -> Shape:
 
 
 def _ttl(request: Request) -> object:
-    """Returns the time to live.
+    """Returns the message TTL in seconds.
 
-    :raises InvalidRequest: the value is not a number of 32 bits
+    :raises InvalidRequest: the value is not a 32-bit integer
     """
     return whole()("messageTTL", request.query.get("messageTTL", "0"))
 

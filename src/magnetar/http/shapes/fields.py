@@ -63,7 +63,7 @@ def _number_of(value: object, kind: type[int] | type[float]) -> Any:
     if not isinstance(value, str):
         return value
     written = _WHOLE if kind is int else _NUMBER
-    # A longer text is not a number of 64 bits, and Python refuses to convert it.
+    # A longer text is not a 64-bit number, and Python refuses to convert it.
     return kind(value) if len(value) <= _LONGEST and written.fullmatch(value.strip()) else value
 
 
@@ -234,7 +234,7 @@ def bare_text(request: Request, name: str) -> str:
     try:
         given = request.body.decode().strip()
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{name} must be a string") from error
+        raise InvalidRequest(f"{name} must be valid UTF-8: {error}") from error
     return text(name, request.json()) if given.startswith('"') else given
 
 

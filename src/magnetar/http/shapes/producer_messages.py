@@ -24,7 +24,7 @@ _TEXT = SchemaData(SchemaType.STRING, properties={"__charset": "UTF-8"})
 
 def _objects(name: str, value: object) -> list[Mapping[str, object]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise InvalidRequest(f"{name} must be a list of objects")
+        raise InvalidRequest(f"{name} must be a list of objects, not {shown(value)}")
     return value
 
 
@@ -93,7 +93,7 @@ def publication(request: Request, now_ms: int) -> Publication:
 def _message(name: str, given: Mapping[str, object], now_ms: int) -> WrittenMessage:
     found = _MESSAGE(name, given)
     if "payload" not in found:
-        raise InvalidRequest(f"{name}.payload must be a string")
+        raise InvalidRequest(f"{name} has no payload, which must be a string")
     at, after = found["deliverAt"], found["deliverAfterMs"]
     try:
         options = MessageOptions(
@@ -121,7 +121,9 @@ def _milliseconds(name: str, given: str | None) -> int | None:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None or found.timestamp() < 0:
-        raise InvalidRequest(f"{name} must be milliseconds since 1970, or a time with an offset")
+        raise InvalidRequest(
+            f"{name} must be milliseconds since 1970, or a time with an offset, not {shown(given)}"
+        )
     return int(found.timestamp() * 1000)
 
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from magnetar.client.message import Message
+from magnetar.http.shapes.fields import shown
 from magnetar.protocol.frames import signed
 from magnetar.protocol.pulsar_api_pb2 import CompressionType, MessageMetadata
 
@@ -78,7 +79,11 @@ def _options(found: Mapping[str, object], context: str | None, now_ms: int) -> d
         options["partition_key"] = key
     if (clusters := found.get("replicationClusters")) is not None:
         if not isinstance(clusters, list) or not all(isinstance(each, str) for each in clusters):
-            raise BadForm(UNREADABLE, "replicationClusters must be a list of names", context)
+            raise BadForm(
+                UNREADABLE,
+                f"replicationClusters must be a list of cluster names, not {shown(clusters)}",
+                context,
+            )
         options["replication_clusters"] = [_sound(each, "a cluster", context) for each in clusters]
     if (event_time := _text(found, "eventTime", context)) is not None:
         options["event_timestamp"] = _milliseconds(event_time, context)
@@ -241,7 +246,7 @@ def _text(found: Mapping[str, object], name: str, context: str | None = None) ->
     if isinstance(value, int | float):
         # Jackson, which Pulsar uses, accepts bare values for text.
         return str(value)
-    raise BadForm(UNREADABLE, f"{name} must be a string", context)
+    raise BadForm(UNREADABLE, f"{name} must be a string, not {shown(value)}", context)
 
 
 def _sound(text: str, name: str, context: str | None) -> str:
@@ -255,7 +260,7 @@ def _sound(text: str, name: str, context: str | None) -> str:
 
 def _texts(found: object, context: str | None) -> dict[str, str]:
     if not isinstance(found, dict):
-        raise BadForm(UNREADABLE, "properties must be an object", context)
+        raise BadForm(UNREADABLE, f"properties must be an object, not {shown(found)}", context)
     return {_sound(name, "a property", context): _text(found, name, context) or "" for name in found}
 
 
@@ -264,4 +269,4 @@ def _whole(found: Mapping[str, Any], name: str, context: str | None = None) -> i
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadForm(UNREADABLE, f"{name} must be a whole number", context) from error
+        raise BadForm(UNREADABLE, f"{name} must be a whole number, not {shown(value)}", context) from error

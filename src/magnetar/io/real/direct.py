@@ -39,7 +39,7 @@ Done = Callable[[int], object]
 
 
 class StagingBuffers:
-    """Reusable buffers whose addresses are multiples of a page. Thread-safe."""
+    """Reusable, page-aligned buffers. Thread-safe."""
 
     def __init__(self) -> None:
         self._free: deque[mmap.mmap] = deque()
@@ -103,7 +103,7 @@ class DirectWriter:
         writes: KernelWrites,
         done: Callable[[None, OSError | None], object],
     ) -> bool:
-        """Starts a write like :meth:`write`; ``done`` is called in the loop when it is durable, or with the
+        """Starts a write like :meth:`write`; ``done`` is called on the loop when it is durable, or with the
         error.
 
         :return: whether the write was started; otherwise nothing was written

@@ -55,9 +55,9 @@ class Together(Generic[T]):
     def __init__(
         self, wake: Callable[[Callable[[], object]], object], handle: Callable[[deque[T]], object]
     ) -> None:
-        """:param wake: schedules a call in the loop, from any thread
+        """:param wake: schedules a call on the loop, from any thread
 
-        :param handle: called in the loop with the items, and takes them; other threads may add some meanwhile
+        :param handle: called on the loop with the items, and takes them; other threads may add some meanwhile
         """
         self._wake = wake
         self._handle = handle
@@ -136,7 +136,7 @@ class Slots:
             self._changed.notify_all()
 
     def give(self) -> None:
-        """Gives a slot back; called in the loop."""
+        """Gives a slot back; called on the loop."""
         self._free.append(None)
         if self._waiting and not self._planned:
             self._planned = True
@@ -195,7 +195,7 @@ class CallThread:
         self._thread = threading.Thread(target=self._run, name=f"magnetar-{name}", daemon=True)
 
     def start(self, call: Callable[[], object]) -> None:
-        """Makes a call after earlier ones, without waiting for its end; called in the loop.
+        """Makes a call after earlier ones, without waiting for its end; called on the loop.
 
         :param call: must not raise
         """
@@ -263,7 +263,7 @@ class Outcome(Generic[T]):
         self._error: BaseException | None = None
 
     def told(self, result: T | None, error: BaseException | None) -> None:
-        """Ends the wait with a result or an error; called once, in the loop."""
+        """Ends the wait with a result or an error. Must be called exactly once, on the event loop."""
         self._result, self._error = result, error
         self._lock.release()
 
@@ -328,9 +328,9 @@ class LoopThread:
         self._posted.forget()
 
     def run(self, work: Coroutine[object, object, T]) -> T:
-        """Runs ``work`` in the loop and returns its result; blocks. Ctrl-C cancels the work.
+        """Runs ``work`` on the loop and returns its result; blocks. Ctrl-C cancels the work.
 
-        :raises RuntimeError: called in the loop itself, where it would wait forever; or the thread is closed,
+        :raises RuntimeError: called on the loop itself, where it would wait forever; or the thread is closed,
             possibly by another thread during the call; or the loop runs in the parent process
         """
         if self.is_forked:
@@ -380,7 +380,7 @@ class LoopThread:
         return outcome.result()
 
     def post(self, call: Callable[..., object], *arguments: object) -> None:
-        """Calls ``call`` in the loop, in the order of posting; many calls posted together cost one wake-up.
+        """Calls ``call`` on the loop, in the order of posting; many calls posted together cost one wake-up.
 
         :raises RuntimeError: the loop is closed, or runs in the parent process
         """

@@ -1,4 +1,4 @@
-"""A thread that runs jobs one after another and reports results in the event loop."""
+"""A thread that runs jobs one after another and reports results on the event loop."""
 
 from __future__ import annotations
 

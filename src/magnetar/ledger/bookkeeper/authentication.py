@@ -37,7 +37,7 @@ _REQUEST = b"\x0a\x06\x08\x03\x10\x09\x18\x01" + b"\xd2\x06\x00"
 QUESTION = _LENGTH.pack(len(_REQUEST)) + _REQUEST
 _HEADER_TAG = 0x0A
 _GOOD = b"\x10\x00"
-"""The field behind the header of a Response: its status, EOK."""
+"""The field after the header of a Response: its status, EOK."""
 
 
 class NotAuthenticated(OSError):

@@ -87,8 +87,8 @@ class Digest:
         return header + self._compute(header, payload)
 
     def told(self, ledger_id: int, confirmed: int) -> bytes:
-        """Returns the body of an explicit LAC, which states that all entries up to ``confirmed`` have their
-        ack quorum."""
+        """Returns the body of an explicit LAC, which states that all entries up to ``confirmed`` have
+        reached their ack quorum."""
         said = _TOLD.pack(ledger_id, confirmed)
         return said + self._compute(said, b"")
 

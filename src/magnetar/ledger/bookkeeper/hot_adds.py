@@ -88,7 +88,7 @@ class AddedRun:
 
 
 def read_added(data: bytes, position: int, end: int, run: AddedRun) -> int:
-    """Reads successful answers to adds of one ledger into ``run``; returns the position behind them.
+    """Reads successful answers to adds of one ledger into ``run``; returns the position after them.
 
     Stops at any other answer; ``run.count`` is 0 if that is the first one.
     """
@@ -137,7 +137,7 @@ class Stripe:
         self.next = first
         """The first entry of the stripe without an answer; all earlier ones are answered."""
         self.early: set[int] = set()
-        """Answered entries behind it."""
+        """Answered entries after it."""
         if not self.takes(first):
             self._step()
 
@@ -182,7 +182,7 @@ def confirmed_through(stripes: list[Stripe], write: int, ack: int, first: int, e
     size = len(stripes)
     entry_id = first
     if write == size:
-        # The entry behind the last one that ``ack`` bookies have stored without a gap.
+        # The entry after the last one that ``ack`` bookies have stored without a gap.
         nexts = sorted([stripe.next for stripe in stripes])
         entry_id = nexts[size - ack]
         if entry_id < first:

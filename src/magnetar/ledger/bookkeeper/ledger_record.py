@@ -1,6 +1,6 @@
 """A ledger's metadata: its quorums, which bookies have which entries, and how it ended.
 
-The format is BookKeeper's: a line with the format version, then a protobuf message behind its length
+The format is BookKeeper's: a line with the format version, then a protobuf message after its length
 (https://github.com/apache/bookkeeper/blob/release-4.17.2/bookkeeper-proto/src/main/proto/DbLedgerStorageDataFormats.proto
 and ``LedgerMetadataSerDe``). Version 2, which is text, can be read; unknown fields are kept.
 """
@@ -212,7 +212,7 @@ def _varint(number: int) -> bytes:
 
 
 def _taken_varint(data: bytes) -> tuple[int, int]:
-    """Returns the number at the beginning of ``data``, and the offset behind it."""
+    """Returns the number at the beginning of ``data``, and the offset after it."""
     number = 0
     for index, byte in enumerate(data[:5]):
         number |= (byte & 0x7F) << 7 * index

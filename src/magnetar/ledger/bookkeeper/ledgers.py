@@ -168,7 +168,7 @@ class LedgerRecords:
         return sorted(found)
 
     def listen(self, listener: Callable[[int], None]) -> None:
-        """Registers ``listener``, called in the loop for each ledger whose metadata any client has changed or
+        """Registers ``listener``, called on the loop for each ledger whose metadata any client has changed or
         deleted."""
 
         def changed(change: Change) -> None:

@@ -216,7 +216,7 @@ class LastEntries:
     def __init__(self, asking: RequestContext, record: LedgerRecord) -> None:
         segment = record.segments[-1]
         self.confirmed = segment.first_entry_id - 1
-        """All entries up to this one had their ack quorum. A new segment starts behind the last confirmed
+        """All entries up to this one had their ack quorum. A new segment starts after the last confirmed
         entry."""
         self.confirmed_length: int | None = None
         """The bytes of all entries up to that one, if it is the last entry of a bookie."""

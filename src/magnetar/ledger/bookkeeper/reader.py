@@ -159,7 +159,9 @@ class BookKeeperReader:
         if first > self._confirmed and first <= last:
             await self.last_add_confirmed()
         if first < 0 or first > min(last, self._confirmed):
-            raise NoSuchEntry(f"ledger {self.ledger_id} has no entry {first}: its last is {self._confirmed}")
+            raise NoSuchEntry(
+                f"ledger {self.ledger_id} has no entry {first}: the last confirmed entry is {self._confirmed}"
+            )
         last = min(last, self._confirmed)
         taken: list[StoredEntry] = []
         left, more = max_bytes, True
@@ -211,7 +213,7 @@ class BookKeeperReader:
             self._has_confirmed(entry.said.last_add_confirmed, None)
 
     async def _read_some(self, first: int, last: int, max_bytes: int) -> list[StoredEntry]:
-        """Reads at least one entry, and possibly some behind it."""
+        """Reads at least one entry, and possibly some after it."""
         pauses = list(_TRY_AGAIN_SECONDS)
         while True:
             record = self._record

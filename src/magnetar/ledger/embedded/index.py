@@ -30,7 +30,7 @@ class PartIndex(NamedTuple):
     first_entry_id: int
     last_entry_id: int
     runs: array[int]
-    """The runs, each with :data:`RUN_FIELDS` numbers of 32 bits."""
+    """The runs, each with :data:`RUN_FIELDS` 32-bit numbers."""
 
     def run_of(self, entry_id: int) -> int:
         """Returns the index of the run that contains an entry of this part."""

@@ -82,7 +82,9 @@ class EmbeddedReader:
             raise StoreClosed(f"the reader of ledger {row.ledger_id} is closed")
         self._still_there()
         if first < 0 or first > min(last, row.last_entry_id):
-            raise NoSuchEntry(f"ledger {row.ledger_id} has no entry {first}: its last is {row.last_entry_id}")
+            raise NoSuchEntry(
+                f"ledger {row.ledger_id} has no entry {first}: the last entry is {row.last_entry_id}"
+            )
         last = min(last, row.last_entry_id)
         runs: list[EntryRun] = []
         left = max_bytes
@@ -126,7 +128,7 @@ class EmbeddedReader:
             context.reads.unpin(segment_id)
         starts, ends = array("q"), array("q")
         if self._background:
-            # Otherwise the rest of a run, behind the last entry that fits, would be read once more.
+            # Otherwise the rest of a run, after the last entry that fits, would be read once more.
             max_bytes = max(max_bytes, len(data))
         taken = self._take(segment_id, part, extent, data, (first, last, max_bytes, optional), starts, ends)
         if not taken:

@@ -183,7 +183,7 @@ class CommitLog:
             must(queue.first > queue.row.last_entry_id, name, "stores entry", queue.first, "again")
 
     def fail(self, error: BaseException) -> None:
-        """Stops the process after a mistake in the program, so that nothing wrong is written behind
+        """Stops the process after a mistake in the program, so that nothing wrong is written after
         acknowledged entries, which are durable."""
         if not self.failed:
             self._failure("the log of the ledger store met an internal error", error)

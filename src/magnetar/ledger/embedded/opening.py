@@ -116,13 +116,16 @@ def _refuse_missing(checkpoint: Checkpoint, present: Iterable[int], files: Segme
     }
     paths = ", ".join(files.segment_path(segment_id) for segment_id in sorted(missing))
     verb = "is" if len(missing) == 1 else "are"
-    raise DataDamaged(f"{paths} {verb} missing; ledgers: {', '.join(map(str, sorted(ledgers)))}")
+    raise DataDamaged(
+        f"{paths} {verb} missing, with entries of the ledgers {', '.join(map(str, sorted(ledgers)))}; "
+        "restore the data directory from a backup"
+    )
 
 
 def seal_in_place(files: SegmentFiles, replay: LogReplay) -> list[SealedSegment]:
     """Returns the segments of a replayed log, durable with their indexes when this returns.
 
-    Each is truncated behind its last group, which frees room, and every byte is written again in place,
+    Each is truncated after its last group, which frees room, and every byte is written again in place,
     because bytes that read back may never have reached the device.
 
     :raises DataDamaged: a run does not match its checksum

@@ -61,7 +61,7 @@ class _TailSegment:
 
 @dataclass
 class LogReplay:
-    """The part of the log behind a checkpoint, applied to a table.
+    """The part of the log after a checkpoint, applied to a table.
 
     After the replay, ``runs`` has the entries of this part, and ``sequence`` is the next group's number.
     """
@@ -163,7 +163,7 @@ class LogReplay:
         )
 
     def _refuse_damage(self, segments: list[_TailSegment], number: int, offset: int) -> None:
-        """Raises DataDamaged if a group behind the end of the replay proves that more groups were durable."""
+        """Raises DataDamaged if a group after the end of the replay proves that more groups were durable."""
         for segment in segments[number:]:
             begin = offset if segment is segments[number] else SEGMENT_HEADER_BYTES
             for group in segment.reader.groups_beyond(begin):
@@ -172,7 +172,7 @@ class LogReplay:
 
     def _ledgers_behind(self, segments: list[_TailSegment], number: int, offset: int) -> set[int]:
         """Returns the ledgers that lost entries: those in the damaged group's table, or those with a gap
-        behind it."""
+        after it."""
         damaged = segments[number].reader.group_at(offset)
         if damaged is not None and damaged.sequence == self.sequence:
             return {run.ledger_id for run in damaged.broken_runs}

@@ -9,7 +9,7 @@ from magnetar.lazy_dataclass import dataclass
 
 FORMAT_VERSION = 1
 SEGMENT_HEADER_BYTES = 4096
-"""The size of the header; the first group begins behind it, never in the same page."""
+"""The size of the header; the first group begins after it, never in the same page."""
 
 _MAGIC = b"MGSEGMNT"
 _HEADER = struct.Struct("<8sII16sQQ")

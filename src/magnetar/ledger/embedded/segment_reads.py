@@ -90,7 +90,7 @@ class SegmentReads:
             known = self._open.get(key)
             if known is not None:
                 self._open.move_to_end(key)
-                # Without reading ahead, the bytes are rarely cached: not worth the time in the loop.
+                # Without reading ahead, the bytes are rarely cached: not worth the time on the loop.
                 with self._unreadable(segment_id):
                     at_hand = known.read_cached(length, offset) if ahead else None
                 if at_hand is not None:

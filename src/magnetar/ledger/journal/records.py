@@ -57,7 +57,7 @@ class Header(NamedTuple):
 class Record(NamedTuple):
     header: Header
     after: str
-    """The range of a part begins behind this path."""
+    """The range of a part begins after this path."""
     upto: str
     """The last path of a part's range; empty for a range without an end."""
     edits: list[Edit]

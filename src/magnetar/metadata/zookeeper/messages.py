@@ -29,7 +29,7 @@ _LONG = struct.Struct(">q")
 _FAILED = -1
 """In a header: an error follows instead of a result."""
 _NOT_TRIED = -2
-"""Runtime inconsistency: the error of the operations behind the one that failed."""
+"""Runtime inconsistency: the error of the operations after the one that failed."""
 
 
 class Operation(IntEnum):

@@ -19,7 +19,7 @@ log = logging.getLogger("magnetar.client.pulsar")
 
 
 class AvroSchema(Schema):
-    """Records, or dictionaries with a given definition."""
+    """An Avro schema of ``Record`` classes, or of dictionaries with a given definition."""
 
     def __init__(
         self, record_cls: type[AvroRecord] | None, schema_definition: Definition | None = None

@@ -241,7 +241,7 @@ def _root(definition: object) -> Descriptor:
         return pool.FindMessageTypeByName(definition["rootMessageTypeName"])
     # The pool reports wrong descriptors as TypeError.
     except (LookupError, TypeError, ValueError, DecodeError) as error:
-        raise SparkSourceError(f"the definition of the schema cannot be read: {error}") from error
+        raise SparkSourceError(f"the schema definition cannot be parsed: {error}") from error
 
 
 def _in_order(files: FileDescriptorSet) -> Iterator[FileDescriptorProto]:

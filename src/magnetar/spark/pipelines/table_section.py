@@ -96,8 +96,8 @@ class TablesSection:
             self.quarantine_name in ("", "{topic}")
         ):
             raise ValueError(
-                f"quarantine_name = {self.quarantine_name!r} must have letters, digits, _, - and {{topic}}, "
-                "and differ from {topic}"
+                f"quarantine_name = {self.quarantine_name!r} may contain letters, digits, _, - and one "
+                "{topic}, and must not be {topic} alone"
             )
         if self.file_mb < 0 or self.keep_days < 0:
             raise ValueError(

@@ -55,7 +55,8 @@ public final class TransactionFeatures {
     private static final int COUNT = 6;
 
     private final PulsarClient client;
-    private final HttpClient http = HttpClient.newHttpClient();
+    private final HttpClient http =
+            HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).build();
     private final Map<String, String> options;
 
     private TransactionFeatures(Map<String, String> options) throws Exception {
