@@ -100,7 +100,7 @@ class AdminClient:
 
         :param token: short for ``authentication=AuthenticationToken(token)``
         :param authentication: the credentials of each request
-        :param tls: TLS settings for ``https``; None: the system's trusted issuers, with a check of host names
+        :param tls: TLS settings for ``https``; None: the system's CA certificates, with a check of host names
         :raises AdminError: ``admin_url`` is not an HTTP URL
         :raises NoCredentials: the token is not valid
         """

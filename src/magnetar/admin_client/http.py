@@ -67,7 +67,7 @@ class AdminHttp:
         """:param admin_url: one or more addresses, such as ``http://host:port,host:port``
 
         :param authentication: the credentials of requests
-        :param tls: TLS settings for ``https``; None: the system's trusted issuers, with a check of host names
+        :param tls: TLS settings for ``https``; None: the system's CA certificates, with a check of host names
         :param timeout_seconds: maximum time to wait for each response
         :param warn: called with each warning in responses, such as about settings without effect
 

@@ -273,7 +273,7 @@ class BrokerService:
     def _transaction_snapshots(
         self, beside: Beside | None, enabled: TransactionSettings | None
     ) -> TransactionSnapshots:
-        """Returns the snapshots of transactions.
+        """Returns the transaction buffer snapshots.
 
         :param enabled: None: snapshots are only read
         """

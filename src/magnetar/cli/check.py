@@ -52,7 +52,7 @@ def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--output",
         choices=("table", "text", "json"),
         default="table",
-        help="output format; table: all settings; text: the messages that a start would print; json: "
+        help="output format; table: all settings; text: the messages that a start prints; json: "
         "both (%(default)s)",
     )
 

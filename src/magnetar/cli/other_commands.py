@@ -93,7 +93,7 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    storage = commands.add_parser("storage", help="report the use of disk space")
+    storage = commands.add_parser("storage", help="report disk usage")
     report = storage.add_subparsers(dest="storage_command", metavar="COMMAND", required=True).add_parser(
         "report",
         help="report the space that topics use, retain and will need",

@@ -45,7 +45,7 @@ def add_translate_positions(commands: argparse._SubParsersAction[argparse.Argume
         "topic",
         nargs="?",
         metavar="TOPIC",
-        help="topic of the ids; for a partitioned topic, the name of the partition",
+        help="topic to which the message ids belong; for a partitioned topic, the name of the partition",
     )
     parser.add_argument(
         "positions",

@@ -103,8 +103,8 @@ class BlockingOpening(ABC):
         :param partitions_update_interval_seconds: interval of checks for new partitions of topics in use, in
             seconds; 0: no checks
         :param authentication: the credentials of this client
-        :param tls_trust_certs_file_path: PEM file with the trusted issuers of brokers' certificates; None:
-            the system's issuers
+        :param tls_trust_certs_file_path: PEM file with the CA certificates that sign brokers' certificates;
+            None: the system's CA certificates
         :param tls_certificate_file_path: PEM file with the client's certificate, for brokers that request one
         :param tls_private_key_file_path: PEM file with the private key of the client's certificate
         :param tls_allow_insecure_connection: whether to accept any certificate of a broker

@@ -27,7 +27,7 @@ class ClusterAddress:
     authentication: Authentication | None = None
     """The credentials for this cluster. None: no credentials."""
     tls_trust_certs_file_path: str | None = None
-    """PEM file with the trusted issuers of brokers' certificates. None: the system's issuers."""
+    """PEM file with the CA certificates that sign brokers' certificates. None: the system's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def id_text(message_id: MessageId) -> str:
 def decode_message(schema: TopicSchema) -> DecodeMessage | None:
     """Returns a function that decodes messages of a schema; None: contents are not decoded.
 
-    :raises Exception: one of :data:`UNREADABLE`: the definition of the schema is malformed
+    :raises Exception: one of :data:`UNREADABLE`: the schema definition is malformed
     """
     if schema.kind == "KEY_VALUE":
         return _of_pairs(schema)

@@ -25,7 +25,7 @@ _HEAD = """# Settings
 Every key of Pulsar 4.0 belongs to one of six classes. This page is generated from the table that the program
 itself uses (`python -m magnetar.config.document docs/settings.md`).
 
-- A value that is malformed or out of range stops the start, and the error gives file and line, whatever the
+- A value that is malformed or out of range prevents the start, and the error gives file and line, whatever the
   class of the key.
 - One warning lists all unknown keys.
 - An empty value means the default. If a key occurs twice, the last one applies. Files are read as ISO-8859-1,
@@ -34,7 +34,7 @@ itself uses (`python -m magnetar.config.document docs/settings.md`).
 
 **Copies.** The embedded ledger store keeps one copy of an entry, which is synced before it is acknowledged.
 Pulsar's `broker.conf` asks for two (`managedLedgerDefaultWriteQuorum=2`, `managedLedgerDefaultAckQuorum=2`).
-The embedded store cannot keep this promise, so such a file stops the start; Pulsar's `standalone.conf` asks
+The embedded store cannot keep this promise, so such a file prevents the start; Pulsar's `standalone.conf` asks
 for one. `magnetar broker --config FILE` keeps ledgers in BookKeeper, with the configured number of copies:
 see the last section.
 """
@@ -71,7 +71,7 @@ _SECTIONS = {
     ),
     SettingClass.GUARDED: (
         "Not honoured yet, and a promise of security, durability or isolation",
-        "Any value other than the one shown stops the start, with file and line, unless "
+        "Any value other than the one shown prevents the start, with file and line, unless "
         "`--accept-unhonoured KEY` names the key; then it causes a warning.",
     ),
     SettingClass.LATER: (
@@ -93,7 +93,7 @@ _SECTIONS = {
 
 _BECOMES = {
     SettingClass.HONOURED: "honoured",
-    SettingClass.GUARDED: "another value stops the start",
+    SettingClass.GUARDED: "another value prevents the start",
     SettingClass.LATER: "another value causes a warning",
     SettingClass.MEANINGLESS: "without meaning",
 }

@@ -68,7 +68,7 @@ class SecureClient:
 
     own: KeyStore
     trusted: KeyStore
-    """The trusted issuers; an empty location means the system's issuers."""
+    """The trusted CA certificates; an empty location means the system's CA certificates."""
     verify_host: bool
     protocols: tuple[str, ...]
     ciphers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Copies of files, and a reserve of room on the device for necessary writes when the device is full."""
+"""Copies files, and reserves disk space for writes that must succeed on a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS contexts from files with certificates, keys and trusted issuers, which are read again after changes."""
+"""TLS contexts from files with certificates, keys and CA certificates, which are read again after changes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class TlsRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files with a certificate, its key and the trusted issuers; an empty path: none."""
+    """The files with a certificate, its key and the trusted CA certificates; an empty path: none."""
 
     certificate: str = ""
     """A PEM file with the certificate and the chain to the issuer."""
     key: str = ""
     """A PEM file with the key, possibly the same file."""
     trust: str = ""
-    """A PEM file with one or more trusted issuers."""
+    """A PEM file with one or more trusted CA certificates."""
     key_store: str = ""
     """A PKCS12 file with certificate and key, instead of the PEM files."""
     key_store_password: str = field(default="", repr=False)
     """The password of the key store, or of an encrypted PEM key."""
     trust_store: str = ""
-    """A PKCS12 file with trusted issuers, instead of :attr:`trust`."""
+    """A PKCS12 file with trusted CA certificates, instead of :attr:`trust`."""
     trust_store_password: str = field(default="", repr=False)
     """The password of the trust store."""
 
@@ -108,7 +108,7 @@ def server_context(
 def client_context(
     files: TlsFiles, rules: TlsRules, *, verify: bool = True, verify_host: bool = True
 ) -> ssl.SSLContext:
-    """Makes the context of a client; without trusted issuers in the files, the system's issuers apply.
+    """Makes the context of a client; without CA certificates in the files, the system's apply.
 
     :param verify: whether the server's certificate is verified; False: any server is accepted
     :param verify_host: whether the certificate must contain the name to which the client connects
@@ -276,7 +276,7 @@ def _load_key_store(context: ssl.SSLContext, path: str, password: str) -> None:
     except ValueError as error:
         raise TlsRefused(f"{path} is not a PKCS12 key store, or has another password") from error
     if key is None or certificate is None:
-        raise TlsRefused(f"{path} has no key with its certificate")
+        raise TlsRefused(f"{path} contains a certificate but no private key")
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for one in (certificate, *others):
         pem += one.public_bytes(Encoding.PEM)

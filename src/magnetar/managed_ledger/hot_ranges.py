@@ -295,7 +295,8 @@ class EntryRanges:
         return found
 
     def add_words(self, words: array[int]) -> None:
-        """Adds entries whose bits are set in signed 64-bit words, lowest first, to empty blocks."""
+        """Adds the entries of a bitmap of signed 64-bit words, the word with the lowest entries first. The
+        blocks that they cover must be empty."""
         if not words:
             return
         data = words.tobytes() if byteorder == "little" else array("q", reversed(words)).tobytes()

@@ -142,7 +142,8 @@ class OffloadDeletions:
         return left
 
     async def _delete(self, name: str) -> bool:
-        """Deletes the objects of one note; returns False if the record still names them."""
+        """Deletes the objects of one recorded deletion; returns False, without deleting, if the metadata of
+        the managed ledger still refers to them."""
         path = f"{OFFLOADS_TO_DELETE}/{name}"
         node = await self._metadata.get(path)
         if node is None:

@@ -81,7 +81,7 @@ def _decode(
             value = decompress(int(header.compressionType), value[6 + size :], header.uncompressedSize)
         return kind.FromString(value)
     except (DecodeError, CompressionError) as error:
-        raise MetadataDamaged(f"{path}: not a {kind.DESCRIPTOR.name}: {error}") from error
+        raise MetadataDamaged(f"{path} cannot be parsed as {kind.DESCRIPTOR.name}: {error}") from error
 
 
 def _rest(message: Message, *known: str) -> bytes:

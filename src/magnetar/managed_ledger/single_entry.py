@@ -62,7 +62,7 @@ class SingleEntries:
         """Appends an entry, or several that belong together; returns the id of the last one when it is
         durable.
 
-        :raises LedgerError: the ledger failed before
+        :raises LedgerError: the ledger has already failed
         """
         durable = self._loop.create_future()
         entry_id = self.append(*parts)
@@ -126,7 +126,7 @@ class CursorLedger:
     async def append_durably(self, *state: bytes) -> None:
         """Appends the state, and waits until it is durable.
 
-        :raises LedgerError: the ledger failed before the state was durable
+        :raises LedgerError: the ledger has already failed the state was durable
         """
         await self._states.append_durably(*state)
 

@@ -26,7 +26,7 @@ def check_length(kind: str, name: str) -> None:
 
 
 def check_path_piece(kind: str, name: str) -> None:
-    """Checks a name that becomes a piece of a path.
+    """Checks a name that becomes a component of a path.
 
     :raises InvalidName: the name is ``.`` or ``..``, which ZooKeeper does not allow in paths
     """

@@ -101,7 +101,9 @@ def split(data: bytes) -> tuple[bytes | None, bytes | None]:
             parts.append(None)
             continue
         if size < 0 or position + size > len(data):
-            raise ValueError(f"a part of {size} bytes is longer than the remaining {len(data) - position}")
+            raise ValueError(
+                f"the key or value should have {size} bytes, but only {len(data) - position} remain"
+            )
         parts.append(data[position : position + size])
         position += size
     return parts[0], parts[1]

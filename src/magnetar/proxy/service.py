@@ -161,7 +161,7 @@ class ProxyService:
     # brokers
 
     def check(self, target: BrokerTarget) -> None:
-        """Checks whether clients can be connected to a target.
+        """Checks that the proxy may connect clients to a target.
 
         :raises TargetDenied: the target is not allowed
         """

@@ -207,7 +207,7 @@ class PulsarMessage:
         return self._message.has_null_value()
 
     def encryption_context(self) -> EncryptionContext | None:
-        """The encryption of the message; None: the message is not encrypted."""
+        """The keys, algorithm and parameters of the encryption; None: the message is not encrypted."""
         opened = self._message.decrypted_from()
         sealed = opened or self._message.encryption()
         if sealed is None:

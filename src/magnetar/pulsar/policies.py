@@ -150,7 +150,7 @@ def used_info(info: object) -> failover.ClusterAddress:
 def clusters_of(
     service_url: object, authentication: PulsarAuthentication | None, trusted: str | None
 ) -> tuple[str | failover.ClusterFailover, Authentication | None, str | None]:
-    """Returns the cluster or clusters of a client, with credentials and trusted issuers.
+    """Returns the cluster or clusters of a client, with credentials and trusted CA certificates.
 
     :raises ValueError: an argument has the wrong type, or contradicts another
     """

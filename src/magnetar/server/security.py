@@ -221,7 +221,7 @@ def authorizer(
 
 
 def tls_files(settings: ListenerSettings) -> TlsFiles:
-    """Returns the files with the broker's certificate, its key and the trusted issuers of client
+    """Returns the files with the broker's certificate, its key and the trusted CA certificates of client
     certificates.
 
     :raises SettingsContradict: a key store has a type that only Java can read

@@ -217,7 +217,10 @@ Broken = Callable[[Files], TlsFiles]
         (lambda f: TlsFiles(f.server, f.key, f.key), "has no certificates"),
         (lambda f: TlsFiles(f.server, f.key, "/nowhere"), "/nowhere cannot be read"),
         (lambda f: TlsFiles(key_store=f.store(), key_store_password="wrong"), "password"),
-        (lambda f: TlsFiles(key_store=f.store(with_key=False), key_store_password="secret"), "has no key"),
+        (
+            lambda f: TlsFiles(key_store=f.store(with_key=False), key_store_password="secret"),
+            "no private key",
+        ),
         (lambda f: TlsFiles(key_store=f.key), "PKCS12"),
         (lambda f: TlsFiles(key_store=f.write("j", b"\xfe\xed\xfe\xed" + bytes(99))), "JKS.*keytool"),
     ],

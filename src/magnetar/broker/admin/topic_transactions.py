@@ -150,7 +150,7 @@ class TopicTransactionAdmin:
         known = await self._pending(topic, subscription)
         if known is None:
             raise NotFound(
-                f"No transaction has acknowledged messages of {subscription} yet, so it has no log"
+                f"No transaction has acknowledged messages of {subscription}, so it has no pending-ack log"
             )
         return {
             "pendingAckLogStats": await log_stats(

@@ -200,7 +200,9 @@ def opened_staying(answer: bytes, expected: int) -> bytes:
     :raises Nonsense: the answer does not have one byte per range
     """
     if len(answer) != expected or answer.strip(b"\0\1"):
-        raise Nonsense(f"the answer has {len(answer)} bytes, not {expected} bytes of value 0 or 1")
+        raise Nonsense(
+            f"the answer does not consist of {expected} bytes with the value 0 or 1: {answer[:20]!r}"
+        )
     return answer
 
 

@@ -1,1 +1,1 @@
-"""Explains why nothing is delivered or published, with sentences, statistics and commands."""
+"""Explains why nothing is delivered or published, in sentences, with statistics and useful commands."""

@@ -326,7 +326,7 @@ class Leadership:
     async def stop(self) -> None:
         """Stops being a candidate; a leader resigns.
 
-        :raises MetadataError: the metadata store refuses; the node is deleted with the session
+        :raises MetadataError: the metadata store refuses; the node disappears when the session ends
         """
         self._running = False
         self._tasks.cancel()

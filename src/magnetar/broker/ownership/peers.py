@@ -99,7 +99,7 @@ async def ask(
     meantime.
 
     :param beside: the other brokers of the cluster; None in a standalone broker
-    :param owner: another broker, which owns the bundle or must be asked first
+    :param owner: the broker to ask first, usually the owner of the bundle
     :raises ServiceNotReady: the owner is unknown or does not answer
     :raises PeerRefused: the owner refuses the request
     """

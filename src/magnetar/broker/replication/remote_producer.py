@@ -244,7 +244,9 @@ class RemoteProducer:
             # An idle topic does not keep the answer.
             self._asked = None
         if wire.producers.get(producer_id) is not self:
-            raise NotConnected(f"{name}: closed again by the broker of {self.where}")
+            raise NotConnected(
+                f"{name}: the broker of {self.where} closed the producer as soon as it was opened"
+            )
         if self._ended or cluster.ended:
             self._close_producer(connection, producer_id)
             raise NotConnected(f"the record of cluster {self.remote} has changed")

@@ -93,7 +93,7 @@ NO_VERSION = b""
 
 
 def version_bytes(version: int) -> bytes:
-    """Returns a version as the eight bytes in messages and commands."""
+    """Returns a version as the eight bytes that messages and commands carry."""
     return version.to_bytes(8, "big", signed=True)
 
 

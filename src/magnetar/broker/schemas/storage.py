@@ -27,7 +27,8 @@ ROOT = "/schemas"
 
 
 class SchemaStorage:
-    """Stores schemas without checks; the caller ensures that a schema id has one writer at a time.
+    """Stores schemas without compatibility checks. The caller ensures that a schema id has one writer at a
+    time.
 
     :param deletions: deletes ledgers of ``store``
     """

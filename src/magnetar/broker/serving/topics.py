@@ -134,9 +134,9 @@ class ServedTopics:
         self.recoveries = Recoveries(io.loop)
         self._failures = Failures(io.loop, io.clock, self)
         self.snapshots: SnapshotStore | None = None
-        """The snapshots of transactions, set by the service; None: transactions are disabled."""
+        """The transaction buffer snapshots, set by the service; None: transactions are disabled."""
         self.pending_ack_batches: BatchFigures | None = None
-        """The statistics of batches in logs of pending acknowledgements; None: no topic that may have any was
+        """The statistics of batches in pending-ack logs; None: no topic that may have any was
         loaded."""
         self.without_transactions: Callable[[Topic], None] | None = None
         """Called with each topic that is loaded while transactions are disabled; None: they are enabled."""

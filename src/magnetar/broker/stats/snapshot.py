@@ -192,8 +192,8 @@ def _slice_name(kind: str) -> str:
 
 
 async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[SubscriptionMetrics]]:
-    """Returns the figures of subscriptions of topics with so many that they do not fit into a slice, taken in
-    slices."""
+    """Returns the figures of subscriptions of topics that have too many of them for one slice of background
+    work, and takes several slices."""
     found: dict[AnyTopic, list[SubscriptionMetrics]] = {}
     for topic in list(broker.topics.loaded.values()):
         if isinstance(topic, NonPersistentTopic) or len(topic.subscriptions) <= _MOST_IN_A_SLICE:

@@ -153,7 +153,7 @@ class Topic(BaseTopic[Subscription]):
         """Opens the pending acknowledgements of a subscription; if the argument is false, only existing
         ones."""
         self._log_tenures: dict[str, Tenure] = {}
-        """The tenures of logs of pending acknowledgements, by the name of the subscription."""
+        """The tenures of pending-ack logs, by the name of the subscription."""
         self.followers = Followers()
         self._preparing = Mutex(io.loop)
         managed_ledger.listener = self
@@ -309,7 +309,7 @@ class Topic(BaseTopic[Subscription]):
         return [self.managed_ledger.stored_record.tenure, *self._log_tenures.values()]
 
     def lost_pending_acks(self, error: BaseException) -> None:
-        """Handles the loss of a subscription's log of pending acknowledgements to another broker or an
+        """Handles the loss of a subscription's pending-ack log to another broker or an
         error."""
         if isinstance(error, ManagedLedgerFenced):
             self.on_fenced()

@@ -47,8 +47,8 @@ class ShadowTopic(Topic):
         messages were aborted.
 
         :raises NotAllowed: a transaction has published to the source
-        :raises BrokerError: the snapshots of transactions cannot be read now
-        :raises LedgerError: the snapshots of transactions cannot be read now
+        :raises BrokerError: the transaction buffer snapshots cannot be read now
+        :raises LedgerError: the transaction buffer snapshots cannot be read now
         """
         if await snapshots.load(self.source) is not None:
             raise NotAllowed(

@@ -83,7 +83,7 @@ async def prepare_transactions(
 ) -> None:
     """Prepares a topic for transactions, and hides the messages of open ones, before any entry is dispatched.
 
-    :param batches: the statistics of batches in the logs of pending acknowledgements
+    :param batches: the statistics of batched writes to pending-ack logs
     :raises BrokerError: the state of transactions cannot be read now
     :raises LedgerError: the state of transactions, or an entry after it, cannot be read
     """

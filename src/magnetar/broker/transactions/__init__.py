@@ -42,7 +42,7 @@ class TransactionSettings:
     log_writes: BatchedWrites = field(default_factory=BatchedWrites)
     """Batching in the logs of coordinators."""
     pending_ack_writes: BatchedWrites = field(default_factory=BatchedWrites)
-    """Batching in the logs of pending acknowledgements."""
+    """Batching in the pending-ack logs."""
     pending_ack_index_lag: int = 500
     """``transactionPendingAckLogIndexMinLag``: ended transactions after which a subscription's log is
     trimmed."""

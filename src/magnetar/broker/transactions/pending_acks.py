@@ -337,7 +337,7 @@ class PendingAcks:
         """Trims the records of ended transactions from the log, once there are enough of them."""
         if self._ended_count >= self._settings.pending_ack_index_lag and not self._trimming:
             self._trimming = True
-            tasks.start(self._trim(), "trimming the log of pending acknowledgements")
+            tasks.start(self._trim(), "trimming the pending-ack log")
 
     async def _trim(self) -> None:
         ended, self._ended, self._ended_count = self._ended, [], 0
@@ -349,7 +349,7 @@ class PendingAcks:
         except (LedgerError, ManagedLedgerError, MetadataError) as error:
             self._ended += ended
             log.warning(
-                "cannot store the cursor; the log of pending acknowledgements is trimmed later",
+                "cannot store the cursor; the pending-ack log is trimmed later",
                 extra={"topic": self._topic, "subscription": self._subscription, "error": str(error)},
             )
         finally:

@@ -213,7 +213,7 @@ def _read(commands: object) -> None:
         "-m",
         default="latest",
         metavar="ID",
-        help="read from after this message: earliest, latest or LEDGER:ENTRY (latest)",
+        help="where to start: earliest, latest, or after the message LEDGER:ENTRY (latest)",
     )
     add(
         "--start-message-id-inclusive",
@@ -259,7 +259,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="size of the receiver queue in messages; 0 means 1000 (0)",
+        help="size of the receiver queue in messages; 0: 1000 (0)",
     )
     add(
         "--max_chunked_msg",
@@ -267,7 +267,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of incomplete chunked messages to keep; 0 means 10 (0)",
+        help="maximum number of incomplete chunked messages to keep; 0: 10 (0)",
     )
     add(
         "--auto_ack_chunk_q_full",

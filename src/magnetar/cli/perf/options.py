@@ -180,7 +180,7 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="maximum number of messages without a receipt, per producer; 0 means 1000 (0)",
+        help="maximum number of messages without a receipt, per producer; 0: 1000 (0)",
     )
     add(
         "--max-outstanding-across-partitions",
@@ -199,7 +199,10 @@ def _produce(made: argparse.ArgumentParser, rate: float) -> None:
         help="compression of messages (NONE)",
     )
     add(
-        "--payload-file", "-f", metavar="FILE", help="file with message contents, separated by the text of -e"
+        "--payload-file",
+        "-f",
+        metavar="FILE",
+        help="file with message contents, separated by the delimiter of -e",
     )
     add(
         "--payload-delimiter",

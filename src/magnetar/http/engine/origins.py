@@ -34,7 +34,7 @@ class Origins:
         """:param own_hosts: names and addresses of this broker, in addition to loopback addresses
 
         :param allowed: ``scheme://host[:port]``, or ``*`` for all
-        :raises ValueError: an item of ``allowed`` has another form
+        :raises ValueError: an item of ``allowed`` has none of these forms
         """
         self._own = frozenset(host.strip("[]").lower() for host in own_hosts if host)
         given = tuple(allowed)
@@ -126,7 +126,7 @@ class Hosts:
         """:param own: names and addresses of this server
 
         :param allowed: allowed names; ``*.name`` for all names below a name, ``*`` for all names
-        :raises ValueError: an item of ``allowed`` has another form
+        :raises ValueError: an item of ``allowed`` has none of these forms
         """
         given = [text.strip().lower() for text in allowed]
         for text in given:

@@ -82,7 +82,7 @@ def log_batches(snapshot: MetricsSnapshot) -> Iterator[str]:
 
 
 def of_subscriptions(rows: Sequence[tuple[str, AckTransactionMetrics]]) -> Iterator[str]:
-    """Yields the numbers of ended transactions that acknowledged messages of each subscription.
+    """Yields, for each subscription, the number of ended transactions that acknowledged its messages.
 
     :param rows: the labels of each subscription, and its figures
     """

@@ -55,8 +55,8 @@ class AdvancingIo:
 
         Time advances from one timer to the next. Over a long span, until ten minutes before its end, each
         step is at least a sixtieth of the span, so that periodic work of every minute does not run 1,440
-        times per day. Pauses of less than a tenth of a second are waited for, so the final time may be that
-        much later.
+        times per day. Timers that are due less than a tenth of a second after the end, or after one
+        another, also fire, so the final time may be later.
 
         :param seconds: 0 or more
         :returns: False if the loop never became quiet, because it was kept busy

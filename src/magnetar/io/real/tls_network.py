@@ -226,7 +226,7 @@ class UpgradingNetwork:
             raise
 
     async def _asked(self, host: str, port: int) -> socket.socket:
-        """Returns a connection whose other side waits for a handshake."""
+        """Returns a connection whose peer is ready for the TLS handshake."""
         loop = self._loop
         with looking_up(host):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -147,7 +147,7 @@ def _made_3(said: pb.AuthMessage) -> bytes:
 def _read_3(frame: bytes) -> pb.AuthMessage:
     answer = pb.Response.FromString(frame)
     if answer.header.operation != _AUTH or answer.status or not answer.HasField("authResponse"):
-        raise DecodeError("the answer is not a successful answer to AUTH")
+        raise DecodeError("the bookie did not answer AUTH with success")
     return answer.authResponse
 
 

@@ -79,10 +79,10 @@ def _stands(table: bytes) -> dict[str, Stand]:
     found: dict[str, Stand] = {}
     groups = json.loads(table) if table.strip() else {}
     if not isinstance(groups, dict):
-        raise ValueError("the table is not an object of groups")
+        raise ValueError("the table is not an object that maps groups to bookies")
     for group, bookies in groups.items():
         if not isinstance(bookies, dict):
-            raise ValueError(f"group {group!r} is not an object of bookies")
+            raise ValueError(f"group {group!r} is not an object that maps bookie ids to racks")
         for bookie_id, info in bookies.items():
             rack = (info.get("rack") or "") if isinstance(info, dict) else None
             if not isinstance(rack, str):

@@ -40,7 +40,7 @@ class LogEnd(NamedTuple):
     def check(self, next_sequence: int, path: str) -> None:
         """Checks the end of a replay against this position.
 
-        :param next_sequence: the sequence number of the first group that the replay did not find
+        :param next_sequence: the sequence number after that of the last group that was replayed
         :param path: the path of the segment
         :raises DataDamaged: the log ends before this position
         """

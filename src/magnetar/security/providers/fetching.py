@@ -20,7 +20,7 @@ class Fetcher:
     """Fetches documents without redirects and proxies, so that a document comes from its address."""
 
     def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
-        """:param trust: a PEM file with trusted issuers; empty: the system's trusted issuers
+        """:param trust: a PEM file with trusted CA certificates; empty: the system's CA certificates
 
         :param read_seconds: the time limit for the whole answer
         :raises TlsRefused: the file cannot be used

@@ -176,7 +176,7 @@ def _json_of(definition: str) -> object:
     try:
         found: object = json.loads(definition)
     except ValueError as error:
-        raise SparkSourceError(f"the definition of the schema is not JSON: {error}") from error
+        raise SparkSourceError(f"the schema definition is not JSON: {error}") from error
     return found
 
 

@@ -55,7 +55,8 @@ class Interrupts:
         self._mine = threading.current_thread() is threading.main_thread()
 
     def install(self) -> None:
-        """Installs the signal handlers; Spark replaces the handler of SIGINT when it starts."""
+        """Installs the signal handlers. Must be called after Spark has started, because Spark replaces the
+        handler of SIGINT."""
         if self._mine:
             for each in self._before:
                 signal.signal(each, self._interrupted)

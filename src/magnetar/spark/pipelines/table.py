@@ -1,4 +1,4 @@
-"""``table``: maintains Delta Lake or Apache Iceberg tables of topics, with each message exactly once."""
+"""``table``: writes topics to Delta Lake or Apache Iceberg tables, each message exactly once."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def entries_of(
 
 
 def _received(connection: Connection, reader: Reader, topic: str, fixed: bool) -> Iterator[RawEntry | None]:
-    """Yields entries as they arrive; None if no entry arrived for some time and none remains.
+    """Yields entries as they arrive, and None whenever the reader has read all and waits for more.
 
     :param fixed: whether the size of the receiver queue is fixed
     """

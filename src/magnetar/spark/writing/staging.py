@@ -1,9 +1,10 @@
 """Stages entries before publishing, on a disk that driver and executors share.
 
-A task stages its rows as entries with fixed bounds, in its own file. When all tasks of a batch are done, a
-*manifest* names their files. A hard link creates the manifest atomically: the first process fixes the
-contents of the batch, and the manifest is never replaced. Publishing reads only the files of the manifest, so
-that a repeated batch publishes the same entries, even if its rows were computed differently.
+A task groups its rows into entries, once, and stages these in its own file. When all tasks of a batch are
+done, a *manifest* names their files. A hard link creates the manifest atomically: the process that creates it
+first determines the contents of the batch, and the manifest is never replaced. Publishing reads only the
+files of the manifest, so that a repeated batch publishes the same entries, even if its rows were computed
+differently.
 """
 
 from __future__ import annotations
