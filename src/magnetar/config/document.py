@@ -25,8 +25,8 @@ _HEAD = """# Settings
 Every key of Pulsar 4.0 belongs to one of six classes. This page is generated from the table that the program
 itself uses (`python -m magnetar.config.document docs/settings.md`).
 
-- A value that is malformed or out of range prevents the start, and the error gives file and line, whatever the
-  class of the key.
+- A value that is malformed or out of range prevents the start, and the error gives file and line, whatever
+  the class of the key.
 - One warning lists all unknown keys.
 - An empty value means the default. If a key occurs twice, the last one applies. Files are read as ISO-8859-1,
   as in Java.
@@ -34,8 +34,8 @@ itself uses (`python -m magnetar.config.document docs/settings.md`).
 
 **Copies.** The embedded ledger store keeps one copy of an entry, which is synced before it is acknowledged.
 Pulsar's `broker.conf` asks for two (`managedLedgerDefaultWriteQuorum=2`, `managedLedgerDefaultAckQuorum=2`).
-The embedded store cannot keep this promise, so such a file prevents the start; Pulsar's `standalone.conf` asks
-for one. `magnetar broker --config FILE` keeps ledgers in BookKeeper, with the configured number of copies:
+The embedded store cannot keep this promise, so such a file prevents the start; Pulsar's `standalone.conf`
+asks for one. `magnetar broker --config FILE` keeps ledgers in BookKeeper, with the configured number of copies:
 see the last section.
 """
 _CLUSTER = """## In a cluster

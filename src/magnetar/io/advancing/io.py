@@ -18,6 +18,8 @@ _SOON_SECONDS = 0.1
 _MOST_PAUSES = 200
 _REST_SECONDS = 0.25
 """The real seconds that a step waits for a quiet loop, which with clients at work may never be quiet."""
+_LAST_REST_SECONDS = 2.0
+"""The real seconds that an advance waits for a quiet loop at its end, for example while a disk is slow."""
 _LONGEST_SECONDS = 3.0
 """The real seconds after which the rest of an advance is one step."""
 
@@ -76,7 +78,9 @@ class AdvancingIo:
                 wanted = left if due is None else max(due - loop.time(), least)
                 loop.skip(min(left, wanted))
                 rested = await self.under_way.rest(_REST_SECONDS)
-        return await self._see_through() and rested
+        if await self._see_through() and rested:
+            return True
+        return await self.under_way.rest(_LAST_REST_SECONDS)
 
     async def _see_through(self) -> bool:
         """Advances through the pauses of work in progress."""
