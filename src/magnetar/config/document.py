@@ -35,8 +35,8 @@ itself uses (`python -m magnetar.config.document docs/settings.md`).
 **Copies.** The embedded ledger store keeps one copy of an entry, which is synced before it is acknowledged.
 Pulsar's `broker.conf` asks for two (`managedLedgerDefaultWriteQuorum=2`, `managedLedgerDefaultAckQuorum=2`).
 The embedded store cannot keep this promise, so such a file prevents the start; Pulsar's `standalone.conf`
-asks for one. `magnetar broker --config FILE` keeps ledgers in BookKeeper, with the configured number of copies:
-see the last section.
+asks for one. `magnetar broker --config FILE` keeps ledgers in BookKeeper, with the configured number of
+copies: see the last section.
 """
 _CLUSTER = """## In a cluster
 
