@@ -143,7 +143,7 @@ def _pair(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a header; use key=value")
     if key == "alg":
         raise argparse.ArgumentTypeError(
-            "the header alg cannot be set by --headers; use --signature-algorithm"
+            "the alg header cannot be set with --headers; use --signature-algorithm"
         )
     return key, value
 

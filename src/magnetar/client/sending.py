@@ -19,7 +19,7 @@ SendCallback = Callable[[Result, MessageId | None], object]
 
 
 class AcceptsMessages(ClosedByAsyncWith):
-    """A producer, as programs see it. If a message of a transaction is refused, the transaction cannot be
+    """The public interface of a producer. If a message of a transaction is refused, the transaction cannot be
     committed.
     """
 

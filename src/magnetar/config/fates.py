@@ -46,7 +46,7 @@ def fates(
 ) -> list[SettingFinding]:
     """Returns the findings for all settings of a file, in the order of the file.
 
-    :param accept: guarded keys that may be set although they are not honoured
+    :param accept: unsupported keys that the file may set nevertheless
     :param known: pattern of further honoured names, which are not in the table
     :raises ConfigurationError: the file cannot be read
     """

@@ -154,7 +154,7 @@ def load_proxy(
 ) -> LoadedProxy:
     """Reads a ``proxy.conf``; None: all settings have their defaults.
 
-    :param accept: guarded keys that may be set although they are not honoured
+    :param accept: unsupported keys that the file may set nevertheless
     :param overrides: settings from the command line, which take precedence over the file
     :raises ConfigurationError: the file cannot be read, or a setting cannot be used
     """

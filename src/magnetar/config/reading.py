@@ -79,7 +79,7 @@ def read_settings(
 ) -> Read:
     """Reads the settings; None: all settings have their defaults.
 
-    :param accept: guarded keys that may be set although they are not honoured
+    :param accept: unsupported keys that the file may set nevertheless
     :param overrides: settings from the command line, which take precedence over the file
     :param known: pattern of further names that are not reported as unknown
     :raises ConfigurationError: the file cannot be read
@@ -149,7 +149,7 @@ class Judged:
 def judge(item: Given, accepted: Container[str] = ()) -> Judged:
     """Returns the judgement of one setting.
 
-    :param accepted: guarded keys that may be set although they are not honoured
+    :param accepted: unsupported keys that the file may set nevertheless
     """
     setting = item.setting
     default = setting.parse("")

@@ -422,7 +422,7 @@ def load(
 ) -> Loaded:
     """Reads a Pulsar property file; None: all settings have their defaults.
 
-    :param accept: guarded keys that may be set although they are not honoured
+    :param accept: unsupported keys that the file may set nevertheless
     :param overrides: settings from the command line, which take precedence over the file
     :param cluster: load the settings of a broker on ZooKeeper and BookKeeper
     :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key

@@ -135,7 +135,7 @@ class NotedLedgers:
             await self._side.ledgers.delete(ledger_id)
 
     async def become(self, state: ExportState) -> None:
-        """Records the progress of the export."""
+        """Records the new state of the export."""
         self.note = replace(self.note, state=state)
         await self._write()
 

@@ -94,7 +94,7 @@ class Room:
         :raises NoRoom: ``size`` exceeds the total, too many requests wait, or not enough became free in time
         """
         if size > self.size:
-            raise NoRoom(f"{size} bytes of memory are needed, at most {self.size} are available", ever=False)
+            raise NoRoom(f"{size} bytes of memory are needed, but the limit is {self.size}", ever=False)
         if self._waiting or self.used + size > self.size:
             await self._wait(size)
         else:

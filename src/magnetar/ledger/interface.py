@@ -254,8 +254,8 @@ class LedgerStore(Protocol):
     ) -> LedgerWriter:
         """Creates a ledger with an id that was never used before; the ledger is durable when this returns.
 
-        :param high_priority: whether entries are stored even if there is no room for others; for cursors,
-            whose progress frees room
+        :param high_priority: whether entries are accepted even if the disk is too full for other ledgers; for
+            cursors, whose progress frees room
         """
         ...
 

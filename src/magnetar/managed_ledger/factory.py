@@ -67,7 +67,7 @@ class ManagedLedgerFactory:
         cache_settings: EntryCacheSettings,
         open_driver: OpenDriver | None = None,
     ) -> None:
-        """:param open_driver: opens drivers of tiered storage; None: tiered storage is not accessed"""
+        """:param open_driver: opens offload drivers; None: tiered storage is not accessed"""
         self._io = io
         self._wheel = wheel
         self.store = store

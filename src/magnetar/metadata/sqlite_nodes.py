@@ -239,7 +239,7 @@ class SqliteNodes:
             return self._insert(Node(path, value, 0, now_ms, now_ms, ephemeral, ephemeral))
         if expected is not None and expected != old.version:
             wanted = "no node" if expected == MUST_NOT_EXIST else f"version {expected}"
-            raise BadVersion(f"{path}: expected {wanted}, found version {old.version}")
+            raise BadVersion(f"{path}: expected version {wanted}, found version {old.version}")
         node = Node(path, value, old.version + 1, old.created_ms, now_ms, old.ephemeral, old.own)
         self._connection.execute(
             "UPDATE nodes SET value = ?, version = ?, modified_ms = ? WHERE path = ?",

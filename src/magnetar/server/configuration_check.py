@@ -87,7 +87,7 @@ def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
     """Checks a file, but no ports, disks, keys and certificates.
 
     :param kind: the kind of process: ``standalone``, ``broker``, ``proxy`` or ``websocket``
-    :param accept: guarded keys that may be set although they are not honoured
+    :param accept: unsupported keys that the file may set nevertheless
     :raises ConfigurationError: the file cannot be read
     """
     asked = _KINDS[kind]

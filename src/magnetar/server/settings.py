@@ -221,8 +221,10 @@ def _of_stores(settings: Settings) -> Mapping[str, object]:
 
 
 def offload_driver(settings: Settings) -> OpenDriver:
-    """Returns the function that creates drivers of tiered storage, which share one cache. Credentials come
-    from the policy, the ledger's record or the settings, in this order.
+    """Returns a factory of offload drivers, which share one cache.
+
+    Credentials come from the offload policies, the offload metadata of the ledger or the settings, in this
+    order.
     """
     known = {name: str(value) for name, value in _of_stores(settings).items()}
     caches: list[PieceCache] = []

@@ -44,7 +44,7 @@ def test_what_fits_is_given_at_once_and_what_does_not_waits_its_turn() -> None:
 def test_what_can_never_fit_is_refused_at_once() -> None:
     task = Asked(10).take(11)
     assert task.exception().ever is False
-    assert str(task.exception()) == "11 bytes of memory are needed, at most 10 are available"
+    assert str(task.exception()) == "11 bytes of memory are needed, but the limit is 10"
 
 
 def test_who_waits_too_long_is_refused_and_so_are_too_many() -> None:

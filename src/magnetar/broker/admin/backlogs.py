@@ -75,7 +75,7 @@ class BacklogAdmin:
         """Expires messages by age, for all subscriptions of a topic.
 
         :raises TopicNotFound: no such topic
-        :raises Conflict: nothing has to be done for one subscription; the others are processed
+        :raises Conflict: there is nothing to expire in one subscription; the others are processed
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)

@@ -152,7 +152,7 @@ class Compactor:
 
 
 class Span(NamedTuple):
-    """Entries of one read, and the numbers of their messages: [number, end)."""
+    """Entries of one read, and the range of their message numbers: [number, end)."""
 
     ledger_id: int
     first: int

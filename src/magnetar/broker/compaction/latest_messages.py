@@ -1,4 +1,4 @@
-"""Finds and copies the messages that stay: two passes over the same entries, in the compaction process.
+"""Finds and copies the messages that compaction keeps: two passes over the entries, in a separate process.
 
 The hot module handles the common case; this module handles compressed batches and chunked messages.
 """

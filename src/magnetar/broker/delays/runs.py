@@ -145,7 +145,7 @@ def behind(deliver_at: int) -> int:
 class SavedState:
     """The saved state of an index: its runs, and the entries of the topic in them.
 
-    It is stored in the first ledger of the cursor's property.
+    It is stored in the first of the ledgers that the cursor's property lists.
     """
 
     covers: Position

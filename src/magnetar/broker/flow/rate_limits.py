@@ -57,7 +57,7 @@ class TokenBucket:
         return self._tokens
 
     def take(self, amount: float) -> None:
-        """Takes tokens, even more than are available."""
+        """Takes tokens; the balance may become negative."""
         self._tokens -= amount
 
     def seconds_until(self, amount: float, now: float) -> float:

@@ -177,7 +177,7 @@ class Kinds:
 
 @dataclass(slots=True)
 class Candidates:
-    """The remaining brokers, and the reasons against the others."""
+    """The remaining brokers, and why the others were excluded."""
 
     brokers: set[str]
     against: dict[str, str] = field(default_factory=dict)

@@ -422,7 +422,7 @@ class GroupMetrics:
 
 @dataclass(slots=True)
 class MetadataMetrics:
-    """A metadata store's figures since the start."""
+    """The metrics of a metadata store since the process started."""
 
     name: str
     bounds_ms: Sequence[float]
@@ -489,7 +489,7 @@ class LogBatchMetrics:
 
 @dataclass(slots=True)
 class MetricsSnapshot:
-    """All figures of ``/metrics`` at one moment."""
+    """All metrics of ``/metrics`` at one moment."""
 
     cluster: str
     broker: str

@@ -137,7 +137,7 @@ def _change(key: str, is_null: bool, payload: bytes) -> Iterator[PolicyChange]:
     try:
         event: Any = fastavro.schemaless_reader(BytesIO(payload), _schema(), None)
     except (ValueError, LookupError, EOFError, TypeError, OverflowError, MemoryError, StructError) as error:
-        raise EntryError(f"not a record of policies: {error}") from error
+        raise EntryError(f"not a record of topic policies: {error}") from error
     if event["eventType"] != "TOPIC_POLICY" or event["topicPoliciesEvent"] is None:
         return
     policies = event["topicPoliciesEvent"]["policies"]

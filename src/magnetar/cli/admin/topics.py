@@ -179,7 +179,7 @@ def _compaction_status(call: Call) -> object:
 def _state_of(call: Call, path: str, name: str, verb: str) -> str:
     """Returns the state of an operation that a user started, such as a compaction, as a sentence.
 
-    :param path: the path of the operation below the topic; also its name in the sentence
+    :param path: the last part of the operation's path, such as ``compaction``; also its name in the sentence
     """
     told = call.ask("GET", f"{call.topic}/{path}")
     while call.get("wait-complete") and told["status"] == "RUNNING":

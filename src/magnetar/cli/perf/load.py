@@ -236,7 +236,7 @@ class Load:
             receiver.flush()
 
     def _received_all(self) -> None:
-        """Ends the window at the arrival of the last message, so that a later check does not extend it."""
+        """Ends the measurement window at the last message, so that a later check does not extend it."""
         if self.last is None and self.received >= self.plan.messages:
             self._close_window()
 

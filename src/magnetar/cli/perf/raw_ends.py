@@ -134,7 +134,7 @@ class RawProducer:
 
 
 class RawConsumer:
-    """Counts and checks with :class:`RawReceiver`, and acknowledges."""
+    """Counts, checks and acknowledges messages; :class:`RawReceiver` does the first two."""
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ def _text_or_null(name: str, value: object) -> str | None:
 
 class _Shorter(Repr):
     def repr_dict(self, value: dict[object, object], level: int) -> str:
-        """Shows the first items; the base class would sort all items first."""
+        """Shows a few items, unsorted; the base class would sort all of them."""
         if not value or level <= 0:
             return "{...}" if value else "{}"
         pieces = [

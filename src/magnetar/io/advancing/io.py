@@ -83,7 +83,7 @@ class AdvancingIo:
         return await self.under_way.rest(_LAST_REST_SECONDS)
 
     async def _see_through(self) -> bool:
-        """Advances through the pauses of work in progress."""
+        """Advances the clock until the work in progress no longer pauses."""
         rested = True
         for _ in range(_MOST_PAUSES):
             due = self.loop.next_due()

@@ -20,7 +20,7 @@ _PIECE_BYTES = 64 * 1024
 class RealFile:
     """A file descriptor with complete reads and writes.
 
-    :param ahead: whether reads may occupy the device for long
+    :param ahead: whether the kernel reads ahead, which speeds up reads in sequence and delays other requests
     """
 
     def __init__(

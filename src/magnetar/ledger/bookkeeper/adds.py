@@ -59,7 +59,7 @@ class AddStream:
         return self._sent[0][1]
 
     def leave(self) -> None:
-        """Ends the stream without further callbacks, because its owner adds the entries at another bookie."""
+        """Ends the stream without further callbacks; its owner sends the entries to another bookie."""
         self.ended = True
         self._tells = False
 

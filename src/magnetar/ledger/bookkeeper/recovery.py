@@ -1,4 +1,4 @@
-"""Recovery: ends a ledger in place of its writer, so that all readers see the same entries forever.
+"""Recovery: fences a ledger and closes it in place of its writer. All readers then see the same entries forever.
 
 https://bookkeeper.apache.org/docs/development/protocol
 """

@@ -429,7 +429,7 @@ class Compaction:
         wanted = sum(part.runs.stored() for part in parts)
         free = self._io.disk.free_bytes()
         if free < wanted + self._settings.segment_bytes // 4:
-            raise SpaceExhausted(f"{wanted} bytes must be rewritten, but only {free} bytes are free")
+            raise SpaceExhausted(f"compaction must rewrite {wanted} bytes, but only {free} bytes are free")
         for part in parts:
             if part.segment_id not in opened:
                 opened[part.segment_id] = files.open(part.segment_id)

@@ -203,7 +203,7 @@ class SegmentFiles:
             self._remove_free()
         if not self.reserve.fill():
             raise SpaceExhausted(
-                f"the reserve of {self.reserve.wanted >> 20} MiB for a full disk is incomplete: only "
+                f"cannot reserve {self.reserve.wanted >> 20} MiB for the time when the disk is full: only "
                 f"{self._disk.free_bytes() >> 20} MiB are free on the disk of the ledgers"
             )
         free = self._disk.free_bytes()

@@ -52,7 +52,7 @@ class Work:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session, which the first access starts.
+        """The Spark session, started at the first access.
 
         :raises PipelineError: Spark does not start
         """
