@@ -1,4 +1,4 @@
-"""Recovery: fences a ledger and closes it in place of its writer. All readers then see the same entries forever.
+"""Recovery: fences a ledger and closes it in place of its writer. All readers then see the same entries.
 
 https://bookkeeper.apache.org/docs/development/protocol
 """
