@@ -221,10 +221,8 @@ def _of_stores(settings: Settings) -> Mapping[str, object]:
 
 
 def offload_driver(settings: Settings) -> OpenDriver:
-    """Returns a factory of offload drivers, which share one cache.
-
-    Credentials come from the offload policies, the offload metadata of the ledger or the settings, in this
-    order.
+    """Returns a factory of offload drivers, which share a cache. Credentials come from the offload policies,
+    the ledger's offload metadata or the settings, in this order.
     """
     known = {name: str(value) for name, value in _of_stores(settings).items()}
     caches: list[PieceCache] = []
