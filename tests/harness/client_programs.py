@@ -43,7 +43,10 @@ def is_older(product: Path, sources: list[Path]) -> bool:
 
 
 def checks(command: Sequence[str], seconds: float = 180.0) -> list[str]:
-    """Runs a program of checks, which takes at most so many seconds; returns their names. All have passed."""
+    """Runs a program and returns the names of its checks, all of which have passed.
+
+    :param seconds: the time after which the program is killed, and the test fails
+    """
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert all(each["ok"] for each in found), found[-1]
@@ -51,15 +54,22 @@ def checks(command: Sequence[str], seconds: float = 180.0) -> list[str]:
     return [each["check"] for each in found]
 
 
+def built_with_maven(folder: Path, name: str) -> Path:
+    """Returns the jar ``name`` of a Maven project, built when its source is newer. The folder ``lib`` beside
+    it has its libraries."""
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        pytest.skip("needs Maven and a JDK")
+    jar = folder / "target" / name
+    sources = [folder / "pom.xml", *folder.glob("src/**/*.java")]
+    build(jar, sources, ["mvn", "-B", "-q", "-ntp", "package"], folder)
+    return jar
+
+
 @pytest.fixture(scope="session")
 def java_command() -> list[str]:
     """How to start the Java program; built when its source is newer."""
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        pytest.skip("needs Maven and a JDK")
     folder = CLIENTS / "java"
-    jar = folder / "target" / "interop-java-1.jar"
-    sources = [folder / "pom.xml", *folder.glob("src/**/*.java")]
-    build(jar, sources, ["mvn", "-B", "-q", "-ntp", "package"], folder)
+    built_with_maven(folder, "interop-java-1.jar")
     classes = os.pathsep.join((str(folder / "target" / "classes"), str(folder / "target" / "lib" / "*")))
     return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classes, "interop.Client"]
 

@@ -178,7 +178,7 @@ def first_dropped(
     known_entry: int,
 ) -> int:
     """Returns the index of the first of ``count`` receipts that reports a duplicate although its source
-    position is after the known one; ``count`` if there is none.
+    position is after the known one; ``count`` if no receipt does.
 
     :param stored_ledgers: the ledger ids of the stored entries; -1 for duplicates
     :param ledger_ids: source positions, together with ``entry_ids``, which are negative for markers

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import pytest
-from client_programs import build
+from client_programs import built_with_maven
 
 HERE = Path(__file__).parent
 SECONDS = 300.0
@@ -20,13 +18,8 @@ def java_tool(name: str) -> list[str]:
 
     :param name: the class, ``AdminLines`` or ``ClientLines``
     """
-    if shutil.which("mvn") is None or shutil.which("java") is None:
-        pytest.skip("needs mvn and java")
-    folder = HERE / "admin"
-    jar = folder / "target" / "admin-lines-1.jar"
-    sources = [folder / "pom.xml", *folder.glob("src/**/*.java")]
-    build(jar, sources, ["mvn", "-B", "-q", "-ntp", "package"], folder)
-    classes = f"{jar}:{folder / 'target' / 'lib'}/*"
+    jar = built_with_maven(HERE / "admin", "admin-lines-1.jar")
+    classes = f"{jar}:{jar.parent / 'lib'}/*"
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return ["java", *options, "-cp", classes, f"semantics.{name}"]
 

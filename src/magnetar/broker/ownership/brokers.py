@@ -311,8 +311,8 @@ class Leadership:
         return None if self._leader_id is None else self._brokers.get(self._leader_id)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Registers ``changed``, called on the loop after a change of the leader, also when there is none any
-        more."""
+        """Registers ``changed``, called on the loop after a change of the leader, also when the cluster has
+        lost its leader."""
         self._listeners.append(changed)
 
     async def start(self) -> None:

@@ -106,7 +106,7 @@ async def last_before(ledger: ManagedLedger, below: Position, last: Position, ti
 
 async def first_published_at(ledger: ManagedLedger, time_ms: int) -> Position:
     """Returns the first position with a publish time at or after ``time_ms``, like :func:`last_before`; the
-    position after the last entry if there is none."""
+    position after the last entry if all entries are older."""
     start = ledger.ledgers.before(ledger.ledgers.first_at_or_after((0, 0)))
     return ledger.ledgers.after(await last_before(ledger, start, ledger.last_confirmed, time_ms))
 

@@ -358,8 +358,8 @@ class BacklogQuotas:
 
     @staticmethod
     def _end_of_closed(topic: Topic, start: Position, before_ms: int) -> Position:
-        """Returns the end of the last ledger that was closed before a time; ``start`` if there is none after
-        it."""
+        """Returns the end of the last ledger that was closed before a time; ``start`` if no ledger after it
+        was closed before then."""
         last = start
         for summary in topic.managed_ledger.ledgers:
             if not summary.closed_ms or summary.closed_ms >= before_ms:

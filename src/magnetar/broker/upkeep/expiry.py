@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 
 async def last_published_before(ledger: ManagedLedger, start: Position, time_ms: int) -> Position:
-    """Returns the last visible position after ``start`` that was published before a time. If there is none,
-    the result is at or below ``start``.
+    """Returns the last visible position after ``start`` that was published before a time. If all later
+    ones are newer, the result is at or below ``start``.
 
     If publish times do not ascend, the result may be any position that is followed by a younger one.
 

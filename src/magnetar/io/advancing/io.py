@@ -68,7 +68,7 @@ class AdvancingIo:
         end = begin + seconds
         fine = max(begin, end - FINE_SECONDS)
         until = self._real_loop.time() + _LONGEST_SECONDS
-        rested = await self.under_way.rest(_REST_SECONDS)
+        await self.under_way.rest(_REST_SECONDS)
         for part_end, strides in ((fine, _COARSE_STRIDES), (end, _FINE_STRIDES)):
             least = (part_end - loop.time()) / strides
             while (left := part_end - loop.time()) > 0:
@@ -77,21 +77,18 @@ class AdvancingIo:
                 due = loop.next_due()
                 wanted = left if due is None else max(due - loop.time(), least)
                 loop.skip(min(left, wanted))
-                rested = await self.under_way.rest(_REST_SECONDS)
-        if await self._see_through() and rested:
-            return True
+                await self.under_way.rest(_REST_SECONDS)
+        await self._see_through()
         return await self.under_way.rest(_LAST_REST_SECONDS)
 
-    async def _see_through(self) -> bool:
+    async def _see_through(self) -> None:
         """Advances the clock until the work in progress no longer pauses."""
-        rested = True
         for _ in range(_MOST_PAUSES):
             due = self.loop.next_due()
             if due is None or due - self.loop.time() > _SOON_SECONDS:
                 break
             self.loop.skip(max(due - self.loop.time(), 0.0))
-            rested = await self.under_way.rest(_REST_SECONDS)
-        return rested
+            await self.under_way.rest(_REST_SECONDS)
 
 
 class AdvancingClock:

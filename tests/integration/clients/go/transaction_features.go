@@ -169,6 +169,21 @@ func (r *run) within(commit bool, body func(pulsar.Transaction) error) error {
 	return in.Abort(context.Background())
 }
 
+// acknowledgeTwice receives messages in any order, and acknowledges them in a transaction that is aborted, then in one that is
+// committed.
+func (r *run) acknowledgeTwice(consumer pulsar.Consumer, wanted ...string) error {
+	for _, commit := range []bool{false, true} {
+		messages, err := expectMessages(consumer, wanted...)
+		if err != nil {
+			return err
+		}
+		if err := r.within(commit, func(in pulsar.Transaction) error { return acknowledge(consumer, messages, in) }); err != nil {
+			return err
+		}
+	}
+	return expectNothing(consumer)
+}
+
 // outcomes publishes and acknowledges in transactions that are aborted, and in ones that are committed. The consumer sees what was
 // committed, and sees it again unless its acknowledgement was committed.
 func (r *run) outcomes(p pair) error {
@@ -202,16 +217,7 @@ func (r *run) outcomes(p pair) error {
 		if err != nil {
 			return err
 		}
-		for _, commit := range []bool{false, true} {
-			messages, err := expectMessages(consumer, wanted...)
-			if err != nil {
-				return err
-			}
-			if err := r.within(commit, func(in pulsar.Transaction) error { return acknowledge(consumer, messages, in) }); err != nil {
-				return err
-			}
-		}
-		return expectNothing(consumer)
+		return r.acknowledgeTwice(consumer, wanted...)
 	})
 }
 
@@ -423,16 +429,7 @@ func (r *run) severalTopics() error {
 				return err
 			}
 		}
-		for _, commit := range []bool{false, true} {
-			messages, err := expectMessages(consumer, "a true", "b true")
-			if err != nil {
-				return err
-			}
-			if err := r.within(commit, func(in pulsar.Transaction) error { return acknowledge(consumer, messages, in) }); err != nil {
-				return err
-			}
-		}
-		return expectNothing(consumer)
+		return r.acknowledgeTwice(consumer, "a true", "b true")
 	})
 }
 

@@ -270,19 +270,21 @@ public final class TransactionFeatures {
         try (Consumer<byte[]> consumer = pair.consumer.subscribe();
                 Producer<byte[]> producer = pair.producer.create()) {
             List<String> committed = publishBoth(pair, consumer, producer);
-            List<Message<byte[]>> first = next(consumer, COUNT);
-            same(sorted(texts(first)), committed);
-            Transaction undone = begin();
-            acknowledge(consumer, first, undone);
-            undone.abort().get();
-            List<Message<byte[]>> second = next(consumer, COUNT);
-            same(sorted(texts(second)), committed);
-            Transaction kept = begin();
-            acknowledge(consumer, second, kept);
-            kept.commit().get();
-            consumer.redeliverUnacknowledgedMessages();
-            nothing(consumer);
+            acknowledgeTwice(consumer, committed);
         }
+    }
+
+    /** Receives messages in any order, and acknowledges them in a transaction that is aborted, then in one that is committed. */
+    private void acknowledgeTwice(Consumer<byte[]> consumer, List<String> wanted) throws Exception {
+        for (boolean commit : new boolean[] {false, true}) {
+            List<Message<byte[]>> messages = next(consumer, wanted.size());
+            same(sorted(texts(messages)), wanted);
+            Transaction in = begin();
+            acknowledge(consumer, messages, in);
+            (commit ? in.commit() : in.abort()).get();
+        }
+        consumer.redeliverUnacknowledgedMessages();
+        nothing(consumer);
     }
 
     /** Sends in two transactions by turns; aborts the first and commits the other. Returns what was committed. */
@@ -580,18 +582,7 @@ public final class TransactionFeatures {
                 (commit ? in.commit() : in.abort()).get();
             }
             List<String> wanted = List.of("true " + topics.get(0), "true " + topics.get(1));
-            List<Message<byte[]>> first = next(consumer, 2);
-            same(sorted(texts(first)), wanted);
-            Transaction aborted = begin();
-            acknowledge(consumer, first, aborted);
-            aborted.abort().get();
-            List<Message<byte[]>> again = next(consumer, 2);
-            same(sorted(texts(again)), wanted);
-            Transaction committed = begin();
-            acknowledge(consumer, again, committed);
-            committed.commit().get();
-            consumer.redeliverUnacknowledgedMessages();
-            nothing(consumer);
+            acknowledgeTwice(consumer, wanted);
         } finally {
             for (Producer<byte[]> each : producers) {
                 each.close();
