@@ -161,43 +161,60 @@ def test_what_is_given_up_towards_a_broker_goes_there_once() -> None:
         one.gives_up(towards="three:80")
         # Clients of several of its topics come at once.
         assert [one.asked().broker_id for _ in range(3)] == ["three:80"] * 3
-    one.placement.prefer(BUNDLE, "gone:80")
+    one.placement.prefer(BUNDLE, "gone:80", owned=False)
     assert one.asked().broker_id != "gone:80"
 
 
 def test_where_a_bundle_is_to_go_counts_until_somebody_has_it() -> None:
     world = SeveralSessions()
     one, two, three = brokers(world, "one:80", "two:80", "three:80")
-    one.placement.prefer(BUNDLE, "three:80")
+    one.placement.prefer(BUNDLE, "three:80", owned=False)
     assert two.asked(asked=Asked.TAKE).here
     world.loop.run_for(0.5)
     two.gives_up()
     world.loop.run_for(0.5)
     assert one.asked().here
     one.gives_up()
-    one.placement.prefer(BUNDLE, "two:80")
+    one.placement.prefer(BUNDLE, "two:80", owned=False)
     assert one.asked().broker_id == "two:80"
     world.loop.run_for(60)
     assert one.asked().broker_id == "three:80"
     assert not three.lost
 
 
+def test_the_late_arrival_at_the_previous_owner_leaves_the_destination() -> None:
+    world = SeveralSessions()
+    one, two, _three = brokers(world, "one:80", "two:80", "three:80")
+    assert two.asked(asked=Asked.TAKE).here
+    # The leader is asked before its watch tells it of the owner.
+    one.placement.prefer(BUNDLE, "three:80", owned=True)
+    world.loop.run_for(0.5)
+    two.gives_up()
+    world.loop.run_for(0.5)
+    assert one.asked().broker_id == "three:80"
+    assert two.asked(asked=Asked.TAKE).here
+    world.loop.run_for(0.5)
+    two.gives_up()
+    world.loop.run_for(0.5)
+    assert one.asked().here
+
+
 def test_the_latest_word_counts_and_what_was_said_of_a_broker_that_went_is_forgotten() -> None:
     world = SeveralSessions()
     one, two, three = brokers(world, "one:80", "two:80", "three:80")
-    one.placement.prefer(BUNDLE, "two:80")
-    one.placement.prefer(BUNDLE, "three:80")
+    one.placement.prefer(BUNDLE, "two:80", owned=False)
+    one.placement.prefer(BUNDLE, "three:80", owned=False)
     assert one.asked().broker_id == "three:80"
     world.run(three.store.delete("/loadbalance/brokers/three:80"))
     world.loop.run_for(0.1)
-    one.placement.prefer(SECOND, "three:80")
+    one.placement.prefer(SECOND, "three:80", owned=False)
     told = one.asked()
     assert told.here
     assert one.asked(SECOND).broker_id == "two:80"
     world.register(three.store, "three:80")
     one.gives_up()
     # It is chosen for having nothing, not for what was said before it went.
-    one.placement.prefer(BUNDLE, "two:80")
+    one.placement.prefer(BUNDLE, "two:80", owned=False)
     assert one.asked().broker_id == "two:80"
     assert not two.lost
 

@@ -46,7 +46,8 @@ class Beside:
     def leader(self) -> BrokerRecord | None:
         return None if self.is_leader else self.all["leader:8080"]
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+    def prefer(self, bundle: Bundle, broker_id: str, *, owned: bool) -> None:
+        assert owned
         self.preferred.append((str(bundle), broker_id))
 
     async def owner_of(self, _bundle: Bundle, _asked: Asked, *, persistent: bool = True) -> Owner:

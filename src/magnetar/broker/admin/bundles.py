@@ -222,11 +222,11 @@ class BundleAdmin:
         beside = self._broker.beside
         if beside is None or towards not in beside.brokers.all:
             raise NotAllowed("Not allowed unload namespace bundle to inactive destination broker")
-        beside.placement.prefer(bundle, towards)
+        owner = await self._owner(bundle, place=False)
+        beside.placement.prefer(bundle, towards, owned=owner is not None)
         leader = beside.leadership.leader()
         if leader is None or beside.leadership.is_leader:
             return
-        owner = await self._owner(bundle, place=False)
         if owner is None or not owner.here:
             # The owner informs the leader.
             return

@@ -259,11 +259,14 @@ class LoadManager:
             self._kinds.clear()
         self._kinds[str(bundle)] = Kinds(persistent, not persistent)
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        self._destinations.prefer(bundle, broker_id)
+    def prefer(self, bundle: Bundle, broker_id: str, *, owned: bool) -> None:
+        self._destinations.prefer(bundle, broker_id, owned=owned)
+
+    def left(self, bundle: Bundle) -> None:
+        self._destinations.left(bundle)
 
     def arrived(self, bundle: Bundle) -> None:
-        self._destinations.forget(bundle)
+        self._destinations.arrived(bundle)
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
         return await self._shared((bundle, exclude), lambda: self._choose(bundle, exclude))
@@ -339,7 +342,7 @@ class LoadManager:
         # Makes it tell clients where to go. Apache's brokers would redirect the request to the leader.
         query = {"destinationBroker": move.target} if source.is_magnetar else None
         bundle = Bundle.parse(move.bundle)
-        self.prefer(bundle, move.target)
+        self.prefer(bundle, move.target, owned=True)
         try:
             await self._peers.call(source, "PUT", f"{bundle_address(move.bundle)}/unload", query)
         except BrokerError as error:

@@ -264,7 +264,7 @@ class ClusterOwnership:
             held.releasing, held.doubtful = False, True
             raise
         if towards is not None and self._leadership.is_leader:
-            self.placement.prefer(bundle, towards)
+            self.placement.prefer(bundle, towards, owned=False)
         self._known.forget(path_of(bundle))
         if self._held.get(bundle) is held:
             del self._held[bundle]
@@ -312,6 +312,8 @@ class ClusterOwnership:
         bundle = bundle_at(change.path)
         if bundle is not None and change.kind is ChangeKind.CREATED:
             self.placement.arrived(bundle)
+        elif bundle is not None and change.kind is ChangeKind.DELETED:
+            self.placement.left(bundle)
         if bundle is not None and bundle in self._held:
             self._verify(bundle)
 
@@ -379,51 +381,73 @@ def _host_of(node: OwnerNode) -> str:
     return url.rpartition("/")[2]
 
 
+@dataclass(slots=True)
+class _Destination:
+    broker_id: str
+    until: float
+    """The time until which the destination applies."""
+    owned: bool
+    """Whether the bundle still has its previous owner."""
+
+
 class Destinations:
     """The brokers that are to own bundles without an owner, as the leader remembers them.
 
-    The most recent destination, requested or chosen, applies until the bundle has an owner.
+    The most recent destination, requested or chosen, applies until the bundle has its next owner. The watch
+    may tell of the arrival at the previous owner after the request to unload the bundle; that event leaves
+    the destination in place.
     """
 
     def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:
         self._clock = clock
         self._brokers = brokers
-        self._known: dict[Bundle, tuple[str, float]] = {}
-        """The destination of a bundle, and the time until which it applies."""
+        self._known: dict[Bundle, _Destination] = {}
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        """Makes a broker the destination of a bundle after its unload."""
-        self._remember(bundle, broker_id, _PREFERRED_SECONDS)
+    def prefer(self, bundle: Bundle, broker_id: str, *, owned: bool) -> None:
+        """Makes a broker the destination of a bundle after its unload.
+
+        :param owned: whether the bundle has an owner, which is to release it first
+        """
+        self._remember(bundle, broker_id, _PREFERRED_SECONDS, owned=owned)
 
     def chosen(self, bundle: Bundle, broker_id: str) -> None:
         """Records that a lookup was answered with a broker."""
-        self._remember(bundle, broker_id, _CHOSEN_SECONDS)
+        self._remember(bundle, broker_id, _CHOSEN_SECONDS, owned=False)
 
     def of(self, bundle: Bundle, exclude: Collection[str] = ()) -> str | None:
         """Returns the id of a live broker; None if no destination is known.
 
         :param exclude: ids of brokers that are not acceptable
         """
-        broker_id, until = self._known.get(bundle, ("", 0.0))
-        if not broker_id:
+        known = self._known.get(bundle)
+        if known is None:
             return None
-        if self._clock.monotonic() >= until or self._brokers.get(broker_id) is None:
+        if self._clock.monotonic() >= known.until or self._brokers.get(known.broker_id) is None:
             del self._known[bundle]
             return None
-        return None if broker_id in exclude else broker_id
+        return None if known.broker_id in exclude else known.broker_id
+
+    def left(self, bundle: Bundle) -> None:
+        """Records that the previous owner has released the bundle."""
+        if bundle in self._known:
+            self._known[bundle].owned = False
+
+    def arrived(self, bundle: Bundle) -> None:
+        """Drops the destination if the bundle has its next owner."""
+        if bundle in self._known and not self._known[bundle].owned:
+            del self._known[bundle]
 
     def forget(self, bundle: Bundle) -> None:
-        """Drops the destination, because the bundle has an owner, or the request for the destination is
-        void."""
+        """Drops the destination, because the request for it is void."""
         self._known.pop(bundle, None)
 
     def forget_all(self) -> None:
         self._known.clear()
 
-    def _remember(self, bundle: Bundle, broker_id: str, seconds: float) -> None:
+    def _remember(self, bundle: Bundle, broker_id: str, seconds: float, *, owned: bool) -> None:
         if len(self._known) >= _MOST:
             self._known.clear()
-        self._known[bundle] = broker_id, self._clock.monotonic() + seconds
+        self._known[bundle] = _Destination(broker_id, self._clock.monotonic() + seconds, owned)
 
 
 class FewestBundles:
@@ -441,11 +465,14 @@ class FewestBundles:
     def wants(self, bundle: Bundle, persistent: bool) -> None:
         return
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
-        self._destinations.prefer(bundle, broker_id)
+    def prefer(self, bundle: Bundle, broker_id: str, *, owned: bool) -> None:
+        self._destinations.prefer(bundle, broker_id, owned=owned)
+
+    def left(self, bundle: Bundle) -> None:
+        self._destinations.left(bundle)
 
     def arrived(self, bundle: Bundle) -> None:
-        self._destinations.forget(bundle)
+        self._destinations.arrived(bundle)
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:
         live = self._brokers.all

@@ -178,17 +178,23 @@ class Placement(Protocol):
         """Sets the kind of topics for which the next broker of a bundle is chosen."""
         ...
 
-    def prefer(self, bundle: Bundle, broker_id: str) -> None:
+    def prefer(self, bundle: Bundle, broker_id: str, *, owned: bool) -> None:
         """Answers all lookups of a bundle without an owner with a broker, if it is live and may own the
         bundle.
 
         Clients of several topics of the bundle come at the same time; the preference applies to all of them
-        until the bundle has an owner.
+        until the bundle has its next owner.
+
+        :param owned: whether the bundle has an owner, which is to release it first
         """
         ...
 
+    def left(self, bundle: Bundle) -> None:
+        """Records that the owner of a bundle has released it."""
+        ...
+
     def arrived(self, bundle: Bundle) -> None:
-        """Drops the preference for a bundle, because it has an owner."""
+        """Drops the preference for a bundle that has its next owner."""
         ...
 
     async def choose(self, bundle: Bundle, exclude: frozenset[str] = frozenset()) -> str | None:

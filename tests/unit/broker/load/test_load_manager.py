@@ -197,10 +197,10 @@ def test_those_who_ask_at_the_same_time_hear_the_same() -> None:
 def test_a_wish_is_heard_unless_policies_forbid_it() -> None:
     cluster = Cluster(ONE, TWO)
     cluster.tell(two=report(busy(4, 50), percent=50))
-    cluster.manager.prefer(named(9), TWO)
+    cluster.manager.prefer(named(9), TWO, owned=False)
     assert cluster.choose(9) == TWO
     cluster.tell(two=report({}, identity=Identity(persistent_topics=False)))
-    cluster.manager.prefer(named(8), TWO)
+    cluster.manager.prefer(named(8), TWO, owned=False)
     assert cluster.choose(8) == ONE
 
 
@@ -209,7 +209,7 @@ def test_a_wish_counts_more_than_what_was_chosen_before_and_until_somebody_has_t
     first = cluster.choose(9)
     other = TWO if first == ONE else ONE
     assert other != first
-    cluster.manager.prefer(named(9), other)
+    cluster.manager.prefer(named(9), other, owned=False)
     assert cluster.choose(9) == other
     cluster.tell(**{other.partition(":")[0]: report(busy(4, 50, first=20), percent=50)})
     assert cluster.choose(9) == other
@@ -220,7 +220,7 @@ def test_a_wish_counts_more_than_what_was_chosen_before_and_until_somebody_has_t
 def test_where_a_bundle_is_to_go_is_forgotten_with_the_broker() -> None:
     cluster = Cluster(ONE, TWO)
     cluster.tell(two=report(busy(4, 50, first=20), percent=50))
-    cluster.manager.prefer(named(9), TWO)
+    cluster.manager.prefer(named(9), TWO, owned=False)
     cluster.several.run(cluster.store.delete(f"/loadbalance/brokers/{TWO}"))
     cluster.pause()
     assert cluster.choose(9) == ONE
