@@ -131,7 +131,7 @@ class Consumer(Messages):
         return self.receive()
 
     def topic(self) -> str:
-        """The full name of the topic; for several topics, a descriptive name for errors and logs."""
+        """The full name of the topic, or the pattern; for a list, a descriptive name for errors and logs."""
         return self._consumer.topic()
 
     def subscription_name(self) -> str:

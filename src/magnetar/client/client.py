@@ -402,7 +402,7 @@ class Client(Opening):
             names.append(self._name_of(policy.retry_letter_topic or ""))
             options["dead_letter_policy"] = policy
         find, seconds = self._finding(names), self.services.partitions_seconds
-        return await self._subscribed(find, subscription_name, seconds, come_and_go=False, **options)
+        return await self._subscribed(find, subscription_name, seconds, **options)
 
     def _finding(self, names: Sequence[str]) -> Find:
         """Returns a function that finds the partitions of the named topics."""
@@ -443,19 +443,17 @@ class Client(Opening):
             return {name for name in names if filtered or matches(name)}
 
         seconds = checks.discovery_seconds
-        made = await self._subscribed(find, subscription_name, seconds, come_and_go=seconds > 0, **options)
+        made = await self._subscribed(find, subscription_name, seconds, pattern, **options)
         if seconds > 0:
             made.watch(f"{tenant}/{namespace}", pattern)
         return made
 
     async def _subscribed(
-        self, find: Find, subscription: str, discovery_seconds: float, *, come_and_go: bool, **options: Any
+        self, find: Find, subscription: str, discovery_seconds: float, pattern: str = "", **options: Any
     ) -> TopicsConsumer:
         self._check_open()
         wanted, during = self._consumer_options(options)
-        made = TopicsConsumer(
-            self.services, find, subscription, wanted, discovery_seconds, come_and_go=come_and_go
-        )
+        made = TopicsConsumer(self.services, find, subscription, wanted, discovery_seconds, pattern)
         await made.open()
         listen(self._io.loop, made, wanted, self.services.listenings, during)
         return made

@@ -284,19 +284,19 @@ class TopicsConsumer(GatheredConsumer):
         subscription: str,
         options: ConsumerOptions,
         discovery_seconds: float,
-        *,
-        come_and_go: bool,
+        pattern: str = "",
     ) -> None:
         """:param discovery_seconds: interval of checks for changes, in seconds; 0: no checks
 
-        :param come_and_go: whether topics can be added and removed; otherwise only partitions are added
+        :param pattern: the regular expression that the names of topics match: checks add and remove topics;
+            empty for a list of topics: checks only add partitions
         """
-        super().__init__(services, f"topics of {subscription}")
+        super().__init__(services, pattern or f"topics of {subscription}")
         self._find = find
         self._subscription = subscription
         # One name for all topics, so that several consumers can be told apart.
         self._options = options.named(options.consumer_name or services.io.randomness.token(5).hex())
-        self._come_and_go = come_and_go
+        self._come_and_go = bool(pattern) and discovery_seconds > 0
         self._by_topic: dict[str, Consumer] = {}
         self._looking = Looking(self._loop, self._topic, discovery_seconds, self._look)
         self._watch: TopicWatch | None = None

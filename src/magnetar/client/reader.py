@@ -103,7 +103,7 @@ class Reader(AsyncMessages):
                 f"timedelta, not {start_message_id}; create a reader of one partition, or seek"
             )
         self._consumer = (
-            TopicsConsumer(services, find, name, options, services.partitions_seconds, come_and_go=False)
+            TopicsConsumer(services, find, name, options, services.partitions_seconds)
             if find is not None
             else PartitionedConsumer(services, topic, name, partitions, options)
             if partitions

@@ -76,6 +76,7 @@ def test_partitions_and_patterns_are_found_by_either_address(client: Any, server
     assert client.get_topic_partitions(topic) == [f"{topic}-partition-{index}" for index in range(3)]
     publish(client, topic, ["a", "b", "c"])
     consumer = client.subscribe(re.compile(re.escape(topic)), "s", initial_position=EARLIEST)
+    assert consumer.topic() == re.escape(topic)
     assert sorted(text for _, text in received(consumer, 3)) == ["a", "b", "c"]
 
 

@@ -179,7 +179,7 @@ def test_one_topic_that_cannot_be_had_keeps_no_other_from_being_consumed() -> No
     async def find(_makes_topics: bool) -> set[str]:
         return set(there)
 
-    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60, come_and_go=True)
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60, "public/default/.*")
     world.loop.run_until(consumer.open())
     there |= {BUSY, TOPIC + "-c"}
     there.remove(TOPIC + "-a")
@@ -195,7 +195,7 @@ def test_a_topic_that_was_found_and_is_deleted_is_neither_made_again_nor_in_the_
     async def find(_makes_topics: bool) -> set[str]:
         return set(there)
 
-    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60, come_and_go=True)
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60, "public/default/.*")
     world.loop.run_until(consumer.open())
     world.broker.gone.add(TOPIC + "-a")
     for part in consumer._parts:
@@ -222,7 +222,7 @@ def test_topics_that_were_named_are_made_and_missed() -> None:
     async def find(_makes_topics: bool) -> set[str]:
         return {TOPIC}
 
-    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 0, come_and_go=False)
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 0)
     world.loop.run_until(consumer.open())
     assert world.broker.asked[-1].subscribe.force_topic_creation
     world.broker.gone.add(TOPIC)

@@ -139,7 +139,7 @@ def test_of_a_list_of_topics_only_partitions_come() -> None:
         world.looks.append(makes_topics)
         return set(there)
 
-    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60, come_and_go=False)
+    consumer = TopicsConsumer(world.services, find, "s", ConsumerOptions(), 60)
     world.loop.run_until(consumer.open())
     there |= {BUSY + "-2-partition-1", TOPIC + "-partition-0", BUSY + "-3"}
     there.remove(TOPIC)

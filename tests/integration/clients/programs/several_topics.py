@@ -1,4 +1,5 @@
 """
+topic: the pattern
 list: ['a', 'b']
 pattern: ['a', 'b']
 acknowledged by id: 0 left
@@ -12,6 +13,7 @@ client = pulsar.Client(URL)
 topics = [f"{TOPIC}-{name}" for name in "ab"]
 by_list = client.subscribe(topics, "list")
 by_pattern = client.subscribe(re.compile(f"{TOPIC}-.*"), "pattern", pattern_auto_discovery_period=1)
+print("topic:", "the pattern" if by_pattern.topic() == f"{TOPIC}-.*" else by_pattern.topic())
 for topic in topics:
     client.create_producer(topic).send(topic[-1].encode())
 for name, consumer in (("list", by_list), ("pattern", by_pattern)):
