@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, wrap
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -211,7 +211,9 @@ class Document:
         return _plain(hint, value)
 
 
-_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_WIDTH = 98
+"""The maximum length of a comment line in a template, in characters."""
+_NAMES = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def _plain(hint: type[object], value: object) -> object:
@@ -230,7 +232,7 @@ def template(name: str, summary: str, sections: Mapping[str, type[DataclassInsta
     lines = [
         f"# {name}: {summary}.",
         f"# Run it with `magnetar pipeline {name} --config FILE`, at first with --dry-run.",
-        "# A key behind # may be left out: this is its default value.",
+        "# Keys that are commented out show their default values.",
     ]
     for section, kind in sections.items():
         lines += ["", f"[{section}]"]
@@ -239,7 +241,7 @@ def template(name: str, summary: str, sections: Mapping[str, type[DataclassInsta
             note = notes.get(each.name, "").replace("``", "")
             if get_origin(hints[each.name]) is Literal:
                 note = f"One of {', '.join(get_args(hints[each.name]))}. {note}".rstrip()
-            lines += [f"# {line}" for line in note.splitlines()]
+            lines += [f"# {line}" for line in wrap(" ".join(note.split()), _WIDTH)]
             lines.append(_key(each))
     return "\n".join(lines) + "\n"
 
