@@ -23,6 +23,14 @@ def client(server: Server) -> Iterator[pulsar.Client]:
     made.shutdown()
 
 
+def test_only_messages_and_ids_are_acknowledged(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    for acknowledge in (consumer.acknowledge, consumer.acknowledge_cumulative, consumer.negative_acknowledge):
+        for wrong in (5, None, "1:2"):
+            with pytest.raises(TypeError, match="a Message or a MessageId is expected, not "):
+                acknowledge(wrong)  # type: ignore[arg-type]
+
+
 def test_a_reader_listener_gets_the_reader(client: pulsar.Client, topic: str) -> None:
     got: queue.Queue[tuple[bool, bytes]] = queue.Queue()
     producer = client.create_producer(topic)

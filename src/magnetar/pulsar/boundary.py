@@ -23,13 +23,14 @@ _PREFIXED = range(Result.ConsumerAssignError, Result.Interrupted + 1)
 """Results whose official error texts begin with the exception's name."""
 
 
-def check_type(kind: type[K], value: object, name: str) -> K:
+def check_type(kind: type[K], value: object, name: str, error: type[Exception] = ValueError) -> K:
     """Returns an argument after checking its type.
 
-    :raises ValueError: the argument has another type
+    :param error: raised if the argument has another type; a TypeError where the official package leaves the
+        check to its native part
     """
     if not isinstance(value, kind):
-        raise ValueError(
+        raise error(
             f"Argument {name} is expected to be of type '{kind.__name__}' and not '{type(value).__name__}'"
         )
     return value

@@ -84,14 +84,15 @@ def producer_options(schema: Schema, given: dict[str, object]) -> dict[str, obje
     """Converts the official client's producer options to options of ``magnetar.client``.
 
     :raises ValueError: batching and chunking are both enabled
+    :raises TypeError: ``message_routing_mode`` is not a PartitionsRoutingMode
     """
+    check_type(PartitionsRoutingMode, given["message_routing_mode"], "message_routing_mode", TypeError)
     if given["batching_enabled"] and given["chunking_enabled"]:
         raise ValueError("Batching and chunking of messages can't be enabled together.")
     options = {**given, "schema": schema.schema_info().declared(), "hashing_scheme": HashingScheme.BoostHash}
     options["properties"] = given["properties"] or {}
-    options["producer_name"] = given["producer_name"] or None
-    options["initial_sequence_id"] = given["initial_sequence_id"] or None
-    options["encryption_key"] = given["encryption_key"] or None
+    for name in ("producer_name", "initial_sequence_id", "encryption_key"):
+        options[name] = given[name] or None
     router = options.pop("message_router")
     if callable(router):
         options["message_router"] = _router(router)
@@ -122,8 +123,7 @@ def consumer_options(schema: Schema, given: dict[str, object]) -> dict[str, obje
     if cache_ms != 30000:
         without_effect("broker_consumer_stats_cache_time_ms", "the client has no statistics of the broker")
     options["unacked_messages_timeout_ms"] = unacked or 0
-    options["consumer_name"] = given["consumer_name"] or None
-    options["properties"] = given["properties"] or {}
+    options.update(consumer_name=given["consumer_name"] or None, properties=given["properties"] or {})
     options["schema"] = schema.schema_info().declared()
     if not given["max_pending_chunked_message"]:
         options["max_pending_chunked_message"] = sys.maxsize

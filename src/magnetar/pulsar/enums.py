@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from magnetar.client.batch_receiving import BatchReceivePolicy as Limits
 from magnetar.client.dead_letters import DeadLetterPolicy
@@ -101,13 +102,18 @@ class KeySharingPolicy:
     def set_sticky_ranges(self, ranges: Sequence[tuple[int, int]]) -> KeySharingPolicy:
         """Sets the hash ranges of a consumer, within 0 to 65535, both ends inclusive.
 
-        :raises ValueError: there is no range, or a range is not within 0 to 65535
+        :raises ValueError: there is no range, a range is not within 0 to 65535, or ranges overlap
         """
         if not ranges:
             raise ValueError("Ranges for KeyShared policy must not be empty.")
         for first, last in ranges:
             if not 0 <= first <= last <= 65535:
                 raise ValueError(f"KeySharingPolicy Exception: Invalid Range: {first}-{last}")
+        for (_, last), (first, _) in pairwise(sorted(ranges)):
+            if first <= last:
+                raise ValueError(
+                    f"Ranges for KeyShared policy with overlap: one ends at {last}, another begins at {first}"
+                )
         self._ranges = [(first, last) for first, last in ranges]
         return self
 

@@ -235,7 +235,7 @@ def acknowledged(said: object, *, by_topic: bool) -> Acknowledged:
     """Converts the argument of an acknowledgement for ``magnetar.client``.
 
     :param by_topic: whether the consumer has several topics, so that an id must contain the topic
-    :raises ValueError: the argument is neither a message nor a message id
+    :raises TypeError: the argument is neither a message nor a message id
     """
     if isinstance(said, PulsarMessage):
         return said._message
@@ -243,7 +243,7 @@ def acknowledged(said: object, *, by_topic: bool) -> Acknowledged:
         return MessageReference(said.of_topic(), said)
     if isinstance(said, MessageId | Message):
         return said
-    raise ValueError(f"a Message or a MessageId is expected, not {type(said).__name__}")
+    raise TypeError(f"a Message or a MessageId is expected, not {type(said).__name__}")
 
 
 class MessageBatch:

@@ -234,7 +234,7 @@ class ConsumerKeySharedPolicy:
     ) -> None:
         """:param sticky_ranges: hash ranges of this consumer, within 0 to 65535, both ends inclusive
 
-        :raises ValueError: there are no ranges for Sticky, or they are out of range
+        :raises ValueError: there are no ranges for Sticky, or they are out of range or overlap
         """
         if key_shared_mode == KeySharing.Sticky and sticky_ranges is None:
             raise ValueError(

@@ -46,8 +46,14 @@ def test_arguments_of_a_wrong_type_are_refused() -> None:
         pulsar.ConsumerKeySharedPolicy(pulsar.KeySharedMode.Sticky)
     with pytest.raises(ValueError, match="Invalid Range: 5-4"):
         pulsar.ConsumerKeySharedPolicy(pulsar.KeySharedMode.Sticky, sticky_ranges=[(5, 4)])
+    with pytest.raises(ValueError, match="with overlap: one ends at 10, another begins at 5"):
+        pulsar.ConsumerKeySharedPolicy(pulsar.KeySharedMode.Sticky, sticky_ranges=[(5, 20), (0, 10)])
     with pytest.raises(ValueError, match="must be greater than 0"):
         pulsar.ConsumerDeadLetterPolicy(0)
+    client = pulsar.Client(URL)
+    with pytest.raises(TypeError, match="Argument message_routing_mode is expected"):
+        client.create_producer("t", message_routing_mode=3)  # type: ignore[arg-type]
+    client.close()
 
 
 def test_credentials_are_given_in_json_too() -> None:
