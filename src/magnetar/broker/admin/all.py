@@ -31,11 +31,11 @@ from magnetar.security.authentication import BROKER, Principal
 
 
 class Admin:
-    """Topics are given by their full names (``persistent://tenant/namespace/local``, legacy
-    ``persistent://tenant/cluster/namespace/local``, the local part decoded), namespaces as
-    ``tenant/namespace`` or ``tenant/cluster/namespace``. Failures are raised as a
-    :class:`magnetar.errors.BrokerError`. Dictionaries are JSON objects with Pulsar's field names, without
-    null fields.
+    """All parts of the administration. Topics are given by their full names
+    (``persistent://tenant/namespace/local``, legacy ``persistent://tenant/cluster/namespace/local``, the
+    local part decoded), namespaces as ``tenant/namespace`` or ``tenant/cluster/namespace``. Failures are
+    raised as a :class:`magnetar.errors.BrokerError`. Dictionaries are JSON objects with Pulsar's field names,
+    without null fields.
     """
 
     brokers: BrokerAdmin
@@ -107,5 +107,6 @@ class Admin:
         raise ValueError(f"{function.__qualname__} is not a method of a part of the administration")
 
     def asked_by(self, principal: Principal) -> Admin:
-        """Returns the administration with the permissions of another principal."""
+        """Returns the administration for the requests of another principal, with that principal's
+        permissions."""
         return self if principal == self.principal else Admin(self._broker, principal)

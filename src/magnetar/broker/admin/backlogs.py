@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _NEARLY_CAUGHT_UP = 1_000
-"""Entries. A connected subscription with a smaller backlog and no expired message is not expired, as in
-Pulsar."""
+"""The backlog in entries below which a connected subscription is not expired if it has no expired message, as
+in Pulsar."""
 
 
 class BacklogAdmin:
@@ -59,10 +59,11 @@ class BacklogAdmin:
     # Expiry
 
     async def expire(self, topic: str, subscription: str, seconds: int) -> None:
-        """Acknowledges for a subscription all messages published more than ``seconds`` ago.
+        """Acknowledges for a subscription all messages published more than ``seconds`` ago; none if
+        ``seconds`` is 0.
 
         :raises SubscriptionNotFound: no such subscription
-        :raises Conflict: on a partition, nothing has to be done or an expiry is in progress
+        :raises Conflict: on at least one partition, there is nothing to expire or an expiry is in progress
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
@@ -72,10 +73,12 @@ class BacklogAdmin:
         await self._expire_each(there, seconds)
 
     async def expire_all(self, topic: str, seconds: int) -> None:
-        """Expires messages by age, for all subscriptions of a topic.
+        """Acknowledges for all subscriptions of a topic the messages published more than ``seconds`` ago;
+        none if ``seconds`` is 0.
 
         :raises TopicNotFound: no such topic
-        :raises Conflict: there is nothing to expire in one subscription; the others are processed
+        :raises Conflict: for at least one subscription, there is nothing to expire or an expiry is in
+            progress; the others are still processed
         :raises InvalidRequest: ``seconds`` is below 0
         """
         parts = await self._parts(topic)
@@ -96,8 +99,8 @@ class BacklogAdmin:
             )
 
     async def _expire_one(self, subscription: Subscription | Replicator, before_ms: int) -> bool:
-        """Starts to expire messages published before ``before_ms``; returns False if nothing has to be
-        done."""
+        """Expires messages published before ``before_ms``; returns False if there is nothing to expire or an
+        expiry is in progress."""
         cursor = subscription.cursor
         backlog = cursor.backlog()
         if not backlog or subscription.expiring or subscription.closing:
@@ -113,7 +116,7 @@ class BacklogAdmin:
         return True
 
     async def expire_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None:
-        """Acknowledges as expired everything up to a position.
+        """Acknowledges everything up to a position, as if it had expired.
 
         :param behind: also acknowledge the entry after the position, as Pulsar does
         :raises SubscriptionNotFound: no such subscription

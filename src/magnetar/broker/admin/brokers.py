@@ -36,7 +36,7 @@ class LookupAnswer:
     broker_url_tls: str | None = None
     http_url_tls: str | None = None
     redirect: bool = False
-    """True: the client is to ask another broker, at ``http_url``."""
+    """Whether the client is to repeat the lookup at another broker, ``http_url``."""
     authoritative: bool = True
     """Whether the broker at ``http_url`` may take ownership of the topic's bundle."""
 
@@ -91,7 +91,7 @@ class BrokerAdmin:
     def unload_slowly(self, per_second: int) -> None:
         """Limits how many bundles per second the broker unloads when it stops; 0: no limit.
 
-        :raises PreconditionFailed: below 0
+        :raises PreconditionFailed: ``per_second`` is below 0
         """
         if per_second < 0:
             raise PreconditionFailed(f"maxConcurrentUnloadPerSec must be 0 or more, not {per_second}")
@@ -156,7 +156,7 @@ class BrokerAdmin:
         """Looks up the owner of a topic, which need not exist.
 
         :param listener: name of the advertised listener whose addresses to return
-        :param authoritative: the leader chose this broker
+        :param authoritative: whether the leader has chosen this broker as the owner
         :raises NamespaceNotFound: no such namespace
         """
         owner = await self._broker.lookups.look_up(
@@ -188,7 +188,7 @@ class BrokerAdmin:
     async def check_here(self, topic: str, *, authoritative: bool = False) -> None:
         """Checks that this broker serves a topic, for requests that only its owner can answer.
 
-        :param authoritative: the leader chose this broker
+        :param authoritative: whether the leader has chosen this broker as the owner
         :raises ServedElsewhere: another broker serves the topic
         """
         name = self._broker.parse_topic(topic)
@@ -213,7 +213,7 @@ class BrokerAdmin:
 
 
 class LoadAdmin:
-    """Administration of load balancing: reports of brokers, quotas of bundles, explanations of placement."""
+    """Administration of load balancing: load reports, bundle quotas, and explanations of bundle placement."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker
@@ -314,7 +314,7 @@ class LoadAdmin:
         return (await self._quotas.default()).to_json()
 
     async def set_default_quota(self, quota: Mapping[str, object]) -> None:
-        """Sets the expected load of bundles that have no value of their own.
+        """Sets ``ResourceQuota``: the expected load of bundles that have no quota of their own.
 
         :raises InvalidRequest: a number is missing, invalid or negative
         """

@@ -1,7 +1,7 @@
-"""Messages of a topic for people who look at them: by position, time or key, decoded with their schemas.
+"""Lets people browse the messages of a topic by position, time or key, decoded with their schemas.
 
 Reading is bounded: an answer has at most :data:`MOST_MESSAGES` messages, comes from a limited number of
-entries, and shows only the beginning of long contents. It contains the position for the next request.
+entries, and shows only the beginning of long payloads. The answer contains the position for the next request.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MOST_READ_BYTES = 8 << 20
 _RUN_ENTRIES = 100
 _RUN_BYTES = 1 << 20
 _SHOWN = 16 << 10
-"""The maximum number of characters of a content that are shown."""
+"""The maximum number of characters of a payload that are shown."""
 _LARGE = 1 << 20
-"""Bytes of an uncompressed content that is not opened."""
+"""The uncompressed size in bytes above which an entry is not decompressed and a message not decoded."""
 
 
 class BrowsingAdmin:
@@ -55,11 +55,13 @@ class BrowsingAdmin:
         time_ms: int | None = None,
         key: str | None = None,
     ) -> Mapping[str, object]:
-        """Returns messages in the order of the topic, and the position ``next`` after them; None at the end.
+        """Returns messages in topic order, and in ``next`` the position after them, or None at the end of the
+        topic.
 
-        A message that consumers do not get because of a transaction has the reason in ``hidden``.
+        If consumers do not get a message because of a transaction, ``hidden`` of the message is the reason.
 
-        Without a position and a time, these are the messages of the last entries; with a key, those of all.
+        Without ``position`` and ``time_ms``, reads the last entries of the topic or, with ``key``, reads from
+        the first entry on.
 
         :param count: the maximum number of messages, 1 to :data:`MOST_MESSAGES`; the last entry may add the
             rest of its batch
@@ -101,8 +103,8 @@ def _beginning(ledger: ManagedLedger, last: int | None) -> Position:
 
 
 def _unopened(entry: Entry) -> Mapping[str, object]:
-    """Returns the fields that describe the encoded content of a large entry; none if the bytes are the
-    content.
+    """Returns fields that describe the payload of a large entry, which is not decoded; empty if the payload
+    is neither compressed nor a batch.
 
     ``compression`` is the name of the compression; ``batchSize`` the number of messages, each with its own
     metadata; ``uncompressedBytes`` the size without compression.
@@ -160,7 +162,7 @@ class _Browsed:
 
     def _hidden(self, run: EntryRun, index: int) -> Mapping[str, object]:
         """Returns the entry's transaction and the reason why consumers do not get the entry; empty if they
-        get it."""
+        do."""
         txn = transaction_of(run.buffer, run.starts[index], run.ends[index])
         known, position = self._topic.transactions, (run.ledger_id, run.first_entry_id + index)
         found: dict[str, object] = {} if txn is None else {"transaction": "({},{})".format(*txn)}
@@ -178,7 +180,7 @@ class _Browsed:
     def _messages(self, run: EntryRun, index: int) -> Iterator[tuple[Message, Mapping[str, object]]]:
         """Yields the messages of an entry. An encrypted or very large entry is one message; a marker is none.
 
-        With each message come the fields that explain why its bytes are not the content; none if they are.
+        Each message comes with fields that say why its payload was not decoded; empty if it was.
         """
         # Imported when an operator looks, so that a start does without the client.
         from magnetar.client.exceptions import InvalidMessage

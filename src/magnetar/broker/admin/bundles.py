@@ -71,7 +71,7 @@ class BundleAdmin:
         return Bundle(namespace, wanted)
 
     async def check_here(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
-        """Checks that this broker owns a bundle, or makes it the owner; returns the owner.
+        """Checks that this broker owns a bundle, or makes this broker the owner; returns the owner.
 
         :param authoritative: the leader chose this broker to own the bundle if the bundle has no owner
 
@@ -257,7 +257,7 @@ class BundleAdmin:
         :param positions: the hashes to split at, for ``specified_positions_divide``
         :param unload: unload the parts afterwards
         :raises NamespaceNotFound: no such namespace
-        :raises PreconditionFailed: no such bundle or algorithm, or no positions for the algorithm
+        :raises PreconditionFailed: no such bundle or algorithm, or the algorithm needs ``positions``
         :raises ServedElsewhere: another broker owns the bundle
         :raises ConcurrentModification: the bundle is being split, or another broker owns a part of it
         """
@@ -297,7 +297,7 @@ class BundleAdmin:
 
     async def _divided(self, bundle: Bundle, at: Sequence[int]) -> Sequence[Bundle]:
         """Takes ownership of the parts of a bundle before they are published; afterwards no broker can own
-        the whole.
+        the whole bundle.
 
         :raises ConcurrentModification: the bundle is being or was split, or another broker owns a part
         """

@@ -49,8 +49,8 @@ class TenantAdmin:
 
         :raises AlreadyExists: the tenant exists
 
-        :raises PreconditionFailed: the tenant allows no cluster, or a missing one; an administrator's name
-            begins or ends with white space; or there are too many tenants
+        :raises PreconditionFailed: the tenant allows no cluster, or one that does not exist; an
+            administrator's name begins or ends with white space; or there are too many tenants
         """
         await self._check(info)
         most = self._broker.settings.max_tenants
@@ -336,8 +336,8 @@ class NamespaceClusterAdmin:
             self._policies.topics.forget(name)
 
     async def set_allowed(self, namespace: str, clusters: Sequence[str]) -> None:
-        """Sets the clusters that may serve the topics of a namespace; an empty list: the clusters it is
-        replicated to.
+        """Sets the clusters that may serve the topics of a namespace. If the list is empty, the clusters that
+        the namespace is replicated to may serve them.
 
         Topics that the local cluster may no longer serve are closed, and keep their data.
 
@@ -359,8 +359,9 @@ class NamespaceClusterAdmin:
         await self._policies.change_namespace(name, work)
 
     async def _check_known(self, name: NamespaceName, clusters: Sequence[str]) -> None:
-        """:raises NamespaceNotFound: no such namespace
+        """Checks that a namespace and clusters exist, and that no two of the clusters are peers.
 
+        :raises NamespaceNotFound: no such namespace
         :raises AuthorizationFailure: a cluster does not exist
         :raises Conflict: two of the clusters are peers
         """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Json = dict[str, object]
 _NOT_FOUND = 404
 _AT_ONCE = 16
-"""Transactions whose topics and subscriptions are queried at the same time."""
+"""The maximum number of transactions whose topics and subscriptions are queried at the same time."""
 _MOST = 1024
 """The maximum number of coordinators in a cluster: each has a log, and clients connect to all of them."""
 
@@ -52,7 +52,7 @@ class CoordinatorAdmin:
         return found
 
     async def raise_count(self, count: int) -> None:
-        """Raises the number of coordinators to ``count``. Clients use the new ones after a restart.
+        """Raises the number of coordinators to ``count``. Clients must be restarted to use the new ones.
 
         :raises PartitionCountRefused: at least ``count`` coordinators exist
         :raises InvalidRequest: the number is too high

@@ -254,8 +254,8 @@ class ReadPlanAdmin:
 
 
 def _ranges(ledger: ManagedLedger, start: Position, end: Position | None) -> list[tuple[int, int, int]]:
-    """Returns the readable ranges from ``start`` to before ``end``, as (ledger id, first entry, last
-    entry)."""
+    """Returns the readable entries from ``start`` up to but not including ``end``, as ranges (ledger id,
+    first entry, last entry)."""
     after = ledger.max_read_position
     after = (after[0], after[1] + 1)
     after = after if end is None else min(after, end)

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 _MOST_LOOKED_AT = 2000
 _MOST_REACHABLE = 100
 _TOPICS_AT_ONCE = 8
-"""Topics of a bundle that are processed at the same time, so that they share commits."""
+"""The maximum number of topics of a bundle that are processed at the same time, so that they share
+commits."""
 
 
 class NamespaceAdmin:
@@ -121,9 +122,10 @@ class NamespaceAdmin:
 
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the namespace is replicated, or legacy namespaces exist below its name
-        :raises ServedElsewhere: the namespace lists only another cluster
+        :raises ServedElsewhere: the namespace is replicated to another cluster only
         :raises HasChildren: the namespace has topics, on any broker
-        :raises ServiceNotReady: a broker that serves a part of it does not answer, so nothing is deleted
+        :raises ServiceNotReady: a broker that serves some of its bundles does not answer, so nothing is
+            deleted
         :raises NotAllowed: forced deletion is disabled
         """
         name = self._broker.parse_namespace(namespace)
@@ -175,7 +177,7 @@ class NamespaceAdmin:
     async def _check_empty(self, name: NamespaceName, *, marked: bool = False) -> None:
         """Checks that a namespace has no topics, on any broker.
 
-        :param marked: the namespace is marked as deleted, so that no broker loads topics of it
+        :param marked: whether the namespace is marked as deleted, so that no broker loads its topics
         :raises HasChildren: the namespace has topics
         """
         names = await self._broker.namespaces.persistent_topics(name)
@@ -241,10 +243,11 @@ class NamespaceAdmin:
     async def set_policy(
         self, namespace: str, field: str, value: object, *, per_cluster: bool, key: str | None
     ) -> None:
-        """Sets a field of ``Policies``; None removes it.
+        """Sets a field of ``Policies``; the value None removes the field.
 
-        :param per_cluster: the field is a map by cluster: set the entry of the local cluster
-        :param key: the field is a map: set only the entry of this key
+        :param per_cluster: whether the field is a map by cluster, of which only the local cluster's entry is
+            set
+        :param key: the key of the entry to set if the field is a map; None: set the whole field
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
         :raises InvalidRequest: the policy contradicts itself
@@ -273,7 +276,7 @@ class NamespaceAdmin:
     async def change_map(self, namespace: str, field: str, changes: Mapping[str, object], path: str) -> None:
         """Merges changes into a map of ``Policies``; the value None removes a key.
 
-        :param path: the path of the map inside the field; empty: the field itself is the map
+        :param path: the path from the field to the map inside it; empty: the field itself is the map
         :raises NamespaceNotFound: no such namespace
         """
 
@@ -303,7 +306,7 @@ class NamespaceAdmin:
         return await self._records.local(self._broker.parse_namespace(namespace))
 
     async def set_local_policy(self, namespace: str, field: str, value: object) -> None:
-        """Sets a field of ``LocalPolicies``; None removes it.
+        """Sets a field of ``LocalPolicies``; the value None removes the field.
 
         :raises NamespaceNotFound: no such namespace
         :raises NotSupported: the ledger store keeps one copy of entries, and has no groups of bookies
@@ -457,7 +460,8 @@ class NamespaceAdmin:
         *,
         authoritative: bool,
     ) -> None:
-        """Processes one bundle of this broker, or all bundles of a namespace, each at its owner."""
+        """Applies ``work`` to one bundle of this broker, or to all bundles of a namespace, each at its
+        owner."""
         name = self._broker.parse_namespace(namespace)
         await self._broker.namespaces.check(name)
         if bundle is None:

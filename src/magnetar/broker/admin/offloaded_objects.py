@@ -1,5 +1,5 @@
-"""The objects in the tiered storage of a namespace, compared with the records of topics: Pulsar's
-``scanOffloadedLedgers``. Nothing is deleted."""
+"""Lists the objects in the tiered storage of a namespace, and compares them with the ledgers in the topics'
+metadata: Pulsar's ``scanOffloadedLedgers``. Nothing is deleted."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class OffloadedObjects:
         return {**told, "status": status}
 
     async def _compare(self, found: FoundObject, managed_ledger: str, told: dict[str, object]) -> str:
-        """Returns the status of an object of this cluster, and adds the fields from its topic's record to
+        """Returns the status of an object of this cluster, and adds fields from its ledger's metadata to
         ``told``."""
         try:
             TopicName.from_path(managed_ledger)

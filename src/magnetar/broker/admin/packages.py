@@ -103,7 +103,7 @@ class PackageAdmin:
     async def upload(self, name: PackageName) -> AsyncIterator[Upload]:
         """Starts an upload, which is discarded unless it is finished inside the ``async with`` block.
 
-        :raises NotFound: a package of that name exists; Pulsar does not report this as a conflict either
+        :raises NotFound: a package of that name exists (Pulsar raises NotFound for this, too)
         """
         storage = self._storage
         with _told(name):

@@ -73,7 +73,7 @@ async def marked(made: Subscription | NonPersistentSubscription, *, replicated: 
 
 
 async def check_room(broker: BrokerService, name: TopicName, more: int) -> None:
-    """Checks that a namespace may have ``more`` further topics.
+    """Checks that a namespace has room for ``more`` further topics.
 
     :raises PreconditionFailed: the namespace would exceed its limit of topics
     """
@@ -197,12 +197,12 @@ class PartitionAdmin:
         }
 
     async def update(self, topic: str, partitions: int, *, force: bool) -> None:
-        """Raises the number of partitions to ``partitions``; the new ones get the subscriptions of the
-        others.
+        """Raises the number of partitions to ``partitions``; new partitions get the subscriptions of the
+        first one.
 
         :param force: add partitions even if topics with their names exist
         :raises Conflict: the topic is not partitioned, or topics with the names of new partitions exist
-        :raises Unprocessable: the topic has more partitions
+        :raises Unprocessable: the topic has more than ``partitions`` partitions
         :raises PartitionCountRefused: above ``maxNumPartitionsPerPartitionedTopic`` or
             ``magnetarMaxPartitionsPerTopic``
         """

@@ -1,5 +1,4 @@
-"""Administration of placement: isolation policies, failure domains, anti-affinity groups, racks of
-bookies."""
+"""Administration of placement: isolation policies, failure domains, anti-affinity groups, bookie racks."""
 
 from __future__ import annotations
 
@@ -64,7 +63,8 @@ class IsolationAdmin:
         return found
 
     async def set_policy(self, cluster: str, name: str, policy: Mapping[str, object]) -> None:
-        """Sets a policy at once. The bundles in its scope are unloaded, and the leader places them again.
+        """Sets a policy, which takes effect immediately: the bundles in its scope are unloaded, and the
+        leader places them again.
 
         :raises ClusterNotFound: no such cluster
         :raises InvalidRequest: the policy is not valid
@@ -252,7 +252,7 @@ def _seen_by(broker_id: str, policies: Sequence[IsolationPolicy]) -> dict[str, o
 
 
 class BookieAdmin:
-    """Administration of the racks of bookies: the table that rack-aware placement uses."""
+    """Administration of bookie racks: the table that rack-aware placement uses."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._metadata = broker.metadata

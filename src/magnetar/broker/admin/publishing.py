@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from magnetar.client.outgoing_message import MessageOptions
 
 _TRY_AGAIN, _REFUSED = 1, 2
-"""Error codes of messages that were not stored: the client can publish the message again, or not."""
+"""Error codes of messages that were not stored: the client may publish the message again, or must not."""
 
 _NO_SCHEMA = -1
 """The version number for no schema: the messages of the topic are bytes."""
@@ -54,11 +54,11 @@ class WrittenMessage:
     content: str
     key: str | None
     sequence_id: int | None
-    """None: the sequence id that follows the producer's last one."""
+    """The sequence id; None to use the one that follows the producer's last."""
     options: MessageOptions
     """All other options, without the key."""
     context: str | None
-    """A text of the client, returned with the outcome of the message."""
+    """A string of the client's choice, returned with the outcome of the message."""
     form: Json
     """The received JSON, to pass on to another broker."""
 
@@ -69,9 +69,9 @@ class Publication:
 
     messages: Sequence[WrittenMessage]
     schema: SchemaData | int
-    """The schema of the contents, or a version of the topic's schema."""
+    """The schema of the payloads, or a version of the topic's schema."""
     producer_name: str = ""
-    """Empty: a unique generated name."""
+    """The producer's name; if empty, a unique name is generated."""
     adds_bytes: bool = True
     """Whether a topic without a schema gets a BYTES schema, if :attr:`schema` is a BYTES schema."""
 
@@ -92,7 +92,7 @@ class _Encoded:
         return build_entry(self._metadata(producer, sequence_id, now_ms, schema_version), self.content)
 
     def size(self) -> int:
-        """Returns the size of the content, key, properties and other metadata, in bytes."""
+        """Returns the size of the payload, key, properties and other metadata, in bytes."""
         return len(self.content) + self._metadata("", 0, 0, b"").ByteSize()
 
     def _metadata(

@@ -30,7 +30,7 @@ def _described(stored: StoredSchema) -> Mapping[str, object]:
 def _declared(kind: str, definition: str, properties: Mapping[str, str]) -> SchemaData:
     """Returns a schema to add.
 
-    :raises InvalidSchemaData: the type does not exist, or a topic cannot have a schema of it
+    :raises InvalidSchemaData: the type does not exist, or a topic cannot have a schema of that type
     """
     if kind in _CLIENT_SIDE:
         raise InvalidSchemaData(f"Schema {kind} is a client-side schema type")
@@ -112,8 +112,8 @@ class SchemaAdmin:
         """Checks that a schema could be added; returns the compatibility strategy of the topic.
 
         :raises NamespaceNotFound: no such namespace
-        :raises BrokerError: the schema could not be added; the text gives the reason. Pulsar does not report
-            this as a conflict either
+        :raises BrokerError: the schema could not be added; the text gives the reason (like Pulsar, this does
+            not raise a conflict)
         """
         name = self._named(topic)
         strategy = (await self._broker.policies.of_topic(name)).schema_compatibility

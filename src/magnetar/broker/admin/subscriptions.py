@@ -150,7 +150,7 @@ class SubscriptionAdmin:
     async def delete(self, topic: str, subscription: str, *, force: bool) -> None:
         """Deletes a subscription.
 
-        :param force: disconnect its consumers
+        :param force: disconnect its consumers instead of raising InUse
 
         :raises SubscriptionNotFound: no such subscription
         :raises InUse: the subscription has consumers
@@ -200,7 +200,7 @@ class SubscriptionAdmin:
         await found.cursor.flush()
 
     async def reset_to_time(self, topic: str, subscription: str, publish_time_ms: int) -> None:
-        """Moves a subscription to the first message published at or after a time; its consumers reconnect.
+        """Seeks a subscription to the first message published at or after a time; its consumers reconnect.
 
         :raises SubscriptionNotFound: no such subscription
         :raises ServiceNotReady: another seek is in progress
@@ -211,7 +211,7 @@ class SubscriptionAdmin:
     async def reset_to(
         self, topic: str, subscription: str, position: Position, *, behind: bool, batch_index: int = -1
     ) -> None:
-        """Moves a subscription to a position, from which messages are delivered again; its consumers
+        """Seeks a subscription to a position, from which messages are delivered again; its consumers
         reconnect.
 
         :param behind: begin at the position after ``position``

@@ -90,11 +90,12 @@ class TopicPolicyAdmin:
     async def set_policy(
         self, topic: str, changes: Mapping[str, Any], *, everywhere: bool, field: str, key: str | None = None
     ) -> None:
-        """Sets fields of ``TopicPolicies``; None removes one. Live topics apply them when this returns.
+        """Sets fields of ``TopicPolicies``; the value None removes a field. Loaded topics apply them when
+        this returns.
 
         :param everywhere: set the policy for all clusters
         :param field: the field whose rules are checked
-        :param key: the field is a map: set only the entry of this key
+        :param key: the key of the entry to set if the field is a map; None: set the whole field
         :raises TopicNotFound: no such topic
         :raises PreconditionFailed: other policies forbid it, or the broker cannot apply it
         :raises InvalidRequest: the policy contradicts itself
@@ -131,7 +132,8 @@ class TopicPolicyAdmin:
             await self._delete_unless_listed(name)
 
     async def _delete_unless_listed(self, name: TopicName) -> None:
-        """Deletes a topic's local data and policies if its lists no longer name the local cluster.
+        """Deletes a topic's local data and policies if its lists of clusters no longer contain the local
+        cluster.
 
         Pulsar does the same. The record of a partitioned topic and the policies in other clusters stay.
         """

@@ -254,7 +254,8 @@ class TopicAdmin:
     # Permissions
 
     async def permissions(self, topic: str) -> Mapping[str, Sequence[str]]:
-        """Returns the actions that each role may do with a topic, granted by the topic or by its namespace.
+        """Returns the actions that each role may perform on a topic, granted on the topic or on its
+        namespace.
 
         :raises TopicNotFound: no such topic
         """
@@ -268,8 +269,8 @@ class TopicAdmin:
         return found
 
     async def set_permissions(self, topic: str, role: str, actions: Sequence[str] | None) -> None:
-        """Sets the actions that a role may do with a topic, in addition to the namespace's permissions; None
-        revokes the topic's.
+        """Sets the actions that a role may perform on a topic, in addition to the namespace's permissions;
+        None revokes all actions granted on the topic.
 
         :raises TopicNotFound: no such topic
         """
@@ -293,7 +294,8 @@ class TopicAdmin:
     ) -> None:
         """Sets permissions on several topics of one namespace, in one change.
 
-        :param changes: a role and its actions for each topic; None revokes them
+        :param changes: topics, each with a role and its actions; None revokes all actions granted on the
+            topic
         :raises InvalidRequest: the list is empty, or the topics are in several namespaces
         :raises TopicNotFound: a topic does not exist
         """
@@ -341,7 +343,8 @@ class TopicAdmin:
         return await first_published_at((await self.persistent(topic)).managed_ledger, publish_time_ms)
 
     async def backlog_size(self, topic: str, position: tuple[int, int]) -> int:
-        """Returns the size of the entries after a position in bytes; inside a ledger, an estimate.
+        """Returns the size in bytes of the entries after a position, estimated if the position is inside a
+        ledger.
 
         :raises TopicNotFound: no such topic
         """

@@ -36,7 +36,7 @@ _MOST_ENTRIES = 1_024
 _MOST_REMEMBERED = 4_096
 """The maximum number of remembered positions of entries that a search has read."""
 _PIECE_BYTES = 128 * 1024
-"""The bytes of one append, until which clients that publish meanwhile wait."""
+"""The size of one append in bytes, limited because clients that publish meanwhile wait for its end."""
 _MOST_BYTES = 256 * 1024
 """The maximum number of bytes that are appended and not yet durable."""
 COMPONENT = b"compacted-ledger"
@@ -116,7 +116,7 @@ class CompactedLedger:
     # Users
 
     def use(self) -> None:
-        """Keeps the ledger until :meth:`release` is called."""
+        """Prevents the deletion of the ledger until :meth:`release` is called."""
         self._users += 1
 
     def release(self) -> None:
@@ -125,7 +125,7 @@ class CompactedLedger:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps the ledger inside the ``with`` block, for operations of several steps."""
+        """Prevents the deletion of the ledger inside the ``with`` block, for operations of several steps."""
         self.use()
         try:
             yield
@@ -271,7 +271,7 @@ def _last_index(data: bytes) -> int:
 
 
 async def begin(store: LedgerStore, quorums: Quorums, loop: Loop, topic: str, to: Position) -> NewLedger:
-    """Creates the ledger.
+    """Creates a compacted ledger.
 
     :param to: the last position of the topic that the ledger will cover
     :raises LedgerError: the store cannot create a ledger
@@ -287,8 +287,8 @@ async def begin(store: LedgerStore, quorums: Quorums, loop: Loop, topic: str, to
 
 
 class NewLedger:
-    """Writes one compacted ledger, with a limit on the bytes that are not durable yet; the listener of its
-    writer.
+    """Writes one compacted ledger, with a limit on the bytes that are not durable yet. It is the listener of
+    the ledger's writer.
     """
 
     def __init__(self, loop: Loop, writer: LedgerWriter) -> None:

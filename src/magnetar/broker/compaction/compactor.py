@@ -1,5 +1,5 @@
-"""The compaction of a topic: two passes over its entries find the newest message of each key, then copy
-these."""
+"""The compaction of a topic in two passes over its entries: the first finds the newest message of each key,
+the second copies these messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from magnetar.managed_ledger.position import Position
 
 log = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
-"""The bytes of one read, until which clients that publish meanwhile may wait."""
+"""The size of one read in bytes, limited because clients that publish meanwhile may wait for its end."""
 _READ_ENTRIES = 8_192
 
 

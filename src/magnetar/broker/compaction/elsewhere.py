@@ -124,7 +124,8 @@ class LatestElsewhere:
         await self._done(questions.begin(beginning))
 
     def number(self, entries: Entries) -> PendingAnswer[int]:
-        """Asks the process to number the messages of these entries; the answer is the number so far."""
+        """Asks the process to number the messages of these entries; the answer is the number of messages so
+        far."""
         return self._ask(questions.number(entries), partial(self._numbered, entries.count))
 
     def _numbered(self, entries: int, answer: bytes) -> int:

@@ -1,6 +1,7 @@
 """Finds and copies the messages that compaction keeps: two passes over the entries, in a separate process.
 
-The hot module handles the common case; this module handles compressed batches and chunked messages.
+The compiled module ``magnetar.protocol.hot_compaction`` handles the common case; this module handles
+compressed batches and chunked messages.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ DIRECTORY = "compaction"
 KEY_COST = 200
 """The memory per key in bytes, in addition to the key."""
 _NOTED_BYTES = 8 * 1024 * 1024
-"""The number of bytes that are gathered before they are written."""
+"""The number of bytes of spilled keys that are gathered before they are written to disk."""
 _BLOCK = 32 * 1024
 _MOST_SHARES = 1 << 20
-"""The maximum number of shares into which a part is divided."""
+"""The maximum number of shares into which a part of the spilled keys is divided, if it does not fit in
+memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class LatestMessages:
     def _take_chunk(self, entry: Entry, data: bytes) -> None:
         """Numbers a chunk. A message stays or is removed with all its chunks; an incomplete message stays.
 
-        Chunks beyond the remembered number stay, too.
+        Chunks that exceed the limit of remembered chunks stay, too.
         """
         metadata, latest = entry.metadata, self._latest
         if self._remembered >= _MOST_CHUNKS:

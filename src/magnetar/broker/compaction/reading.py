@@ -18,8 +18,8 @@ _READ_ENTRIES = 256
 
 
 class ReadStart:
-    """The position at which a subscription begins to read, including positions that only the compacted ledger
-    has, so that the cursor does not know them."""
+    """The position at which a subscription begins to read. It may be a position that only the compacted
+    ledger still has, and that the cursor therefore does not know."""
 
     __slots__ = ("_cursor", "_ledgers", "_mark", "_start")
 

@@ -53,7 +53,7 @@ Failing = (
     | CommandLookupTopicResponse
     | CommandPartitionedTopicMetadataResponse
 )
-"""Responses that have an error and its text."""
+"""Responses that have fields for an error code and an error text."""
 SERVER_REQUEST_ID = 2**64 - 1
 """The request id of commands that answer no request: closing producers and consumers, fatal errors."""
 MOST = 256
@@ -140,7 +140,7 @@ def _refuse_schema(
 
 
 def send_error(producer_id: int, sequence_id: int, code: ServerErrorCode, text: str) -> BaseCommand:
-    """Returns the command that an entry is not stored, with the reason."""
+    """Returns the command that reports that an entry is not stored, with the reason."""
     command = BaseCommand(type=BaseCommand.SEND_ERROR)
     command.send_error.producer_id = unsigned(producer_id)
     command.send_error.sequence_id = unsigned(sequence_id)
@@ -179,19 +179,21 @@ def close_consumer(consumer_id: int, assigned: Assigned | None = None) -> BaseCo
 
 
 def end_of_topic(consumer_id: int) -> BaseCommand:
-    """Returns the command that a consumer has received everything of a terminated topic."""
+    """Returns the command that reports that a consumer has received everything of a terminated topic."""
     command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
     command.reachedEndOfTopic.consumer_id = unsigned(consumer_id)
     return command
 
 
 def producer_migrated(producer_id: int, url: str, url_tls: str) -> BaseCommand:
-    """Returns the command that a producer's topic has moved to another cluster; CLOSE_PRODUCER follows."""
+    """Returns the command that reports that a producer's topic has moved to another cluster; CLOSE_PRODUCER
+    follows."""
     return _migrated(CommandTopicMigrated.Producer, producer_id, url, url_tls)
 
 
 def consumer_migrated(consumer_id: int, url: str, url_tls: str) -> BaseCommand:
-    """Returns the command that a consumer's topic has moved to another cluster; CLOSE_CONSUMER follows."""
+    """Returns the command that reports that a consumer's topic has moved to another cluster; CLOSE_CONSUMER
+    follows."""
     return _migrated(CommandTopicMigrated.Consumer, consumer_id, url, url_tls)
 
 

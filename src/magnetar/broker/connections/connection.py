@@ -141,14 +141,15 @@ class Input:
         return True
 
     def go_on(self) -> None:
-        """Continues in another turn of the loop, against whose budget the frames count."""
+        """Handles further frames in another turn of the loop; they count against the budget of that turn."""
         self._pauses -= 1
         if self._pauses < 0:
             self._violated_pauses()
         self.read_on()
 
     def overfull(self, stop: bool) -> None:
-        """Pauses reading while the client does not read the frames sent to it, and resumes afterwards."""
+        """Pauses reading (``stop``) because the client does not read the frames sent to it, or ends that
+        pause."""
         if stop:
             self.pause()
         else:
@@ -219,7 +220,8 @@ class Connection:
         self.on_durable = self.publishing.on_durable
         """Reports durable entries; see :meth:`ProducerConnection.on_durable`."""
         self.on_passed = self.publishing.on_passed
-        """Reports passed entries; see :meth:`ProducerConnection.on_passed`."""
+        """Reports entries that were passed to consumers without being stored; see
+        :meth:`ProducerConnection.on_passed`."""
         self.on_failed = self.publishing.on_failed
         """Reports failed entries; see :meth:`ProducerConnection.on_failed`."""
         self.requests = Requests(self, broker.io.loop)
@@ -424,8 +426,8 @@ class Connection:
         self.broker.io.loop.call_soon(self.close)
 
     def start(self, work: Coroutine[object, None, None], name: str) -> Task[None]:
-        """Starts a task for whose answer the client waits, so that an unexpected failure closes the
-        connection."""
+        """Starts a task that answers the client; if it fails unexpectedly, the connection is closed, because
+        the client would wait forever."""
         task = self.broker.client_tasks.start(work, name)
         task.add_done_callback(self._task_ended)
         return task

@@ -52,11 +52,11 @@ OfConsumer = CommandGetLastMessageId | CommandSeek | CommandUnsubscribe
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[M_contra]):
-    """The permissions that a command needs, determined from its message: one rule in each row of the table of
-    commands. None: earlier checks are sufficient."""
+    """The permissions that a command needs, determined from its message by ``asks``; if that is None, earlier
+    checks are sufficient. Each row of the table of commands has a rule."""
 
     why: str
-    """The reason, for readers of the table."""
+    """The reason for the rule, for readers of the table."""
     asks: Targets[M_contra] | None = None
 
     async def check(self, connection: Connection, message: M_contra) -> None:

@@ -84,7 +84,7 @@ class Publishing:
     # Publishing
 
     def publish(self, buffer: bytes, sends: SendRun, transaction: TxnId | None = None) -> None:
-        """Passes a run to its producer's topic, if the checks of the topic accept it.
+        """Passes a run of SENDs to its producer's topic, if the checks of the topic accept the run.
 
         :param transaction: the transaction of the run, if it may publish to the topic
         """
@@ -258,7 +258,7 @@ class Publishing:
         self._connection.input.resume()
 
     def close(self) -> None:
-        """Closes the connection after a message that has no answer."""
+        """Closes the connection, because a message cannot be answered."""
         self._connection.close()
 
     def publish_later(self, topic: Topic, buffer: bytes, sends: SendRun) -> None:
@@ -354,8 +354,8 @@ class Publishing:
         self._settled(producer, count, size)
 
     def on_passed(self, producer: Producer, publish: Publish, taken: int, size: int) -> None:
-        """Reports that the first ``taken`` entries were passed to consumers, not stored, and the rest
-        dropped."""
+        """Reports that the first ``taken`` entries were passed to consumers without being stored, and the
+        rest dropped."""
         count = len(publish.sequence_ids)
         if self._session.state is _OPEN and not producer.closed:
             ids, highest = publish.sequence_ids, publish.highest_sequence_ids
@@ -376,7 +376,7 @@ class Publishing:
         self._settled(producer, count, size)
 
     def _settled(self, producer: Producer, count: int, size: int) -> None:
-        """Counts publishes that are no longer in flight."""
+        """Subtracts publishes that are no longer in flight."""
         producer.pending = of_producer = producer.pending - count
         if producer.held_receipts:
             self._release_receipts(producer, producer.held_receipts)
@@ -419,7 +419,7 @@ class Publishing:
 def publish_replicated(
     publishing: Publishing, producer: Producer, buffer: bytes, sends: SendRun, started: float
 ) -> None:
-    """Passes a run of a replicator's SENDs to its topic, if the checks of the topic accept it.
+    """Passes a run of a replicator's SENDs to its topic, if the checks of the topic accept the run.
 
     If the topic closes or is fenced, the first entry that it does not accept, and all later ones,
     get no answer.

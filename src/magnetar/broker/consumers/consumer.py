@@ -82,7 +82,7 @@ class ConsumerSubscription(Protocol):
     """The methods of a subscription that its consumers call."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
-        """Counts what was sent; returns the time, in ms since 1970.
+        """Counts entries that were sent; returns the current time, in ms since 1970.
 
         :param size: bytes of the entries as stored
         """
@@ -467,11 +467,13 @@ class Consumer(Generic[S_co]):
         return released, [index for index, each in enumerate(found) if each is None]
 
     def _gone(self, held: Sequence[int]) -> int:
-        """Subtracts the messages of entries that are no longer held; returns their number."""
+        """Subtracts the messages of entries that are no longer held from the unacknowledged ones; returns
+        their number."""
         return sum(held)
 
     def reduce(self, ledger_id: int, entry_id: int, messages: int) -> int:
-        """Subtracts acknowledged messages of a batch; returns how many of them this consumer held.
+        """Subtracts acknowledged messages of a batch from the unacknowledged ones; returns how many of them
+        this consumer held.
 
         A client may acknowledge more messages than the batch has.
         """

@@ -1,4 +1,4 @@
-"""A transaction coordinator: begins transactions, and completes their ends.
+"""A transaction coordinator: begins transactions, and commits or aborts them.
 
 A commit is decided once the record COMMITTING is durable. The coordinator then notifies every topic
 and subscription of the transaction until each has answered. If this broker fails, the next owner of the log
@@ -101,7 +101,7 @@ class Ended(NamedTuple):
 
 
 class Coordinator:
-    """Serves the transactions ``(number, …)``, with its log, which no other broker writes."""
+    """Serves the transactions whose ids begin with ``number``; no other broker writes its log."""
 
     def __init__(
         self,
@@ -136,7 +136,8 @@ class Coordinator:
         self._waiting: deque[Future[None]] = deque()
         """NEW_TXN requests that wait until another transaction may begin."""
         self._granted = 0
-        """NEW_TXN requests that may begin their transaction and have not run yet."""
+        """The number of waiting NEW_TXN requests that may begin their transaction now, but have not run
+        yet."""
         self.closed = False
         self.counts = Counts()
         self.recovery_began_ms = self.recovery_ended_ms = 0
@@ -403,7 +404,7 @@ class Coordinator:
         return ended
 
     async def _decide(self, transaction: CoordinatedTransaction) -> None:
-        """Stores the decision to commit or abort, and completes it."""
+        """Stores the decision to commit or abort, and carries it out."""
         record = update_record(transaction, OPEN, transaction.status, self._io.clock.wall_ms())
         try:
             await self._append(transaction, record)

@@ -273,7 +273,7 @@ class Coordinators:
         await together(self._io.loop, missing, self._load_one, _AT_ONCE)
 
     async def _load_one(self, number: int) -> None:
-        """Has a coordinator that has a log loaded by the owner of its bundle."""
+        """Makes the owner of a coordinator's bundle load the coordinator if it has a log."""
         if not await self._topics.managed_ledgers.exists(log_name(number)):
             return
         try:
@@ -312,7 +312,7 @@ class Coordinators:
     # Messages and acknowledgements that arrived after the end of their transaction
 
     async def _abort_late(self) -> None:
-        """Aborts transactions in topics and subscriptions that no end will reach any more.
+        """Aborts transactions that are open in topics or subscriptions, but have ended at their coordinators.
 
         A topic remembers ended transactions in memory, and gets the low-water mark of a coordinator with the
         ends of other transactions. So after a load, a late message can open a transaction again, and if no

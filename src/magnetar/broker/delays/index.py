@@ -40,17 +40,17 @@ PROPERTY = "magnetar.delayed"
 KIND = "delayed index"
 """The kind of slices of this work."""
 _AHEAD_MS = 1000
-"""The time in ms before its first entry is due at which a block is read."""
+"""How long before its first entry is due a block is read, in ms."""
 _READ_MOST = 16 * BLOCK_RECORDS
 """Blocks are read ahead while fewer records than this, plus one block per run, are in memory."""
 LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)
 """Errors that mean that an index cannot be read, now or later."""
 _ROOM = 4096
-"""The number of entries by which the marks of a ledger grow."""
+"""The number of entries by which the array of a ledger's marks grows."""
 
 
 class DelayIndex:
-    """The runs of one subscription.
+    """The index of one subscription, which consists of runs.
 
     :param told: called with False when records were read into memory, and with True when the index was lost
     """

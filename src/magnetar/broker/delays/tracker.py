@@ -165,7 +165,7 @@ class DelayTracker:
         return self._index is not None and len(self._heap) > _MOST_IN_MEMORY * self._settings.in_memory
 
     def passed_by(self) -> None:
-        """Records that an entry was read that does not wait."""
+        """Records that the entry that was read does not have to wait."""
         if self.waiting.count:
             self._same_delay = False
 

@@ -1,4 +1,4 @@
-"""The common part of both kinds of dispatchers: their settings, and the interface of their subscription."""
+"""The common part of all dispatchers: their settings, and the interface of their subscription."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DispatchSettings:
     throttle_filtered: bool = False
     """Whether entries that filters reject count for dispatch rates like entries that were sent."""
     throttle_by_message: bool = True
-    """Whether a batch counts for dispatch rates as its number of messages, or as one."""
+    """Whether a batch counts for dispatch rates as its number of messages, instead of as one message."""
     pause_on_ack_state: bool = False
     """Whether dispatch pauses while the cursor has more individual acknowledgements than can be stored."""
     throttle_caught_up: bool = True

@@ -102,7 +102,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
     def forget_delays(self, *, moved: bool) -> None:
         """Discards the waiting entries.
 
-        :param moved: the cursor was moved, and reads from its new position on
+        :param moved: whether the cursor was moved by a seek, and reads from its new position on
         """
         if self.delays is not None:
             self.delays.close(forget=moved)
@@ -114,7 +114,7 @@ class LateDelivery(ReadingDispatcher, Generic[C]):
             await self.delays.finish()
 
     def let_go_waiting(self, position: Position) -> None:
-        """Reports that an entry was acknowledged that no consumer holds: it no longer waits."""
+        """Reports the acknowledgement of an entry that no consumer holds: the entry no longer waits."""
         self.replay.discard(position)
         if self.delays is not None:
             self.delays.discard(position)

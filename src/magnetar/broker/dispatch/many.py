@@ -345,8 +345,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self._subscription.fail(error)
 
     def hold(self) -> None:
-        """Blocks the subscription: the broker's limit is reached, and the subscription has more than its
-        part."""
+        """Blocks the subscription: the broker's limit is reached, and the subscription exceeds its share."""
         self._held = self.blocked = True
 
     def let_go_on(self) -> None:
@@ -387,7 +386,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
             self.read_more()
 
     def let_go_run(self, consumer: AnyConsumer, run: AckRun) -> None:
-        """Removes entries that a consumer has acknowledged from the consumers that hold them."""
+        """Removes the entries that ``consumer`` has acknowledged; other consumers may hold some of them."""
         ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
         released, others = consumer.let_go_run(ledger_ids, entry_ids, run.count)
         for index in others:
@@ -399,8 +398,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_elsewhere(self, ledger_id: int, entry_id: int) -> int:
-        """Removes an acknowledged entry that the acknowledging consumer does not hold from the consumer that
-        holds it, if any; returns the number of its messages."""
+        """Removes an entry from the consumer that holds it, if any, because another consumer has acknowledged
+        it; returns the number of its messages."""
         for other in self.consumers:
             messages: int | None = other.let_go(ledger_id, entry_id)
             if messages is not None:
@@ -426,8 +425,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> int:
-        """Removes entries that a consumer has acknowledged in a transaction from the consumers that hold
-        them; returns the number of their messages."""
+        """Removes the entries that ``consumer`` has acknowledged in a transaction, and that any consumer
+        holds; returns the number of their messages."""
         released = 0
         pending = self._subscription.pending
         for each in acked:

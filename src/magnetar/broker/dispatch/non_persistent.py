@@ -151,7 +151,7 @@ class NonPersistentFailover(NonPersistentExclusive):
             self._pick()
 
     def _pick(self) -> bool:
-        """Chooses the active consumer, and notifies all if it has changed; returns whether it has."""
+        """Chooses the active consumer; if it has changed, notifies all consumers and returns True."""
         picked = None
         if self.consumers:
             picked = pick_active(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _TRIMMED = 1000
 """The number of unused elements before the first position at which the list is trimmed."""
 _FEW = 100
-"""Positions are inserted one by one if there are fewer of them than this fraction (1/n) of the list."""
+"""Positions are inserted one by one if the list is more than this number of times as long."""
 _GAP_BYTES = 16 * 1024
 """Reading this many unneeded bytes costs less than another read."""
 _MOST_MESSAGES = 10_000
@@ -478,8 +478,8 @@ class ChunkHolders:
     def receiver(
         self, run: EntryRun, indexes: Sequence[int], offered: AnyConsumer
     ) -> tuple[AnyConsumer, int]:
-        """Returns the consumer of the first of these entries, and how many entries go to it; 0: use
-        :meth:`wait`.
+        """Returns the consumer of the first of these entries, and how many entries go to that consumer. If
+        the number is 0, the caller must call :meth:`wait`.
 
         :param indexes: the indexes of the entries in the run, at least one
         :param offered: the consumer for other entries, and for chunks of messages that no consumer has yet

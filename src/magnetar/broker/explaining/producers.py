@@ -27,7 +27,7 @@ _LATELY_MS = 60_000
 
 
 async def explain_producers(broker: BrokerService, topic: AnyTopic) -> Explanation:
-    """Explains what stops producers now or, if nothing does, the last recent refusal."""
+    """Explains what stops producers now or, if nothing does, the latest recent refusal."""
     found = await _holding(broker, topic)
     if found is None:
         found = _refused_lately(topic)
@@ -57,8 +57,8 @@ def refusals_of(topic: AnyTopic) -> list[dict[str, object]]:
 
 
 async def _holding(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
-    """Returns the condition that stops producers now, even if none was refused because of it; None if there
-    is none."""
+    """Explains the condition that stops producers now, even if it has refused no producer yet; None if there
+    is no such condition."""
     if topic.closing or topic.fenced:
         sentence = (
             "Another broker has taken over the topic; clients look it up again and find it there."
@@ -95,7 +95,7 @@ def _known(topic: AnyTopic, kind: Hindrance) -> Refusal | None:
 
 
 def _since(topic: AnyTopic, kind: Hindrance) -> int | None:
-    """Returns the time when a producer was first refused because of it; None if none was."""
+    """Returns the time when a producer was first refused for this reason; None if none was."""
     known = _known(topic, kind)
     return None if known is None else known.first_ms
 
@@ -187,7 +187,8 @@ def _in_flight(broker: BrokerService, topic: AnyTopic) -> Explanation | None:
 
 
 def _caps(topic: AnyTopic) -> Explanation | None:
-    """Explains which connected producers prevent others, if any was refused."""
+    """Explains which connected producers prevent further ones, if a producer was refused; else returns
+    None."""
     cap, count = topic.policies.max_producers, len(topic.producers.local())
     known = _known(topic, Hindrance.MAX_PRODUCERS)
     if known is not None and cap and count >= cap:
@@ -214,7 +215,7 @@ def _caps(topic: AnyTopic) -> Explanation | None:
 
 
 def _refused_lately(topic: AnyTopic) -> Explanation | None:
-    """Explains the last recent refusal of a kind that only the next attempt can show."""
+    """Explains the latest recent refusal, of a kind whose cause only the next attempt can show."""
     known = topic.refusals.known if topic.refusals is not None else {}
     after = topic.clock.wall_ms() - _LATELY_MS
     lately = {kind: known[kind] for kind in _TOLD if kind in known and known[kind].last_ms >= after}

@@ -16,7 +16,7 @@ from magnetar.errors import BrokerError
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 Parts = tuple[str, Mapping[str, object], str]
-"""A sentence, figures, and a command that ends the transaction."""
+"""A sentence, statistics, and a command that ends the transaction."""
 
 
 class HidingTransaction:
