@@ -27,7 +27,7 @@ from magnetar.naming.topic_name import decode_path_piece, encode_path_piece
 
 ROOT = "/magnetar/packages"
 PIECE_BYTES = 128 * 1024
-"""The size of an entry; other publishers wait while it is written to disk."""
+"""The size of an entry in bytes, limited because other publishers wait while it is written to disk."""
 
 
 def _path(*pieces: str) -> str:

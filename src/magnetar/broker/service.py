@@ -136,8 +136,8 @@ class BrokerService:
 
         :param reach: makes clients of other clusters; None: no topic is replicated to them
 
-        :param ownership: makes the ownership, from the function that returns this broker as the owner of a
-            generation; None: this broker owns all bundles
+        :param ownership: makes the ownership, from a function that returns the :class:`Owner` that describes
+            this broker; None: this broker owns all bundles
         """
         self.io = io
         self.wheel = wheel

@@ -45,7 +45,7 @@ class BrokerSettings:
     keep_alive_seconds: float = 30.0
     liveness_seconds: float = 5.0
     authentication_refresh_seconds: float = 60.0
-    """The time in seconds before the expiry of its credentials at which a client is asked for new ones."""
+    """How many seconds before its credentials expire a client is asked for new ones."""
     service_url_tls: str = ""
     """The TLS service URL, ``pulsar+ssl:
 
@@ -123,7 +123,7 @@ class BrokerSettings:
     metadata_url: str = ""
     """The address of the metadata store, as reported to operators."""
     runtime: dict[str, str] = field(default_factory=dict)
-    """All settings in effect as text, by Pulsar's name."""
+    """All settings in effect as strings, by Pulsar's name."""
 
     @property
     def addresses(self) -> Addresses:

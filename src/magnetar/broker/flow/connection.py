@@ -1,4 +1,5 @@
-"""A client's connection as the layers see it that pause, watch or redirect it; and keep-alive."""
+"""The interface of a client's connection for the layers that pause, watch or redirect it; and its
+keep-alive."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Assigned(NamedTuple):
-    """The addresses of the broker that will serve a topic; empty: it has no such address."""
+    """The addresses of the broker that will serve a topic; an address that the broker does not have is
+    empty."""
 
     url: str
     url_tls: str
@@ -59,9 +61,10 @@ class KeepAliveSettings:
     """Settings of keep-alive, in seconds."""
 
     interval: float
-    """The time between two checks; a client that is silent for two of them is disconnected."""
+    """The time between two checks; a client that is silent for two intervals is disconnected."""
     liveness_timeout: float
-    """The timeout of a PING for whose answer another client waits; 0 or below: no such PING is sent."""
+    """The timeout of a PING that is sent because another client needs to know whether this one is alive; 0 or
+    below: no such PING is sent."""
 
 
 class KeepAlive:

@@ -20,7 +20,7 @@ from magnetar.io.wheel import TimerWheel
 from magnetar.ledger.interface import EntryRun
 
 _STEP_SECONDS = 0.005
-"""The minimum time between two refills: tokens of the time in which a run is sent go to the next run."""
+"""The minimum time between two refills: the tokens that accrue while a run is sent are for the next run."""
 
 _SAMPLE_SECONDS = 1.0
 """The minimum time over which the publish rate of a topic is measured, for relative rates."""
@@ -96,7 +96,8 @@ class DispatchLimiter:
     def _set(self, messages_more: float, bytes_more: float) -> None:
         """Sets the buckets to the rate.
 
-        :param messages_more: per second; the publish rate, if the rate is relative to it
+        :param messages_more: messages per second to add to the rate: the publish rate if the rate is relative
+            to it, else 0
         """
         rate, now = self._rate, self._clock.monotonic()
         self._messages = self._fitted(self._messages, rate.messages, messages_more, now)
@@ -120,7 +121,7 @@ class DispatchLimiter:
         self._set((self._sample[0] - former[0]) / passed, (self._sample[1] - former[1]) / passed)
 
     def room(self, now: float) -> tuple[float, float]:
-        """Returns the messages and bytes that may be sent now; below 1: none."""
+        """Returns the numbers of messages and bytes that may be sent now; a number below 1 means none."""
         self._follow_publishers(now)
         messages = _ANY if self._messages is None else self._messages.available(now)
         size = _ANY if self._bytes is None else self._bytes.available(now)
@@ -136,7 +137,7 @@ class DispatchLimiter:
     # The queue
 
     def wait(self, throttle: Throttle) -> None:
-        """Adds a throttle at the end of the queue; it is called when there are tokens again."""
+        """Adds a throttle at the end of the queue; the throttle is served when there are tokens again."""
         before = len(self._row)
         self._row[throttle] = None
         if self._timer is None and not self._serving:
@@ -213,7 +214,7 @@ class Throttle:
         self._caught_up = caught_up
         self.fail = fail
         self.count_messages = count_messages
-        """Whether a batch counts as its number of messages; otherwise as one."""
+        """Whether a batch counts as its number of messages, instead of as one message."""
         self.bound_if_caught_up = bound_if_caught_up
         self.limiters: Sequence[DispatchLimiter] = ()
         self.in_turn = False
@@ -245,7 +246,8 @@ class Throttle:
             self.in_turn = False
 
     def admits(self) -> bool:
-        """Whether messages may be sent now; sets how many. If not, the dispatcher is called when they may."""
+        """Whether messages may be sent now; sets :attr:`messages` and :attr:`size`. If not, the dispatcher is
+        called once they may be sent."""
         self._bound = self.bound_if_caught_up or not self._caught_up()
         messages = size = float(_ANY)
         if self._bound:
@@ -267,7 +269,7 @@ class Throttle:
         return True
 
     def fitting(self, run: EntryRun, first: int, count: int, sizes: Sequence[int]) -> int:
-        """Returns how many of the entries [first, first + count) to send now: at least one.
+        """Returns how many of the entries [first, first + count) to send within the limits, at least one.
 
         :param sizes: the number of messages of each entry, from ``first`` on
         """

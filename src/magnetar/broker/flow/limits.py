@@ -103,8 +103,8 @@ class PublishBuffer:
             connection.input.pause()
 
     def shrank(self, size: int) -> int:
-        """Subtracts bytes that became durable; returns the remaining bytes. The caller ends its connection if
-        they are below 0."""
+        """Subtracts bytes that became durable; returns the remaining bytes. If the result is negative, the
+        caller must close its connection."""
         self.used = left = self.used - size
         if self._paused and self.used <= self._max // 2:
             paused = list(self._paused)
@@ -244,7 +244,8 @@ class UnackedLimit:
     def __init__(self, most: int, share: float) -> None:
         """:param most: the maximum number of messages, above 0
 
-        :param share: the part of it that one subscription may have once it is reached, 0 to 1
+        :param share: the fraction of ``most``, 0 to 1, that one subscription may have once ``most`` is
+            reached
         """
         self.most = most
         self._per_dispatcher = int(most * share)

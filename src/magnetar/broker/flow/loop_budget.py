@@ -87,7 +87,7 @@ class LoopBudget:
         """Whether a turn is being counted, with the next one scheduled."""
         self._left = 0
         self._floor = 0
-        """The part of the budget that the taker that is being served must leave."""
+        """The part of the budget that the taker being served must leave for others."""
         self._ends = 0.0
         self._served: BudgetTaker | None = None
         self._waiting: set[BudgetTaker] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from magnetar.broker.policies.values import SubscribeRate
 
 _BURST_SECONDS = 1.0
-"""The time whose rate is admitted at once after a pause."""
+"""The capacity of a bucket: the number of seconds whose tokens may be taken at once after a pause."""
 _MOST = 1_000
 """The maximum number of remembered consumers; above it, consumers that may subscribe as often as new ones are
 forgotten."""

@@ -171,7 +171,8 @@ class RateHistory:
         ring.values[at + 1] += rate_out
 
     def of(self, topic: str) -> tuple[Sequence[float], Sequence[float]]:
-        """Returns messages per second in and out, the oldest first, for the known windows; empty if idle."""
+        """Returns messages per second in and out for the known windows, the oldest first; empty if the topic
+        was idle."""
         ring = self._rings.get(topic)
         if ring is None:
             return (), ()
@@ -232,7 +233,8 @@ class LatencyHistory:
     def of(self, topic: str) -> Sequence[Sequence[float | None]]:
         """Returns the values of each of :data:`QUANTILES`, the oldest first, for the known windows.
 
-        None: no message was published in the window. Empty if none was published in any window.
+        A value is None if no message was published in its window. The result is empty if none was published
+        in any window.
         """
         ring = self._rings.get(topic)
         if ring is None:

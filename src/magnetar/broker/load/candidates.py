@@ -1,4 +1,4 @@
-"""The brokers that may own a bundle, and the reasons against others, by rules that operators set."""
+"""Determines by rules that operators set which brokers may own a bundle, and why the others may not."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def preferred(
 
 
 def _count(load: ClusterLoad, broker_id: str, namespace: str, bundle: str) -> int:
-    """Returns the number of other bundles of a namespace at a broker, without the bundle itself."""
+    """Returns the number of a namespace's bundles at a broker, not counting ``bundle`` itself."""
     broker = load.brokers[broker_id]
     has = bundle in broker.report.bundles or bundle in broker.pending
     return broker.namespaces[namespace] - int(has)

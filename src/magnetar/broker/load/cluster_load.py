@@ -132,7 +132,8 @@ class ClusterLoad:
         self._reporters.pop(bundle, None)
 
     def give(self, broker_id: str, bundle: str) -> None:
-        """Records the choice of a broker, so that the next choice takes it into account."""
+        """Records that a broker was chosen for a bundle, so that the next choice takes this one into
+        account."""
         broker = self.brokers.get(broker_id)
         if broker is None or bundle in broker.report.bundles:
             return
@@ -205,8 +206,8 @@ class Average:
 
     @classmethod
     def assumed(cls, most: int, stats: BundleStats, samples: int = 0) -> Average:
-        """Returns an initial value that samples replace; with ``samples``, a value with the weight of as
-        many."""
+        """Returns an initial value with the weight of ``samples`` samples; if 0, the first sample replaces
+        it."""
         return cls(most, samples, stats.throughput_in, stats.throughput_out, stats.rate_in, stats.rate_out)
 
     @classmethod

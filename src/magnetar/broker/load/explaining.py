@@ -20,7 +20,7 @@ class PlacementExplanation:
     owner: str | None
     """The broker that reports the bundle; None: no broker does."""
     here: Sequence[str]
-    """Sentences: why the bundle is at its broker, or where it would go."""
+    """Sentences that say why the bundle is at its broker, or where it would be placed."""
     brokers: Mapping[str, str]
     """The reasons for and against placing the bundle at each broker, by broker id."""
     moves: Sequence[str]
@@ -37,7 +37,7 @@ class PlacementExplanation:
 
 
 def explain(placer: Placer, bundle: str, kinds: Kinds, now: float) -> PlacementExplanation:
-    """Explains where a bundle is, the reasons, and what would move it.
+    """Explains where a bundle is, why it is there, and what would move it.
 
     :param placer: a copy whose use changes no state
     :param now: on the clock of ``ClusterLoad.moved``

@@ -74,7 +74,7 @@ CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
 @dataclass(slots=True)
 class Done:
-    """Actions since the start, while this broker was the leader."""
+    """The actions of this broker since its start, while it was the leader."""
 
     moved_bundles: int = 0
     relieved_brokers: int = 0
@@ -239,7 +239,7 @@ class LoadManager:
     async def placer(self, bundle: str, *, pure: bool = False) -> Placer:
         """Returns everything on which the choice of a broker for a bundle depends.
 
-        :param pure: whether its use must change no state
+        :param pure: whether the placer's use must not change any state, as for explanations
         """
         namespaces = {name for broker in self.load.brokers.values() for name in broker.namespaces}
         rules = await self._rules.of(namespace_of(bundle), namespaces)
@@ -254,7 +254,7 @@ class LoadManager:
     # Placement
 
     def wants(self, bundle: Bundle, persistent: bool) -> None:
-        """Records that a client looks up a topic of that kind in a bundle."""
+        """Records that a client looks up a persistent or non-persistent topic in a bundle."""
         if len(self._kinds) >= _MOST_KINDS:
             self._kinds.clear()
         self._kinds[str(bundle)] = Kinds(persistent, not persistent)

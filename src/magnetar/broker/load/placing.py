@@ -32,8 +32,8 @@ class PlacementStrategy(Protocol):
         settings: LoadSettings,
         below: Below,
     ) -> Choice | None:
-        """Returns the chosen broker; None if there is no candidate. Equal input and random numbers give equal
-        answers."""
+        """Returns the chosen broker; None if there is no candidate. With the same arguments and random
+        numbers, the result is the same."""
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
@@ -42,7 +42,7 @@ class PlacementStrategy(Protocol):
 
 
 class LeastLongTermMessageRate:
-    """Chooses the broker with the fewest messages per second in the long term, without overloaded ones."""
+    """Chooses the broker with the lowest long-term message rate among those that are not overloaded."""
 
     def choose(
         self,

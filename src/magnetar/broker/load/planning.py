@@ -1,5 +1,5 @@
-"""From the moves that strategies want to a plan: the target of each bundle, and the moves that are worth
-it."""
+"""Makes a plan from the moves that strategies want: finds a target for each bundle, and leaves out moves that
+are not worthwhile."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ class _Expected:
         self._now = {broker_id: _now(broker) for broker_id, broker in load.brokers.items()}
 
     def gains(self, bundle: str, source: str, target: str) -> bool:
-        """Whether the target would then have less load than the source has now, in at least one respect."""
+        """Whether the target, with the bundle, would have less load than the source has now, in at least one
+        respect."""
         cost = self._cost(bundle, source, target)
         giver, taker = self._now[source], self._now[target]
         return (

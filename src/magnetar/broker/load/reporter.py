@@ -28,7 +28,8 @@ _KBIT_BYTES = 125
 
 
 class Reporter:
-    """Measures at an interval; writes a report if values changed enough, or after a longer interval."""
+    """Measures the broker's load periodically; writes a report if values have changed enough, or a longer
+    interval has passed."""
 
     def __init__(
         self,
@@ -86,7 +87,8 @@ class Reporter:
             self._schedule()
 
     async def look(self, *, write: bool = False) -> bool:
-        """Measures, and writes a report if there is a reason; returns whether it was written.
+        """Measures the load, and writes a report if there is a reason; returns whether the report was
+        written.
 
         :param write: whether to write without a reason
         :raises MetadataError: the record cannot be written; the next call tries again

@@ -20,10 +20,10 @@ from magnetar.broker.load.settings import LoadSettings, SplitSettings
 from magnetar.lazy_dataclass import dataclass
 
 _MARGIN = 0.05
-"""The usage below its threshold to which a broker is relieved."""
+"""How far below its threshold the usage of a broker is to fall, as a fraction of full usage."""
 _LOWER_MARGIN = 0.5
 _TOLERANCE = 1000
-"""The amount by which a bundle may exceed the remaining amount to move."""
+"""The messages or bytes per second by which a bundle may exceed the rate that is still to be moved."""
 _NOTHING = 1e-6
 _MIB = 1024 * 1024
 
@@ -42,7 +42,7 @@ class Move:
 
 class Shedder(Protocol):
     def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
-        """Returns the bundles to move now; may count its calls. Equal input gives equal answers."""
+        """Returns the bundles to move now; some strategies count calls, and act only after several."""
         ...
 
     def brokers_changed(self, broker_ids: Collection[str]) -> None:
@@ -158,7 +158,7 @@ class OverloadShedder:
 
 
 class UniformLoadShedder:
-    """Moves load from the broker with the most messages (or bytes) towards the one with the fewest."""
+    """Moves bundles from the broker with the highest rate of messages (or bytes) to relieve it."""
 
     def find(self, load: ClusterLoad, settings: LoadSettings) -> Sequence[Move]:
         shed = settings.shed

@@ -61,12 +61,12 @@ class TopicCreation:
         self._counts = counts
 
     def loaded(self, name: TopicName) -> None:
-        """Called when a topic was loaded."""
+        """Counts a topic that was loaded."""
         if not name.persistent:
             self._non_persistent[name.tenant] = self._non_persistent.get(name.tenant, 0) + 1
 
     def unloaded(self, name: TopicName) -> None:
-        """Called when a loaded topic was unloaded."""
+        """Subtracts a topic that was unloaded."""
         if not name.persistent:
             left = self._non_persistent[name.tenant] - 1
             if left:
@@ -115,8 +115,8 @@ class TopicCreation:
         return shadow_source(properties, name)
 
     async def inherited(self, name: TopicName) -> Mapping[str, str] | None:
-        """Returns the properties that a new partition inherits from its topic: the source of a shadow topic.
-        None if there are none."""
+        """Returns the properties that a new partition inherits from its topic, namely the source if it is a
+        shadow topic; None if there are none."""
         if name.partition_index < 0 or not name.persistent or name.reserved:
             return None
         record = await self._namespaces.partitioned(name.base)
@@ -220,7 +220,7 @@ class TopicCreation:
         await self._check_tenant(name, more)
 
     async def check_use(self, name: TopicName) -> None:
-        """Checks that a non-persistent partition may be loaded, and so created.
+        """Checks that a non-persistent partition may be loaded, and thereby created.
 
         :raises NotAllowed: its tenant has reached its limit of topics
         """

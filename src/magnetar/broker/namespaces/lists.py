@@ -55,7 +55,7 @@ class TopicList:
         self.namespace = namespace
         self.matches = matches
         self.names: list[str] = []
-        """Sorted."""
+        """The full names of the topics, sorted."""
         self.watchers: dict[Watcher, None] = {}
         self.users = 0
         """The number of watchers, including those about to be added."""

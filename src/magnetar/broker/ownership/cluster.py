@@ -42,9 +42,10 @@ log = logging.getLogger(__name__)
 _MAX_KNOWN = 100_000
 _RETRY_SECONDS = 1.0
 _PREFERRED_SECONDS = 60.0
-"""The maximum time for an unload and the return of the first client."""
+"""How long a requested destination applies, in seconds: enough for an unload and the return of the first
+client."""
 _CHOSEN_SECONDS = 10.0
-"""The time in which lookups get the same answer, because the chosen broker is loading the bundle."""
+"""How long lookups get the same answer, in seconds, because the chosen broker is loading the bundle."""
 _MOST = 100_000
 
 
@@ -82,7 +83,7 @@ class ClusterOwnership:
         leadership: Leadership,
         placement: Placement,
     ) -> None:
-        """:param own: returns this broker as the owner of a generation
+        """:param own: returns the :class:`Owner` that describes this broker, from a generation
 
         :param placement: used while this broker leads, or while the cluster has no leader
         """
@@ -187,7 +188,8 @@ class ClusterOwnership:
     # Choosing a broker for a bundle without an owner
 
     async def _chosen(self, bundle: Bundle, persistent: bool) -> Owner | None:
-        """Returns the broker to ask next; None if this broker takes ownership of the bundle."""
+        """Returns the broker that clients must ask next; None if this broker takes ownership of the
+        bundle."""
         own_id, special = self._own(0).broker_id, broker_of(bundle.namespace)
         if special is not None and special == own_id:
             return None
@@ -271,7 +273,8 @@ class ClusterOwnership:
         log.info("bundle released", extra={"bundle": str(bundle)})
 
     async def retire_bundle(self, bundle: Bundle) -> None:
-        """Marks the node as being unloaded, as Pulsar does; the node stays until the session ends."""
+        """Marks the node of a split bundle as being unloaded, as Pulsar does; the node stays until the
+        session ends."""
         held = self._held.get(bundle)
         if held is None:
             return

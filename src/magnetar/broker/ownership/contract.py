@@ -165,7 +165,8 @@ class Ownership(Protocol):
 
 
 MakeOwnership = Callable[[Callable[[int], Owner]], Ownership]
-"""Returns the ownership of a broker; the argument returns the broker as the owner of a generation."""
+"""Makes the ownership for a broker; the argument returns the :class:`Owner` that describes the broker, from a
+generation."""
 
 
 class Placement(Protocol):
@@ -179,8 +180,8 @@ class Placement(Protocol):
         ...
 
     def prefer(self, bundle: Bundle, broker_id: str, *, owned: bool) -> None:
-        """Answers all lookups of a bundle without an owner with a broker, if it is live and may own the
-        bundle.
+        """Makes a broker the answer to all lookups of a bundle that has no owner, if the broker is live and
+        may own the bundle.
 
         Clients of several topics of the bundle come at the same time; the preference applies to all of them
         until the bundle has its next owner.
@@ -209,7 +210,7 @@ class OnlyBroker:
     """Ownership in a standalone broker, which owns every bundle as long as its session lasts."""
 
     def __init__(self, metadata: MetadataStore, own: Callable[[int], Owner]) -> None:
-        """:param own: returns this broker as the owner of a generation"""
+        """:param own: returns the :class:`Owner` that describes this broker, from a generation"""
         self._own = own
         self._generation = 1
         self._lasts = True

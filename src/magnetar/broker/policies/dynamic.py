@@ -17,16 +17,16 @@ log = logging.getLogger(__name__)
 _PATH = "/admin/configuration"
 
 Apply = Callable[[str | None], bool]
-"""Applies a new value of a setting, or the value in the broker's configuration file if None; returns whether
-the value changed."""
+"""Applies a new value of a setting or, if the argument is None, the value in the broker's configuration file;
+returns whether the value in effect changed."""
 
 
 class SettingRefused(ValueError):
-    """A text is not a valid value of a setting; the message says what is expected."""
+    """A string is not a valid value of a setting; the message says what is expected."""
 
 
 def _anything(_text: str) -> None:
-    """Accepts every text."""
+    """Accepts every string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Changeable:
 
     apply: Apply
     check: Callable[[str], None] = _anything
-    """Checks a text before it is stored; raises :class:`SettingRefused` if it is not a valid value."""
+    """Checks a value before it is stored; raises :class:`SettingRefused` if the value is invalid."""
     says_who_may: bool = False
     """Whether authorization depends on the setting. After a change, clients that lost a permission are
     disconnected."""

@@ -41,7 +41,8 @@ _Rate = TypeVar("_Rate", PublishRate, DispatchRate, SubscribeRate)
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """All policies that apply to one topic; limits are 0 for none. The defaults are Pulsar's."""
+    """All policies that apply to one topic; a limit of 0 means that there is none. The defaults are
+    Pulsar's."""
 
     retention: Retention = field(default_factory=Retention)
     message_ttl_seconds: int = 0
@@ -52,7 +53,8 @@ class EffectivePolicies:
     age_quota: BacklogQuota = field(default_factory=BacklogQuota)
     deduplication: bool = False
     deduplication_snapshot_seconds: int = 120
-    """0: a snapshot is taken only after a number of entries, and when the topic is closed."""
+    """The time between two deduplication snapshots, in seconds; 0: a snapshot is taken only after a number of
+    entries, and when the topic is closed."""
     max_producers: int = 0
     max_consumers: int = 0
     max_consumers_per_subscription: int = 0
@@ -60,7 +62,7 @@ class EffectivePolicies:
     max_unacked_per_consumer: int = 50_000
     max_unacked_per_subscription: int = 200_000
     max_message_size: int = 0
-    """Bytes; 0: only the broker's own limit applies."""
+    """The maximum size of a message in bytes; 0: only the broker's own limit applies."""
     publish_rate: PublishRate = field(default_factory=PublishRate)
     dispatch_rate: DispatchRate = field(default_factory=DispatchRate)
     subscription_dispatch_rate: DispatchRate = field(default_factory=DispatchRate)

@@ -69,7 +69,7 @@ NAMESPACE: Mapping[str, NotYet | None] = {
     "subscription_types_enabled": None,
     "topicDispatchRate": None,
 }
-"""Fields of ``Policies`` and ``LocalPolicies``; None: honoured."""
+"""Fields of ``Policies`` and ``LocalPolicies``; None for a field that is honoured."""
 
 TOPIC: Mapping[str, NotYet | None] = {
     "autoSubscriptionCreationOverride": None,
@@ -105,8 +105,8 @@ TOPIC: Mapping[str, NotYet | None] = {
     "subscriptionPolicies": None,
     "subscriptionTypesEnabled": None,
 }
-"""Fields of ``TopicPolicies``, and other fields that can be set for topics and subscriptions; None:
-honoured."""
+"""Fields of ``TopicPolicies``, and other fields that can be set for topics and subscriptions; None for a
+field that is honoured."""
 
 REFUSED = frozenset(
     (
@@ -153,7 +153,8 @@ MESSAGE: Mapping[str, NotYet | None] = {
     ),
     "replicate_to": None,
 }
-"""Fields of ``MessageMetadata``; None: honoured, or meant for consumers, which get the field unchanged.
+"""Fields of ``MessageMetadata``; None for a field that is honoured, or meant for consumers, which get it
+unchanged.
 
 A SEND with messages of a transaction is refused; markers come from replicators of other brokers.
 """
@@ -175,7 +176,8 @@ PRODUCER: Mapping[str, NotYet | None] = dict.fromkeys(
         "user_provided_producer_name",
     )
 )
-"""Fields of PRODUCER; None: honoured, or the command is refused (``txn_enabled``)."""
+"""Fields of the command PRODUCER; None for a field that is honoured, or because of which the command is
+refused (``txn_enabled``)."""
 
 CONSUMER: Mapping[str, NotYet | None] = {
     **dict.fromkeys(
@@ -202,7 +204,7 @@ CONSUMER: Mapping[str, NotYet | None] = {
     ),
     "replicate_subscription_state": None,
 }
-"""Fields of the command SUBSCRIBE; None: honoured."""
+"""Fields of the command SUBSCRIBE; None for a field that is honoured."""
 
 
 def warnings(

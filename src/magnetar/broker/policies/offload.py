@@ -44,13 +44,14 @@ _OLD_FIELDS = {
     "offload_threshold_in_seconds": THRESHOLD_SECONDS,
     "offload_deletion_lag_ms": DELETION_LAG,
 }
-"""Fields of namespaces that are older than ``offload_policies``; they apply to fields not set there."""
+"""Older fields of namespaces; each applies if ``offload_policies`` does not set its counterpart."""
 OFFLOAD_FIELDS = ("offload_policies", *_OLD_FIELDS)
 """All fields of a namespace's policies that concern offloading."""
 
 
 def merged(above: Json, own: object) -> Json:
-    """Returns the fields of one level merged with those of the level above: its own take precedence.
+    """Returns the fields of one level merged with those of the level above; those of the former take
+    precedence.
 
     :raises MetadataFailure: ``own`` is not an object
     """

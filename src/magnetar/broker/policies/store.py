@@ -32,7 +32,7 @@ from magnetar.naming.topic_name import PARTITION_SUFFIX, TopicName
 log = logging.getLogger(__name__)
 
 _MAX_KNOWN = 10_000
-"""Namespaces whose policies are cached."""
+"""The maximum number of namespaces whose policies are cached."""
 
 _RETRY_SECONDS = 1.0
 """The delay before listeners are called again for changed policies that they could not read."""
@@ -97,7 +97,7 @@ class PolicyStore:
         self.tenants = Tenants(metadata)
         self.namespaces = NamespaceRecords(metadata)
         self.topics: TopicPolicies | None = None
-        """None: topics have no policies of their own."""
+        """The topics' own policies; None if topics have none."""
         self._listeners: list[Listener] = []
         # Registered before the listeners below, so that these read the changed records.
         self._known = MetadataCache(metadata, POLICIES, self._read, most=_MAX_KNOWN)
@@ -180,7 +180,7 @@ class PolicyStore:
     # Changes
 
     async def change_namespace(self, name: NamespaceName, work: Callable[[Record], None]) -> None:
-        """Applies ``work`` to the policies of a namespace; live topics have applied them when this returns.
+        """Applies ``work`` to the policies of a namespace; loaded topics have applied them when this returns.
 
         ``work`` is called again if the record changed in between.
 

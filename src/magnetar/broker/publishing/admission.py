@@ -34,7 +34,8 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedPart:
-    """Entries [first, end) of a run with the same verdict; an error is the answer to each of their SENDs."""
+    """Entries [first, end) of a run with the same verdict; if the verdict is an error, each of their SENDs is
+    answered with it."""
 
     first: int
     end: int
@@ -79,7 +80,7 @@ class Admission:
         chunked: bool,
         in_transaction: bool = False,
     ) -> list[JudgedPart] | None:
-        """Decides on a run of entries, in their order; None: all are stored unchanged.
+        """Returns the verdicts on a run of entries, in their order; None if all are stored unchanged.
 
         From this call on, entries that are to be stored count as pending: they must be published before the
         next run is judged.
@@ -112,7 +113,7 @@ class Admission:
 
     def refusal(self, buffer: bytes, start: int, end: int, *, encrypted: bool) -> BrokerError | None:
         """Returns the error for an entry that is refused for its content, whichever producer sends it; None
-        if accepted.
+        if the entry is accepted.
 
         :param encrypted: whether the entry is encrypted, or need not be
         """
@@ -127,7 +128,7 @@ class Admission:
         return None
 
     def _look(self, buffer: bytes, start: int, end: int, *, chunked: bool) -> Verdict | BrokerError | None:
-        """Decides on an entry by its content; None if its sequence id decides."""
+        """Returns the verdict on an entry by its content; None if its sequence id must decide."""
         refusal = self.refusal(buffer, start, end, encrypted=True)
         if refusal is not None:
             return refusal
@@ -142,7 +143,7 @@ class Admission:
         return Verdict.STORE_CHUNK if chunked and chunks_follow(metadata) else None
 
     def _compare(self, name: str, first: int, highest: int) -> Verdict | BrokerError:
-        """Decides on an entry by its sequence ids."""
+        """Returns the verdict on an entry by its sequence ids."""
         if self.deduplication is None:
             return Verdict.STORE
         found = self.deduplication.admit(name, first, highest)

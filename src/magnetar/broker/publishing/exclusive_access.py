@@ -34,8 +34,8 @@ class ExclusiveAccess:
         return self._changing or bool(self._waiting)
 
     async def enter(self, producer: Producer) -> Future[bool] | None:
-        """Returns None for immediate access, or a future: True when the producer is admitted, False when it
-        left.
+        """Requests access for a producer. Returns None if access is immediate; otherwise a future, which is
+        True when the producer is admitted and False when it has left.
 
         The rules are Pulsar's (``AbstractTopic``), with one exception: a producer with an old epoch is
         refused before it fences others.

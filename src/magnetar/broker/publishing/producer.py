@@ -120,9 +120,9 @@ class ProducerTopic(Protocol):
     departure: Departure | None
     """Tells clients which broker will serve the topic next; None: clients look it up."""
     closing: bool
-    """The topic is being unloaded or deleted: it accepts neither producers nor messages."""
+    """Whether the topic is being unloaded or deleted, so that it accepts neither producers nor messages."""
     fenced: bool
-    """The topic was lost to another broker."""
+    """Whether the topic was lost to another broker."""
 
     @property
     def name(self) -> TopicName: ...
@@ -417,7 +417,7 @@ class ProducerNames:
 
 
 class RequestTurns:
-    """The next partition for messages without a key that requests publish.
+    """Chooses partitions in turn for messages without a key that are published over HTTP.
 
     A counter is kept for each of the topics that were published to most recently.
     """

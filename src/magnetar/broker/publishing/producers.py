@@ -43,8 +43,8 @@ class Producers(dict[str, Producer]):
     # Producers that come
 
     async def add(self, producer: Producer) -> Future[bool] | None:
-        """Admits a producer; returns None or, with WaitForExclusive, a future: True when the producer is
-        admitted, False when it left.
+        """Admits a producer and returns None. With WaitForExclusive, returns a future, which is True when the
+        producer is admitted and False when it has left.
 
         :raises ProducerBusy: the name is taken, or a limit is reached
         :raises ProducerFenced: another producer has exclusive access
@@ -141,7 +141,8 @@ class Producers(dict[str, Producer]):
         departure.add(partial(producer.connection.close_producer, producer))
 
     async def close_in_order(self) -> None:
-        """Closes each producer when it has its receipts; otherwise it would send stored messages again."""
+        """Closes each producer once all its receipts were sent; otherwise its client would send stored
+        messages again."""
         producers = list(self.values())
         for producer in producers:
             producer.connection.stop_producer(producer)

@@ -128,12 +128,12 @@ class ReplicatedRun:
         self._all = read_origins(buffer, starts, ends, 0, count, self.ledger_ids, self.entry_ids, self.marks)
 
     def judge_positions(self) -> list[JudgedPart] | None:
-        """Decides by the source position of each entry whether it is stored.
+        """Returns the verdict on each entry by its source position.
 
         Entries to be stored count as pending from now on, as for :meth:`Admission.judge`.
 
-        :returns: the parts of the run, each with its verdict. They end early, after a verdict because of
-            which later entries are not stored. None: all entries are stored unchanged
+        :returns: the parts of the run, each with its verdict; None if all entries are stored unchanged. If a
+            verdict prevents the storing of later entries, its part is the last one
         """
         topic, name = self.producer.topic, self.producer.name
         checks = topic.admission
@@ -172,10 +172,11 @@ class ReplicatedRun:
         return Verdict.DUPLICATE if found == DUPLICATE else PersistenceFailure(self._not_decided())
 
     def judge_names(self) -> tuple[list[JudgedPart], list[tuple[str, int]]]:
-        """Decides on entries by the names and sequence ids of their original producers, and returns both.
+        """Returns verdicts on the entries by the names and sequence ids of their original producers, and for
+        each entry the producer's name with the highest sequence id.
 
-        The highest sequence id is -1 for an entry without one: a chunk that is not its message's last, or an
-        unreadable entry.
+        The highest sequence id is -1 for an entry that does not count for a producer, such as a chunk that is
+        not the last one of its message, or a refused entry.
         """
         checks = self.producer.topic.admission
         verdicts: list[Verdict | BrokerError] = []

@@ -66,7 +66,7 @@ class SnapshotFigures:
 
 
 class Way(NamedTuple):
-    """The two ways to access a cluster: a client, and requests to its administration."""
+    """The two means to access a cluster: a client, and requests to its HTTP interface."""
 
     client: Client
     ask: Ask
@@ -83,8 +83,8 @@ class RemoteCluster:
     """One cluster, with its record at the time when this object was created."""
 
     def __init__(self, name: str, record: Record, way: Way, run: ReplicationRun) -> None:
-        """:param run: the encoder that the cluster's replicators use in turn; each has its own schema
-        versions"""
+        """:param run: the encoder that all replicators to this cluster share, one after another; each
+        replicator has its own schema versions"""
         self.name = name
         self.record = record
         self.client = way.client
@@ -279,7 +279,7 @@ class Common:
 
     io: Io
     clusters: Callable[[], RemoteClusters]
-    """Returns the other clusters, including the own one."""
+    """Returns the registry of clusters, which contains the other clusters and the broker's own."""
     schemas: SchemaRegistry
     partitions: Callable[[TopicName], Awaitable[int]]
     """Returns the number of a topic's partitions in this cluster; 0 if it is not partitioned."""

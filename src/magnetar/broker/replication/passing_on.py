@@ -37,7 +37,8 @@ class PassingReplicator(BaseReplicator):
         self._settings = common.settings
         self._bytes = common.in_flight
         self._in_flight = 0
-        """The number of entries without a receipt, and the bytes of their frames."""
+        """The number of entries without a receipt; the next attribute is the size of their frames in
+        bytes."""
         self._in_flight_size = 0
         self._last_receipt = 0.0
         """The time of the last receipt, or of the oldest pending send if no receipt has come since."""
@@ -68,7 +69,7 @@ class PassingReplicator(BaseReplicator):
         self._last_receipt = self._loop.time()
 
     def go_on(self) -> None:
-        """Does nothing, because no messages have waited."""
+        """Does nothing, because no messages wait."""
 
     # Sending
 

@@ -359,8 +359,8 @@ class Migration:
             self._moving.discard(topic)
 
     async def check_not_migrated(self, topics: Iterable[str]) -> None:
-        """Checks topics by their names before a transaction publishes to them. After a migration, its
-        messages would stay hidden in the other cluster, although its commit succeeds.
+        """Checks topics by their names before a transaction publishes to them. After a migration of a topic,
+        the transaction's messages would stay hidden in the other cluster, although the commit succeeds.
 
         :raises NotAllowed: a topic has migrated
         :raises MetadataError: the migration cannot be determined now

@@ -324,8 +324,8 @@ class _Resolution:
         return next((branch for branch in reader.branches if branch.kind in wanted), None)
 
     def _fits_roughly(self, writer: AvroType, reader: AvroType) -> bool:
-        """Whether two types match without a comparison of the types of fields, by which Java's library
-        chooses a record."""
+        """Whether two types match if the types of fields are ignored; Java's library uses this to choose a
+        record in a union."""
         mismatch = self._record(writer, reader)
         return mismatch is None or mismatch.depth == 2
 

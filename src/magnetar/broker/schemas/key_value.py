@@ -35,14 +35,16 @@ def parts(schema: SchemaData) -> tuple[SchemaData, SchemaData]:
 
 
 def separated(key: SchemaData, value: SchemaData) -> SchemaData:
-    """Returns the schema of messages whose message key is the key, and whose content is the value."""
+    """Returns the key-value schema of messages that carry the key as message key, and only the value in the
+    payload."""
     sides = (key_values.Declared(part.type.name, part.properties, part.type.name) for part in (key, value))
     properties = key_values.described(*sides, separated=True)
     return SchemaData(SchemaType.KEY_VALUE, key_values.join(key.data, value.data), properties, key.user)
 
 
 def is_separated(schema: SchemaData) -> bool:
-    """Whether the message key is the key; see :func:`magnetar.protocol.key_values.is_separated`."""
+    """Whether messages carry the key as message key, not in the payload; see
+    :func:`magnetar.protocol.key_values.is_separated`."""
     return key_values.is_separated(schema.properties)
 
 

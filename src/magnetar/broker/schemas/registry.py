@@ -52,7 +52,7 @@ class SchemaRegistry:
 
     async def run(self, job: Callable[[], T]) -> T:
         """Runs a job on the registry's thread, for work whose duration depends on the size of definitions and
-        contents."""
+        payloads."""
         if self._worker is None:
             self._worker = self._io.start_worker("schemas")
         return await run_job(self._io.loop, self._worker, job)
@@ -90,8 +90,8 @@ class SchemaRegistry:
             return await self.versions(schema_id)
 
     async def get(self, schema_id: str, version: int | None = None) -> StoredSchema | None:
-        """Returns a version; None for ``version``: the latest. The result is None if it does not exist or was
-        deleted."""
+        """Returns a version, or the latest one if ``version`` is None; returns None if it does not exist or
+        was deleted."""
         with self._operations.measured(SchemaOperation.GET, schema_id):
             for found in reversed(await self.versions(schema_id)):
                 if version is None or found.version == version:

@@ -1,4 +1,4 @@
-"""Encodes message contents that HTTP requests give as text, with a schema.
+"""Encodes message payloads that HTTP requests give as strings, with a schema.
 
 Numbers and times are encoded as in ``org.apache.pulsar.client.impl.schema``; Avro records are given in Avro's
 JSON encoding (https://avro.apache.org/docs/1.11.1/specification/#json-encoding).
@@ -21,7 +21,7 @@ from magnetar.errors import InvalidRequest, InvalidSchemaData
 from magnetar.protocol import key_values
 
 Encode = Callable[[str], bytes]
-"""Returns the encoded content; raises one of :data:`_BAD` if the text does not match the schema."""
+"""Returns the encoded payload; raises one of :data:`_BAD` if the string does not match the schema."""
 
 _BAD = (
     ArithmeticError,
@@ -45,7 +45,7 @@ _TRUTHS = {"true": b"\1", "false": b"\0"}
 class WrittenContents:
     """Encodes the messages of one schema.
 
-    :raises InvalidRequest: contents of that type cannot be given as text
+    :raises InvalidRequest: payloads of that type cannot be given as strings
     :raises InvalidSchemaData: the schema is invalid
     """
 
@@ -65,7 +65,8 @@ class WrittenContents:
         return self._key is not None and not self._inline
 
     def key(self, text: str) -> str:
-        """Returns the message key for a key; encoded and in Base64 if the schema has keys.
+        """Returns the message key for a key: the key itself or, if :attr:`encodes_keys`, its encoding in
+        Base64.
 
         :raises InvalidRequest: the text is not of the schema's type
         """
@@ -76,9 +77,9 @@ class WrittenContents:
         return _fitting(self._key, text, "key")
 
     def content(self, text: str, key: str | None) -> bytes:
-        """Returns the content of a message.
+        """Returns the payload of a message.
 
-        :param key: the key of the message, which precedes the content if the schema requires it
+        :param key: the key of the message, which precedes the value in the payload if the schema requires it
         :raises InvalidRequest: the text is not of the schema's type
         """
         value = _fitting(self._value, text, "payload")

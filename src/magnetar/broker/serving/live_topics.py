@@ -1,4 +1,5 @@
-"""Non-persistent topics, which have no record, so that the brokers that serve them are asked."""
+"""Lists non-persistent topics. They have no record in the metadata store, so the brokers that serve them are
+asked."""
 
 from __future__ import annotations
 

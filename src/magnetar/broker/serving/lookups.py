@@ -67,7 +67,8 @@ class Lookups:
         The broker to ask next may belong to another cluster, a peer of this one.
 
         :param principal: the principal of the client that looks the topic up
-        :param authoritative: the leader chose this broker, which takes the topic's bundle if it has no owner
+        :param authoritative: whether the leader has chosen this broker, so that it takes ownership of the
+            topic's bundle if the bundle has no owner
         :raises NamespaceNotFound: the namespace does not exist
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
         :raises NotAllowed: this broker does not serve topics of that kind

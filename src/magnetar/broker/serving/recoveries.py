@@ -1,4 +1,5 @@
-"""The order of loading topics: how many at the same time, and the pause after a failure."""
+"""Limits the loading of topics: which come first, how many are loaded at the same time, and the pause after a
+failure."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Recoveries:
     """The queue of recoveries. Topics that a client waits for come before the others; within each group,
     first come, first served.
 
-    A topic on which such a topic depends counts as one that a client waits for; its loader marks it.
+    If a client waits for a topic, other topics on which it depends count as awaited, too; their loader marks
+    them.
     """
 
     def __init__(self, loop: Loop, most: int = AT_ONCE) -> None:
@@ -88,7 +90,7 @@ class Recoveries:
             raise
 
     def _pass_on(self) -> None:
-        """Passes the turn to the next in the queue, which counts instead of this one."""
+        """Lets the next recovery in the queue begin in place of the one that has ended."""
         waiting = self._first or self._others
         if not waiting:
             self._running -= 1

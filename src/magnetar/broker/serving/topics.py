@@ -156,7 +156,7 @@ class ServedTopics:
         return self._settings()
 
     async def settings_changed(self) -> None:
-        """Applies changed settings to live topics; policies are applied separately."""
+        """Applies changed settings to loaded topics; policies are applied separately."""
         settings = self.settings
         self.shared_limits.dispatch.use(settings.dispatch_rate)
 
@@ -187,7 +187,8 @@ class ServedTopics:
     async def load(
         self, name: TopicName, *, create: bool, principal: Principal = BROKER, awaited: bool = False
     ) -> AnyTopic:
-        """Returns the topic, loaded if necessary, and created if it is missing, requested and allowed.
+        """Returns the topic, after loading it if necessary. A missing topic is created if ``create`` is true
+        and policies permit it.
 
         :param principal: the requester; concurrent requests share the load of the topic, but not the
             permission. Topics that clients request are recovered before those that only this broker needs

@@ -1,6 +1,6 @@
 """Unloading of bundles: first their topics are closed, so that no acknowledged data is pending.
 
-Ownership is released, or transferred to a known broker.
+Then ownership is released, or transferred to a known broker.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ _NAMES = {"publishers": "producerName", "consumers": "consumerName"}
 _BY_NAME = frozenset(("subscriptions", "replication"))
 """Objects whose keys are names that users chose; the names do not determine the type of the values."""
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))
-"""Objects with string values whose keys are such names; the values of the first partition are used."""
+"""Objects with string values whose keys are names that users chose; the values of the first partition are
+used."""
 NOTHING_STORED: Json = {
     "backlogQuotaLimitSize": 0,
     "backlogQuotaLimitTime": 0,

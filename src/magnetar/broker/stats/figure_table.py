@@ -1,6 +1,6 @@
-"""The external names of figures: ``figures.tsv`` declares each figure once, with all of its names.
+"""The external names of metrics: ``figures.tsv`` declares each metric once, with all of its names.
 
-Columns: the object that has the figure; its attribute in :mod:`magnetar.broker.stats.figures` (none: always
+Columns: the object that has the metric; its attribute in :mod:`magnetar.broker.stats.figures` (none: always
 zero, for features that do not exist); ``whole`` or ``real``; the name in the JSON of statistics (after a
 change run ``python tools/generate_statistics.py``); the name in ``/metrics``, and whether topics, sums of
 namespaces or both have it there; the name of the sum over all topics; the name in OpenTelemetry, the kind of
@@ -53,7 +53,7 @@ KINDS: Mapping[str, type] = {
     "coordinator": CoordinatorMetrics,
     "broker": MetricsSnapshot,
 }
-"""The kinds of objects with figures."""
+"""The kinds of objects that have metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class FigureRow:
 
     figure: str
     of: Callable[[object], Number]
-    """Returns the figure's value for an object."""
+    """Returns the metric's value for an object."""
     prometheus: str
     level: str
-    """The level at which a topic's figure is reported: ``topic``, ``namespace`` or ``both``."""
+    """The level at which a topic's metric is reported: ``topic``, ``namespace`` or ``both``."""
     sum: str
     otlp: str
     instrument: str
@@ -75,7 +75,8 @@ class FigureRow:
 
 @cache
 def figures_of(kind: str) -> tuple[FigureRow, ...]:
-    """Returns the figures of ``topic``, ``subscription``, ``managed ledger``, …, in the table's order."""
+    """Returns the metrics of the kind ``topic``, ``subscription``, ``managed ledger``, …, in the table's
+    order."""
     rows = []
     for line in Path(__file__).with_name("figures.tsv").read_text("utf-8").splitlines()[1:]:
         of, figure, number, _json, prometheus, level, total, otlp, instrument, unit, attributes = line.split(

@@ -1,4 +1,4 @@
-"""The figures of a broker at one moment, as plain numbers that do not depend on a format."""
+"""The metrics of a broker at one moment, as plain numbers that do not depend on a format."""
 
 from __future__ import annotations
 
@@ -231,7 +231,8 @@ class TopicMetrics:
     offloaded_bytes: int = 0
     open_transactions: int = 0
     aborted_transactions: int = 0
-    """Counted since the topic was loaded, like the next number."""
+    """The number of aborted transactions since the topic was loaded; the next attribute counts committed
+    ones."""
     committed_transactions: int = 0
     backlog_quota_bytes: int = -1
     backlog_quota_seconds: int = -1
@@ -323,7 +324,7 @@ class CacheMetrics:
     misses_rate: float = 0.0
     misses_throughput: float = 0.0
     hits: int = 0
-    """Entries since the start, like ``misses``; the next two figures are bytes."""
+    """Entries since the start, like ``misses``; the next two values are bytes."""
     misses: int = 0
     hit_bytes: int = 0
     missed_bytes: int = 0
@@ -365,7 +366,7 @@ class DurationMetrics:
     bounds: Sequence[float]
     """Upper bounds, in seconds."""
     counts: Sequence[int]
-    """Per bucket, and one more for values above the last bound."""
+    """The count of each bucket, and one more for values above the last bound."""
     seconds: float
     """The sum of all durations."""
 
@@ -383,7 +384,7 @@ class LookupMetrics:
 
 @dataclass(slots=True)
 class SchemaMetrics:
-    """The schema registry's figures for one namespace, since the start."""
+    """The schema registry's metrics for one namespace, since the start."""
 
     namespace: str
     operations: Sequence[tuple[str, bool, DurationMetrics]]
@@ -435,12 +436,13 @@ class MetadataMetrics:
 
 @dataclass(slots=True)
 class LoadMetrics:
-    """The load figures of a broker in a cluster."""
+    """The load balancing metrics of a broker in a cluster."""
 
     usage: Mapping[str, float]
     """The usage in percent, by ``cpu``, ``memory``, ``directMemory``, ``bandwidth_in``, ``bandwidth_out``."""
     relieved_brokers: int
-    """The number since the start, while the broker led the cluster, like the next two figures."""
+    """The number of relieved brokers since the start, while this broker led the cluster; the next two metrics
+    count likewise."""
     moved_bundles: int
     split_bundles: int
 
@@ -482,9 +484,9 @@ class LogBatchMetrics:
     kind: str
     """The kind in the names of metrics: ``tc`` or ``pending_ack_store``."""
     flushes: Mapping[str, int]
-    """The number of batches by the reason of writing, whose names are the ends of metrics' names."""
+    """The number of batches by the reason for writing them; the reason is the suffix of the metric's name."""
     distributions: Sequence[tuple[str, Sequence[float], Sequence[int], float]]
-    """Distributions by the ends of metrics' names: bounds, counts (one more than bounds), and the sum."""
+    """Distributions: the suffix of the metric's name, bounds, counts (one more than bounds), and the sum."""
 
 
 @dataclass(slots=True)
@@ -515,9 +517,9 @@ class MetricsSnapshot:
     transactions are disabled."""
     log_batches: Sequence[LogBatchMetrics] = ()
     load: LoadMetrics | None = None
-    """The load balancing; None: the broker is standalone."""
+    """The metrics of load balancing; None: the broker is standalone."""
     snapshots: SnapshotMetrics | None = None
-    """The figures of replicated subscriptions; None: no topic is replicated to other clusters."""
+    """The metrics of replicated subscriptions; None: no topic is replicated to other clusters."""
     offload_deletions: Sequence[OffloadDeletionMetrics] = ()
     """The deletions of offloaded ledgers in the last hour."""
     authentication_counts: Sequence[AuthenticationCounts] = ()

@@ -1,4 +1,4 @@
-"""The snapshot of a broker's figures for ``/metrics``, taken on request."""
+"""The snapshot of a broker's metrics for ``/metrics``, taken on request."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ def _slice_name(kind: str) -> str:
 
 
 async def _many_subscriptions(broker: BrokerService) -> dict[AnyTopic, list[SubscriptionMetrics]]:
-    """Returns the figures of subscriptions of topics that have too many of them for one slice of background
-    work, and takes several slices."""
+    """Returns the metrics of subscriptions, in several slices of background work, for the topics that have
+    too many subscriptions for one slice."""
     found: dict[AnyTopic, list[SubscriptionMetrics]] = {}
     for topic in list(broker.topics.loaded.values()):
         if isinstance(topic, NonPersistentTopic) or len(topic.subscriptions) <= _MOST_IN_A_SLICE:
@@ -219,7 +219,7 @@ def _offload_deletions(broker: BrokerService) -> list[OffloadDeletionMetrics]:
 
 
 async def take_snapshot(broker: BrokerService) -> MetricsSnapshot:
-    """Returns the figures of one moment; if the topics do not fit into one slice, of several moments."""
+    """Returns the metrics of one moment; if the topics do not fit into one slice, of several moments."""
     topics: list[TopicMetrics] = []
     ledgers: dict[str, ManagedLedgerMetrics] = {}
 

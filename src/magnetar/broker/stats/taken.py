@@ -1,4 +1,4 @@
-"""The current figures of topics, their subscriptions, clients and replication, for statistics and metrics."""
+"""The current values of topics, their subscriptions, clients and replication, for statistics and metrics."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _seconds_since(subscription: BaseSubscription) -> float:
 
 
 def _of_any_subscription(subscription: BaseSubscription) -> SubscriptionMetrics:
-    """Returns the figures that both kinds of subscriptions have."""
+    """Returns the metrics that both kinds of subscriptions have."""
     consumers = [of_consumer(c) for c in subscription.consumers]
     reason = subscription.why_not()
     waits = reason is not AT_END and subscription.kind is SUBSCRIPTION
@@ -147,7 +147,7 @@ def of_non_persistent_subscription(subscription: NonPersistentSubscription) -> S
 
 
 def _of_any_topic(topic: AnyTopic, subscriptions: list[SubscriptionMetrics]) -> TopicMetrics:
-    """Returns the figures that both kinds of topics have."""
+    """Returns the metrics that both kinds of topics have."""
     return TopicMetrics(
         name=topic.full_name,
         namespace=str(topic.name.namespace_name),
@@ -174,7 +174,7 @@ def _of_any_topic(topic: AnyTopic, subscriptions: list[SubscriptionMetrics]) -> 
 def of_non_persistent_topic(
     topic: NonPersistentTopic, subscriptions: list[SubscriptionMetrics] | None = None
 ) -> TopicMetrics:
-    """Returns the figures of a non-persistent topic.
+    """Returns the metrics of a non-persistent topic.
 
     :param subscriptions: as for :func:`of_topic`
     """
@@ -197,9 +197,9 @@ def _timing(timings: Timings) -> TimingMetrics | None:
 
 
 def of_topic(topic: Topic, subscriptions: list[SubscriptionMetrics] | None = None) -> TopicMetrics:
-    """Returns all figures except those of backlog quotas.
+    """Returns all metrics of a topic except those of backlog quotas.
 
-    :param subscriptions: the figures of its subscriptions if they were taken before; None: take them now
+    :param subscriptions: the metrics of its subscriptions if they were taken before; None: take them now
     """
     if subscriptions is None:
         subscriptions = [of_subscription(s) for s in topic.subscriptions.values()]
@@ -291,7 +291,7 @@ def _replicators(topic: AnyTopic) -> Mapping[str, AnyReplicating]:
 
 
 def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
-    """Returns the figures of the clusters to which the topic is replicated."""
+    """Returns the metrics of the replication to each other cluster."""
     inbound = _inbound(topic) if topic.replicators else {}
     if isinstance(topic, NonPersistentTopic):
         return [
@@ -302,7 +302,7 @@ def replication_metrics(topic: AnyTopic) -> list[ReplicationMetrics]:
 
 
 def shadow_metrics(topic: Topic) -> list[ReplicationMetrics]:
-    """Returns figures of the topic's shadow topics."""
+    """Returns the metrics of the replication to each shadow topic."""
     return [_stored(name, each, None) for name, each in topic.shadow_replicators.items()]
 
 

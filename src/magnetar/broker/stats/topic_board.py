@@ -1,10 +1,9 @@
 """A live list of all topics for the dashboard's page: ordered, filtered, one page at a time.
 
 Without a client that watches, no data is kept and no work done. Otherwise, topics on open pages are read
-every
-:data:`TICK_SECONDS`, and of all others a number in turn, busy ones more often, which only decides on which
-    page a topic is. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and lines do not
-    jump.
+every :data:`TICK_SECONDS`. All others are read in turn, some at each tick and busy ones more often, only to
+decide on which page a topic is. An order is kept for :data:`ORDER_SECONDS`, so that it costs little and lines
+do not jump.
 """
 
 from __future__ import annotations
@@ -221,7 +220,7 @@ class TopicBoard:
         self._names_at = float("-inf")
 
     def _look_in_turn(self, turn: list[str], renewed: Callable[[], list[str]]) -> None:
-        """Reads some topics.
+        """Reads the topics whose turn it is.
 
         :param turn: the topics to read next, from the end
         :param renewed: returns all topics, once each had its turn

@@ -162,10 +162,10 @@ def subscriptions_stats(
     *,
     consumers: bool,
 ) -> Generator[None, None, tuple[list[SubscriptionMetrics], dict[str, Json]]]:
-    """Returns the figures of each subscription, and the statistics by name of subscription.
+    """Returns the metrics of each subscription, and the statistics by the subscription's name.
 
     May be interrupted after each subscription and each consumer, because thousands of them take longer than
-    clients of other topics should wait. So their figures may be of different moments.
+    clients of other topics should wait. So their values may be of different moments.
     """
     taken: list[SubscriptionMetrics] = []
     found: dict[str, Json] = {}

@@ -39,7 +39,7 @@ class BatchAck:
     position: Position
     remaining: int
     batch_size: int
-    """0 if the client did not send it."""
+    """The number of messages in the batch; 0 if the client did not send it."""
 
 
 class AnyDispatcher(Protocol):
@@ -80,7 +80,8 @@ class BaseSubscription(ABC):
         self.last_consumed_flow_ms = 0
         self.last_acked_ms = 0
         self.closing = False
-        """Consumers cannot join and nothing is read: a seek is in progress, or the subscription is ending."""
+        """Whether a seek is in progress or the subscription is ending, so that consumers cannot join and
+        nothing is read."""
         self.ending = False
 
     @property
@@ -120,7 +121,8 @@ class BaseSubscription(ABC):
     def _check_joins(self, kind: SubscriptionType, max_consumers: int) -> None:
         """Checks that a consumer may join.
 
-        :raises ConsumerBusy: the subscription is exclusive and has a consumer, of another type, or full
+        :raises ConsumerBusy: the subscription is exclusive and has a consumer, has consumers of another type,
+            or is full
 
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress; the client tries again
         """
@@ -153,7 +155,8 @@ class BaseSubscription(ABC):
 
         :param max_consumers: 0 for no limit
 
-        :raises ConsumerBusy: the subscription is exclusive and has a consumer, of another type, or full
+        :raises ConsumerBusy: the subscription is exclusive and has a consumer, has consumers of another type,
+            or is full
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress; the client tries again
         """
 
@@ -232,7 +235,7 @@ class BaseSubscription(ABC):
         """Called when a consumer can receive messages again."""
 
     def sent(self, entries: int, messages: int, size: int) -> int:
-        """Counts what was sent to a consumer; returns the time, in ms since 1970."""
+        """Counts entries that were sent to a consumer; returns the current time, in ms since 1970."""
         self.topic.budget.spend(RUN_PRICE + size)
         now_ms = self.topic.clock.wall_ms()
         self.rate_out.messages += messages
@@ -275,8 +278,8 @@ class BaseSubscription(ABC):
 
     @abstractmethod
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers messages that the consumer did not acknowledge: all (None), or the ones at
-        ``positions``."""
+        """Redelivers messages that the consumer did not acknowledge: those at ``positions``, or all if it is
+        None."""
 
     # Figures
 

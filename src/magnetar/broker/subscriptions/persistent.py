@@ -422,8 +422,8 @@ class Subscription(BaseSubscription):
     # Redelivery
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position] | None) -> None:
-        """Redelivers messages that the consumer did not acknowledge: all (None), or the ones at
-        ``positions``."""
+        """Redelivers messages that the consumer did not acknowledge: those at ``positions``, or all if it is
+        None."""
         if self.dispatcher is None:
             return
         if positions is None:

@@ -79,7 +79,7 @@ class TopicSettings:
     replicator_prefix: str = DEFAULT_PREFIX
     """``replicatorPrefix``: the prefix of the names of replicators' producers and cursors."""
     transactions: TransactionSettings | None = None
-    """None: transactions are disabled."""
+    """The settings of transactions; None: transactions are disabled."""
 
 
 class AnyReplicating(Protocol):
@@ -225,7 +225,8 @@ class BaseTopic(ABC, Generic[S]):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Applies policies of publishing; called before the first producer and after changes."""
+        """Applies the policies that concern publishing; called before the first producer and after
+        changes."""
 
     @property
     @abstractmethod

@@ -125,8 +125,8 @@ class Marker:
 class TopicMarkers:
     """The markers of one topic.
 
-    When a marker is durable, subscriptions that have consumed everything before it consume it, and the
-    replication of subscriptions (in a higher layer) is notified.
+    When a marker is durable, it is consumed for each subscription that has consumed everything before it, and
+    the replication of subscriptions (in a higher layer) is notified.
     """
 
     def __init__(self, ledgers: LedgerList) -> None:

@@ -187,7 +187,7 @@ class Topic(BaseTopic[Subscription]):
         return found or next((each for each in self.all_replicators() if each.name == name), None)
 
     async def prepare(self) -> None:
-        """Applies policies of publishing; called before the first producer and after changes.
+        """Applies the policies that concern publishing; called before the first producer and after changes.
 
         :raises LedgerError: the last published entries cannot be read
         """

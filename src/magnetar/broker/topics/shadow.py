@@ -136,7 +136,7 @@ class ShadowTopic(Topic):
 
 
 def _nothing() -> None:
-    """Replaces the callback of a closed topic."""
+    """Does nothing; replaces the callback of a closed topic."""
 
 
 def topic_class(managed_ledger: ManagedLedger) -> type[Topic]:

@@ -328,8 +328,8 @@ class BacklogQuotas:
                 counts.by_time += 1
 
     def _evict_by_size(self, topic: Topic) -> None:
-        """Moves the subscriptions that are farthest behind, one after another, until the backlog is at nine
-        tenths of the quota."""
+        """Lets the subscriptions that are farthest behind skip messages, one subscription after another,
+        until the backlog is at nine tenths of the quota."""
         target = int(topic.policies.storage_quota.limit_bytes * _DOWN_TO)
         self._count(topic, Quota.SIZE)
         while (size := backlog_bytes(topic)) > target:
@@ -375,7 +375,7 @@ class StorageGate:
     The storage reports the condition. Producers see it like a backlog quota, which clients understand: they
     are closed, and get an error with the reason when they reconnect.
 
-    One gate for all persistent topics of a broker.
+    A broker has one gate for all its persistent topics.
     """
 
     def __init__(self, served: ServedTopics) -> None:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _INACTIVE_TOPICS = "inactive topics"
 _MIGRATION = "migration"
 _LOOP = "loop"
-"""The name of the event loop's timer delay among the slices in statistics."""
+"""The name under which statistics list the delay of the event loop's timers, next to the kinds of slices."""
 
 
 class Housekeeping:

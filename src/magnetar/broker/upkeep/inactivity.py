@@ -151,7 +151,7 @@ class InactiveTopicsCheck:
             log.info("deleted an inactive partitioned topic", extra={"topic": str(name)})
 
     async def _is_live(self, partitions: Sequence[TopicName]) -> bool:
-        """Whether any broker has a non-persistent partition loaded.
+        """Whether any of these non-persistent partitions is loaded, on any broker.
 
         :raises BrokerError: the owner of a partition is unknown, or does not answer
         """
