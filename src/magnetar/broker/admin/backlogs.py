@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _NEARLY_CAUGHT_UP = 1_000
-"""The backlog in entries below which a connected subscription is not expired if it has no expired message, as
-in Pulsar."""
+"""If a connected subscription has fewer entries in its backlog, it is only expired if a message has expired,
+as in Pulsar."""
 
 
 class BacklogAdmin:
@@ -118,7 +118,7 @@ class BacklogAdmin:
     async def expire_to(self, topic: str, subscription: str, position: Position, *, behind: bool) -> None:
         """Acknowledges everything up to a position, as if it had expired.
 
-        :param behind: also acknowledge the entry after the position, as Pulsar does
+        :param behind: whether to acknowledge the entry after the position, too, as Pulsar does
         :raises SubscriptionNotFound: no such subscription
         :raises NotAllowed: the topic is partitioned
         :raises Conflict: the position is beyond the end of the topic, or an expiry check is in progress

@@ -73,7 +73,8 @@ class BundleAdmin:
     async def check_here(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
         """Checks that this broker owns a bundle, or makes this broker the owner; returns the owner.
 
-        :param authoritative: the leader chose this broker to own the bundle if the bundle has no owner
+        :param authoritative: whether the leader has chosen this broker to own the bundle, if the bundle has
+            no owner
 
         :raises ServedElsewhere: another broker owns the bundle, or must be asked
         """
@@ -98,7 +99,7 @@ class BundleAdmin:
         :param here: processes a bundle of this broker
         :param method: HTTP method of the request to other brokers
         :param path: the end of that request's path, after the bundle; ``/unload`` for example
-        :param place: include bundles without an owner; they get one
+        :param place: whether to include bundles without an owner, after assigning an owner to each
         :raises BrokerError: the first error; the other bundles were processed
         """
         await self._broker.namespaces.check(namespace)
@@ -158,7 +159,7 @@ class BundleAdmin:
         """Closes the topics of a bundle and releases its ownership. Clients look up the topics again, and the
         leader chooses the new owner.
 
-        :param towards: id of the broker that is to own it next; None: the leader's choice
+        :param towards: id of the broker that is to own the bundle next; None: the leader chooses one
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: no such bundle
         :raises NotAllowed: no such broker

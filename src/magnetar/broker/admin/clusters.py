@@ -202,8 +202,8 @@ class ClusterAdmin:
         """Removes the record of a cluster.
 
         :raises ClusterNotFound: no such cluster
-        :raises PreconditionFailed: the cluster is the local one; a namespace lists it or has it in its name;
-            or it has failure domains or isolation policies
+        :raises PreconditionFailed: the cluster is the local one; a namespace lists the cluster or has it in
+            its name; or the cluster has failure domains or isolation policies
         """
         await self._clusters.get(name)
         if name == self._own:

@@ -191,7 +191,7 @@ class ReadPlanAdmin:
 
         ``abortedTransactions``, if present, are transactions whose entries readers must leave out.
 
-        :param end: None: the end of the readable entries
+        :param end: the position after the last entry; None: the end of the readable entries
         :param seconds: how long the files are kept; None: the default time
         :raises TopicNotFound: no such topic
         :raises NotAllowed: the topic is partitioned; each partition is a topic and has plans

@@ -368,7 +368,7 @@ class NamespaceAdmin:
         return [name for name in names if name.startswith(f"{tenant}/{cluster}/")]
 
     async def topics(self, namespace: str, *, mode: str, system: bool) -> Sequence[str]:
-        """Returns the full names of a namespace's topics, one for each partition, sorted.
+        """Returns the full names of a namespace's topics, with each partition as a topic, sorted.
 
         :param mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``
         :param system: include system topics

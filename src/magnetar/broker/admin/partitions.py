@@ -275,7 +275,7 @@ class PartitionAdmin:
         await self._delete_partitions([name.partition(index) for index in range(count)], force=True)
 
     async def _check_unused(self, partitions: Sequence[TopicName]) -> None:
-        """Checks all partitions before any is deleted.
+        """Checks that no partition has producers or consumers, before any is deleted.
 
         :raises InUse: a partition has producers or consumers
         """

@@ -56,7 +56,7 @@ class WrittenMessage:
     sequence_id: int | None
     """The sequence id; None to use the one that follows the producer's last."""
     options: MessageOptions
-    """All other options, without the key."""
+    """All other options of the message; the key is not among them."""
     context: str | None
     """A string of the client's choice, returned with the outcome of the message."""
     form: Json

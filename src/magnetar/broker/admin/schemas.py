@@ -28,7 +28,7 @@ def _described(stored: StoredSchema) -> Mapping[str, object]:
 
 
 def _declared(kind: str, definition: str, properties: Mapping[str, str]) -> SchemaData:
-    """Returns a schema to add.
+    """Returns the schema that a request declares.
 
     :raises InvalidSchemaData: the type does not exist, or a topic cannot have a schema of that type
     """

@@ -48,7 +48,7 @@ class CompactionSettings:
 
 
 class Compactor:
-    """Compacts one topic at a time, which bounds its memory.
+    """Compacts topics, only one at a time to bound the use of memory.
 
     :param store: the store of compacted ledgers
     :param published: returns the number of publishes so far, on all topics
@@ -186,8 +186,8 @@ class _Read(NamedTuple):
 class Passage:
     """The two passes of a compaction over its input: the last compacted ledger, then the newer entries.
 
-    Reading belongs to the event loop, finding keys and copying to the compaction process. The next entries
-    are read while the process works on the previous ones.
+    The event loop reads the entries; the compaction process finds the keys and copies the messages. The next
+    entries are read while the process works on the previous ones.
 
     :param in_time: awaits a read, with a timeout
     :param partition: the topic's partition index; -1: not a partition

@@ -101,7 +101,7 @@ class PendingAnswer(Generic[T]):
 
 
 class LatestElsewhere:
-    """The interface of ``LatestMessages``; the compaction process does the work."""
+    """Has the methods of ``LatestMessages``, but lets the compaction process do the work."""
 
     def __init__(self, io: Io, process: Process) -> None:
         self._io = io

@@ -149,7 +149,8 @@ def opened_number(question: bytes) -> Entries:
 
 
 def opened_copy(question: bytes) -> tuple[Entries, EntryIds, int, int]:
-    """Returns the entries, their ids, the topic's partition, and the number of the first message."""
+    """Parses a question of :func:`copy`: returns the entries, their ids, the topic's partition, and the
+    number of the first message."""
     _kind, base, count = _ENTRIES.unpack_from(question)
     at = _ENTRIES.size
     partition, number, consecutive = _COPY.unpack_from(question, at)

@@ -60,8 +60,8 @@ class CompactedReading:
     """Replaces the cursor for a consumer that reads compacted.
 
     A consumer finishes the compacted ledger that it began to read, even when another compaction replaces it,
-    and then continues with the topic itself, so it also sees messages that were deleted since. Only entries
-    that were trimmed before the consumer read them are read from the newer compacted ledger.
+    and then continues with the topic itself, so it also gets messages that the later compaction has removed.
+    Only entries that were trimmed before the consumer read them are read from the newer compacted ledger.
     """
 
     def __init__(

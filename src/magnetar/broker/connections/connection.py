@@ -1,8 +1,8 @@
 """A client connection on the event loop: combines its input, session, publishing and writing.
 
-Reading stops when the client or all clients together have too many publishes in
-flight, when the broker holds too many partial frames, or during authentication; nothing else stops. Outgoing
-frames are gathered over one turn of the event loop.
+Reading stops when the client or all clients together have too many publishes in flight, when the broker holds
+too many partial frames, or during authentication; all other work continues. Outgoing frames are gathered over
+one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class Connection:
         self.broker.connections.closed(self)
 
     def _let_go(self) -> None:
-        """Releases the resources of the connection besides its producers and consumers."""
+        """Releases the resources of the connection except its producers and consumers."""
         reader = self.input.reader
         if reader.partial:
             self.broker.limits.partial_frames.gone(self)
@@ -399,7 +399,8 @@ class Connection:
         self.send(answers.end_of_topic(consumer.consumer_id))
 
     def send_migrated(self, consumer: AnyConsumer, there: Assigned) -> bool:
-        """Tells a client that its consumer's topic has moved to another cluster; False: unsupported."""
+        """Tells a client that its consumer's topic has moved to another cluster; returns False if the client
+        does not support this."""
         if self.session.follows_topics:
             self.send(answers.consumer_migrated(consumer.consumer_id, there.url, there.url_tls))
         return self.session.follows_topics

@@ -61,8 +61,8 @@ _OPEN = SessionState.OPEN
 class Publishing:
     """Publishes for one connection, and pauses its reading while too much is in flight.
 
-    Topics report the outcome of entries while they also notify other producers, so these methods only
-    queue receipts and count.
+    Topics report the outcome of entries while they also notify other producers, so the methods that handle
+    outcomes only queue receipts and update counts.
     """
 
     __slots__ = ("_broker", "_connection", "_outgoing", "_session", "paused", "pending", "slowed")
@@ -124,7 +124,8 @@ class Publishing:
         )
 
     def _is_ordinary(self, producer: Producer, buffer: bytes, sends: SendRun) -> bool:
-        """Whether a run of a producer that is ``apart`` can nevertheless be published normally."""
+        """Whether a run can be published normally although :attr:`Producer.apart` is true for its
+        producer."""
         if producer.closed or producer.replicates:
             return False
         return first_foreign(buffer, sends.starts, sends.ends, sends.count) < 0

@@ -32,7 +32,8 @@ _FLOW = BaseCommand.FLOW
 
 
 class Reader:
-    """Parses the frames of one connection. Several readers may share the runs, one after another."""
+    """Parses the frames of one connection. Several readers may use the same ``sends`` and ``acks``, one after
+    another."""
 
     __slots__ = (
         "_max_frame",

@@ -38,7 +38,7 @@ DROPPED_ID: Position = (-1, -1)
 class NonPersistentRun:
     """``count`` entries ``buffer[starts[i]:ends[i]]`` with ``sizes[i]`` messages each, ``messages`` in total.
 
-    A run must not be kept after the call, because the arrays are reused.
+    A run must not be kept after the call that it is passed to, because its arrays are reused.
     """
 
     __slots__ = ("buffer", "count", "ends", "messages", "sizes", "starts")

@@ -84,7 +84,7 @@ class Counts:
         self.begun = 0
         self.committed = 0
         self.aborted = 0
-        """Includes transactions that timed out."""
+        """The number of aborted transactions, including those that timed out."""
         self.timed_out = 0
         self.latency = Distribution(TRANSACTION_BOUNDS_MS)
         """Milliseconds from the beginning of a transaction to its end."""

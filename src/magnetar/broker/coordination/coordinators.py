@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 ASSIGN = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 """The partitioned topic whose partitions determine the number of coordinators, and the broker of each."""
 REST = "/admin/v3/transactions"
-"""The path of the admin interface."""
+"""The path of transactions in the admin interface."""
 OF_STANDALONE, OF_CLUSTER = 1, 16
 """The number of coordinators in new metadata of a standalone broker, and of a cluster."""
 _CURSOR = "transaction.subscription"
@@ -155,7 +155,7 @@ class Coordinators:
         """Returns the fields of an open transaction from its coordinator, also at another broker; see
         :meth:`magnetar.broker.coordination.transaction.CoordinatedTransaction.described`.
 
-        :returns: None: the coordinator is not loaded, or the transaction has ended
+        :returns: the fields; None if the coordinator is not loaded, or the transaction has ended
         :raises ServiceNotReady: the coordinator cannot be found or asked now
         """
         number, least = txn
@@ -262,8 +262,8 @@ class Coordinators:
             await sleep(self._io.loop, _KEEP_SECONDS)
 
     async def _load_missing(self) -> None:
-        """Loads missing coordinators: the leader those of all brokers, other brokers their own, because the
-        leader may be a broker of Apache Pulsar, which loads none."""
+        """Loads missing coordinators: the leader loads those of all brokers. Other brokers load their own,
+        because the leader may be a broker of Apache Pulsar, which loads none."""
         if self._topics.stopping:
             return
         missing = [number for number in range(await self.count()) if number not in self.loaded]

@@ -43,7 +43,7 @@ _GONE = (int(ServerErrorCode.TOPIC_NOT_FOUND), int(ServerErrorCode.SUBSCRIPTION_
 def end_command(
     participant: Participant, transaction: TxnId, request_id: int, *, commit: bool, low_water: int
 ) -> BaseCommand:
-    """Returns the command that notifies the broker of a participant of the end of a transaction."""
+    """Returns the command that tells a participant's broker that a transaction has ended."""
     command = BaseCommand()
     if participant.subscription is None:
         command.type = BaseCommand.END_TXN_ON_PARTITION
@@ -62,7 +62,7 @@ def end_command(
 
 
 class Participants:
-    """The topics and subscriptions of all coordinators of this broker."""
+    """Notifies the topics and subscriptions in the transactions of all coordinators of this broker."""
 
     def __init__(
         self, topics: ServedTopics, settings: TransactionSettings, client: Callable[[], Client] | None

@@ -40,7 +40,8 @@ class Participant(NamedTuple):
     topic: str
     """The full name."""
     subscription: str | None = None
-    """None: the participant is the topic itself, to which messages were sent."""
+    """The name of the subscription; None if the participant is the topic itself, to which messages were
+    sent."""
 
     def __str__(self) -> str:
         return self.topic if self.subscription is None else f"{self.topic}, subscription {self.subscription}"

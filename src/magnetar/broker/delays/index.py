@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 PROPERTY = "magnetar.delayed"
 """The cursor's property with the ledgers of the index and the last position that the index covers."""
 KIND = "delayed index"
-"""The kind of slices of this work."""
+"""The name of this work among the kinds of background work that runs in slices."""
 _AHEAD_MS = 1000
-"""How long before its first entry is due a block is read, in ms."""
+"""A block is read this many ms before its first entry is due."""
 _READ_MOST = 16 * BLOCK_RECORDS
 """Blocks are read ahead while fewer records than this, plus one block per run, are in memory."""
 LOST = (DamagedIndex, DataDamaged, NoSuchLedger, NoSuchEntry)

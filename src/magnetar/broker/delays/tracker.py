@@ -242,7 +242,7 @@ class DelayTracker:
     def next_due_ms(self) -> int | None:
         """Returns the time at which the first waiting entry in memory is due, in ms since 1970.
 
-        None: no entry waits, or all waiting entries are in the index on disk.
+        Returns None if no entry waits, or all waiting entries are in the index on disk.
         """
         first = self._first()
         return None if first is None else time_of(first)

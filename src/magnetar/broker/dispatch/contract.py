@@ -79,7 +79,7 @@ def filter_verdict(
 def charge_rejected(
     subscription: Subscription, settings: DispatchSettings, run: EntryRun, index: int, messages: int
 ) -> None:
-    """Counts an entry that a filter rejected for dispatch rates, if the settings say so."""
+    """Takes tokens of the dispatch rates for an entry that a filter rejected, if the settings require it."""
     if settings.throttle_filtered and subscription.throttle is not None:
         subscription.throttle.take(1, messages, run.ends[index] - run.starts[index])
 

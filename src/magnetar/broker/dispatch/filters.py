@@ -54,7 +54,8 @@ class FilteredEntry:
 
 
 class EntryFilter(Protocol):
-    """Created once per broker, without arguments. Called in the broker's event loop: it must not block."""
+    """An entry filter. It is created once per broker, without arguments, and called in the broker's event
+    loop, so it must not block."""
 
     def filter_entry(self, entry: FilteredEntry, context: FilterContext) -> FilterResult: ...
 
@@ -101,7 +102,8 @@ class EntryFilters:
     def judge(
         self, position: tuple[int, int], data: bytes, messages: int, context: FilterContext
     ) -> FilterResult:
-        """Combines the filters: any REJECT decides, then any RESCHEDULE; otherwise ACCEPT.
+        """Combines the filters' verdicts: returns REJECT if any filter rejects the entry, else RESCHEDULE if
+        any reschedules it, else ACCEPT.
 
         An entry whose metadata cannot be parsed is accepted. If a filter raises, the entry is rescheduled.
 

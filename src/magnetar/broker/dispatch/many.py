@@ -118,8 +118,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @abstractmethod
     def _wait_again(self, consumer: AnyConsumer, position: Position) -> int | None:
-        """Moves an entry from the consumer that holds it to the replay list; returns the number of its
-        messages, or None if the consumer does not hold it."""
+        """Takes an entry away from the consumer that holds it, and adds the entry to the replay list; returns
+        the number of its messages, or None if the consumer does not hold the entry."""
 
     def flow(self, _consumer: AnyConsumer) -> None:
         self.read_more()
@@ -253,7 +253,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
     def _filter(
         self, consumer: C, run: EntryRun, indexes: Sequence[int], sizes: Sequence[int], slots: Sequence[int]
     ) -> bool:
-        """Passes entries that are about to be sent to the filters; returns whether all are accepted.
+        """Applies the filters to entries that are about to be sent; returns whether all entries are accepted.
 
         Rejected entries are acknowledged; rescheduled ones wait for a while.
 
@@ -301,7 +301,7 @@ class ManyConsumersDispatcher(LateDelivery[C]):
 
     @abstractmethod
     def _wait_for_filter(self, position: Position, slot: int) -> None:
-        """Adds an entry that a filter rescheduled to the replay list."""
+        """Adds to the replay list an entry that a filter rescheduled."""
 
     # Limits
 
@@ -361,8 +361,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.redeliver(consumer, positions)
 
     def redeliver(self, consumer: AnyConsumer, positions: Sequence[Position]) -> None:
-        """Moves the entries at ``positions`` that the consumer holds to the replay list; any consumer may get
-        them."""
+        """Moves to the replay list those entries at ``positions`` that the consumer holds; any consumer may
+        get them."""
         for position in positions:
             messages = self._wait_again(consumer, position)
             if messages is None:

@@ -67,7 +67,7 @@ class ReadingDispatcher(ABC):
     ) -> None:
         """Starts a read, except during the pause after a failed one.
 
-        :param consumer: its connection is expected to send the entries
+        :param consumer: the consumer whose connection is expected to send the entries
         :param again: whether the entries were read before
         """
         if self._retry is not None:

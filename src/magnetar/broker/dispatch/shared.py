@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _TRIMMED = 1000
 """The number of unused elements before the first position at which the list is trimmed."""
 _FEW = 100
-"""Positions are inserted one by one if the list is more than this number of times as long."""
+"""Positions are inserted one by one if the sorted list has more than this many times as many positions."""
 _GAP_BYTES = 16 * 1024
 """Reading this many unneeded bytes costs less than another read."""
 _MOST_MESSAGES = 10_000
@@ -186,7 +186,7 @@ class SharedDispatcher(ManyConsumersDispatcher[AnyConsumer]):
             self.replay.add(position)
 
     def _next_consumer(self) -> AnyConsumer | None:
-        """Returns the next ready consumer of the highest priority that has one; None if no consumer is
+        """Returns the next consumer among the ready ones of the highest priority; None if no consumer is
         ready."""
         consumers = self.consumers
         count = len(consumers)

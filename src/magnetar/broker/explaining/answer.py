@@ -63,7 +63,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def waits(number: int) -> str:
-    """Returns a text with the number of waiting messages."""
+    """Returns the number of waiting messages with a verb, like ``2 messages wait``."""
     return (
         "no messages wait"
         if not number
@@ -74,7 +74,8 @@ def waits(number: int) -> str:
 def of_dispatch(
     subscription: Subscription, limiter: DispatchLimiter | None
 ) -> tuple[str, dict[str, object], str, str]:
-    """Returns the sentence, the statistics, a command that raises the limit, and a command that shows it."""
+    """Explains a dispatch rate that is used up: returns a sentence, statistics, a command that raises the
+    limit, and a command that shows the limit."""
     if limiter is None:
         return "The dispatch rate is used up.", {}, "", ""
     rate = limiter.rate
@@ -115,7 +116,7 @@ def raise_publish_rate(topic: TopicName, messages: float, size: float) -> str:
 
 
 def in_settings(name: str) -> str:
-    """Names the setting of a rate that no command changes; appended to a sentence."""
+    """Returns a sentence that names the setting of a rate, for rates that no command changes."""
     return f" The setting {name} of the broker's configuration sets this rate."
 
 

@@ -60,7 +60,7 @@ def _figures(subscription: BaseSubscription) -> dict[str, object]:
 
 
 def _waits(messages: int) -> str:
-    """Returns a text with the number of waiting messages, for the beginning of a sentence."""
+    """Returns the number of waiting messages with a verb, for the beginning of a sentence."""
     return waits(messages).capitalize()
 
 
@@ -86,7 +86,7 @@ def _named(consumers: Iterable[AnyConsumer]) -> list[dict[str, object]]:
 
 
 def _names(found: list[dict[str, object]]) -> str:
-    """Returns the first of the consumers as a list in words."""
+    """Returns the names of the first consumers as an enumeration in words."""
     some = ", ".join(f"{each['name']} at {each['address']}" for each in found[:_MOST_IN_SENTENCE])
     return some if len(found) <= _MOST_IN_SENTENCE else f"{some} and others"
 
@@ -362,8 +362,8 @@ def _open_transaction(subscription: Subscription) -> Parts:
 
 
 def _pending(subscription: Subscription) -> tuple[str, dict[str, object]]:
-    """Returns a sentence and statistics about transactions with acknowledged messages that are not delivered
-    again meanwhile."""
+    """Returns a sentence and statistics about open transactions that have acknowledged messages; these are
+    not delivered again meanwhile."""
     pending = subscription.pending
     if pending is None or not pending.any:
         return "", {}

@@ -49,7 +49,7 @@ class Departure:
     def tell(self, assigned: Assigned | None) -> None:
         """Notifies all clients of the topic's next broker.
 
-        :param assigned: None: clients look their topics up
+        :param assigned: the next broker; None: clients look their topics up
         """
         farewells, self._farewells = self._farewells, []
         for farewell in farewells:

@@ -59,7 +59,8 @@ class UnsentBytes:
     def violated(self, fail: Fail | None) -> NoReturn:
         """Counts again from 0, so that the other connections continue, and reports the broken invariant.
 
-        :param fail: closes the connection where it was found; None: the reader of entries found it
+        :param fail: closes the connection where the violation was found; None if the reader of entries found
+            it
         """
         found, self.used = self.used, sum(max(0, member.counted) for member in self.members)
         violated(fail, "unsent bytes of all connections", "at least 0", found)

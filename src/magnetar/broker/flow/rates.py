@@ -19,10 +19,10 @@ MOST_KEPT = 8192
 MOST_LATENCIES = 4096
 """The maximum number of topics with latencies; each takes less than 1.5 KiB, all together less than 6 MiB."""
 ALL = ""
-"""Used instead of the name of a topic: the counts of the whole broker."""
+"""The key for the counts of the whole broker, used instead of the name of a topic."""
 MOST_NAMESPACES = 1000
-"""The maximum number of namespaces; beyond it, the one that was used longest ago is forgotten and starts from
-zero."""
+"""The maximum number of namespaces with counts; beyond it, the one that was used longest ago is forgotten,
+and later starts from zero."""
 
 
 class Rate:
@@ -67,7 +67,7 @@ class Distribution:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
         self._before: array[int] | None = None
-        """The counts at the last call of :meth:`tick`; None: 0."""
+        """The counts at the last call of :meth:`tick`; None if all were 0."""
 
     def add(self, value: float, times: int = 1) -> None:
         index = 0

@@ -14,7 +14,7 @@ from magnetar.lazy_dataclass import dataclass
 
 
 class GroupDispatchLimiter(DispatchLimiter):
-    """A dispatch limiter that also counts if there is no limit."""
+    """A dispatch limiter that counts messages and bytes even if there is no limit."""
 
     def __init__(self, wheel: TimerWheel, clock: Clock) -> None:
         super().__init__(wheel, clock, LimitedBy.GROUP, DispatchRate())
@@ -28,7 +28,7 @@ class GroupDispatchLimiter(DispatchLimiter):
 
 
 class GroupPublishLimiter(PublishLimiter):
-    """A publish limiter that also counts if there is no limit."""
+    """A publish limiter that counts messages and bytes even if there is no limit."""
 
     messages_used = 0
     bytes_used = 0

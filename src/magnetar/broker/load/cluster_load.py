@@ -70,7 +70,7 @@ class ClusterLoad:
         self.brokers: dict[str, BrokerLoad] = {}
         self.bundles: dict[str, BundleHistory] = {}
         self.moved: dict[str, float] = {}
-        """The time of each bundle's last move, on a clock of the caller."""
+        """The time of each bundle's last move, on the caller's clock."""
         self._reporters: defaultdict[str, set[str]] = defaultdict(set)
         """The brokers that report a bundle; for a moment there may be two."""
 

@@ -134,7 +134,8 @@ class LoadManager:
     # Start and stop
 
     def start(self, count_bundles: CountBundles) -> None:
-        """Starts moving and splitting while this broker is the leader; placement works without it.
+        """Starts moving and splitting bundles whenever this broker is the leader; placement works before,
+        too.
 
         :param count_bundles: returns the number of bundles of a namespace; raises BrokerError
         """
@@ -416,7 +417,7 @@ class LoadManager:
 
 
 def bundle_address(bundle: str) -> str:
-    """Returns the path of a bundle's administration; legacy names have different paths."""
+    """Returns the REST path for the administration of a bundle; legacy namespaces have other paths."""
     namespace = namespace_of(bundle)
     version = "/admin/v2" if namespace.count("/") == 1 else "/admin"
     return f"{version}/namespaces/{namespace}/{range_of(bundle)}"

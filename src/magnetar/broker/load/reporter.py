@@ -55,7 +55,7 @@ class Reporter:
         self._tasks = TaskScope(io.loop, "load reports", owner_goes_on)
 
     def first_record(self) -> Record:
-        """Returns the record before any bundle is served."""
+        """Returns the record to write before any bundle is served."""
         self._latest = self._written = self._report({})
         return self._written.to_json()
 

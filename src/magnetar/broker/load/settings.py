@@ -20,9 +20,11 @@ class ShedderSettings:
     """Settings of load shedding. Shares are fractions: 0.1 for 10 %."""
 
     overloaded: float = 0.85
-    """loadBalancerBrokerOverloadedThresholdPercentage"""
+    """The usage above which a broker counts as overloaded
+    (loadBalancerBrokerOverloadedThresholdPercentage)."""
     above_average: float = 0.10
-    """loadBalancerBrokerThresholdShedderPercentage"""
+    """The usage above the average from which on ThresholdShedder relieves a broker
+    (loadBalancerBrokerThresholdShedderPercentage)."""
     history: float = 0.9
     """loadBalancerHistoryResourcePercentage: the weight of the previous value in the smoothed one."""
     min_throughput: float = 10.0 * 1024 * 1024
@@ -62,7 +64,8 @@ class SplitSettings:
     enabled: bool = True
     """loadBalancerAutoBundleSplitEnabled"""
     unload: bool = True
-    """Whether the parts may be unloaded at once (loadBalancerAutoUnloadSplitBundlesEnabled)."""
+    """Whether the parts of a split bundle are unloaded immediately
+    (loadBalancerAutoUnloadSplitBundlesEnabled)."""
     max_topics: int = 1000
     """The maximum number of topics of a bundle (loadBalancerNamespaceBundleMaxTopics)."""
     max_sessions: int = 1000

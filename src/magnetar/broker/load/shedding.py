@@ -189,7 +189,7 @@ class UniformLoadShedder:
 
 
 def _some(lowest: float) -> float:
-    """Returns the divisor of a comparison: 1.0 if the lowest rate is close to zero."""
+    """Returns the lowest rate for use as a divisor; 1.0 if the rate is close to zero."""
     return lowest if lowest > _NOTHING else 1.0
 
 

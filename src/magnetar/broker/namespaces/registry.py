@@ -146,7 +146,8 @@ class Namespaces:
         return await self._names(_PARTITIONED, namespace, domain)
 
     async def persistent_topics(self, namespace: NamespaceName) -> list[str]:
-        """Returns the full names of all persistent topics, each partition on its own, sorted."""
+        """Returns the full names of a namespace's persistent topics, with each partition as a topic,
+        sorted."""
         return await self._names(MANAGED_LEDGERS, namespace, Domain.PERSISTENT)
 
     async def _names(self, root: str, namespace: NamespaceName, domain: Domain) -> list[str]:

@@ -20,7 +20,8 @@ from magnetar.naming.namespace_name import NamespaceName, heartbeat_of
 
 
 class OtherCluster(NamedTuple):
-    """The addresses of another cluster for clients and administrators; None: it has no such address."""
+    """The addresses of another cluster for clients and administrators; an address that it does not have is
+    None."""
 
     name: str
     binary: str | None

@@ -73,7 +73,9 @@ def _request(
     *,
     asks: bool = True,
 ) -> Command:
-    """:param refusal: makes the answer for an error
+    """Returns the row of a request, a command that is always answered.
+
+    :param refusal: makes the answer for an error
 
     :param asks: whether the rule is checked before the handler; False: the handler checks it
     """

@@ -180,8 +180,8 @@ async def _subscribe(connection: Connection, request: CommandSubscribe, opening:
 def _epoch(
     request: CommandSubscribe | CommandRedeliverUnacknowledgedMessages, kind: SubscriptionType | None
 ) -> int | None:
-    """Returns the epoch to send with messages; None for types that do not deliver in order, and have no
-    epochs."""
+    """Returns the epoch to send with messages; None for subscription types without epochs, which do not
+    deliver in order."""
     if kind not in (SubscriptionType.Exclusive, SubscriptionType.Failover):
         return None
     epoch = signed(request.consumer_epoch) if request.HasField("consumer_epoch") else _NO_EPOCH
@@ -225,8 +225,8 @@ def _make_consumer(
 
 
 def _key_shared_policy(asked: KeySharedMeta) -> KeySharedPolicy:
-    """Returns the policy of a consumer. Without one, the slots are divided among all consumers
-    automatically."""
+    """Returns the Key_Shared policy of a consumer. If the request has none, the slots are divided among all
+    consumers automatically."""
     return KeySharedPolicy(
         KeySharedMode(asked.keySharedMode),
         tuple((each.start, each.end) for each in asked.hashRanges),
@@ -270,7 +270,7 @@ def _kind(request: CommandSubscribe) -> SubscriptionType:
 
 
 def _drop_gone(subscription: BaseSubscription) -> None:
-    """Removes consumers whose connection is closed; a client with many may not have removed all of them
+    """Removes consumers whose connection is closed; if the client had many, some may not have been removed
     yet."""
     for consumer in [one for one in subscription.consumers if one.connection.closed]:
         subscription.remove(consumer)

@@ -24,8 +24,8 @@ from magnetar.protocol.pulsar_api_pb2 import BaseCommand, CommandCloseProducer, 
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> None:
-    """Handles PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive a second one once the producer has
-    access."""
+    """Handles PRODUCER → PRODUCER_SUCCESS; with WaitForExclusive, a second PRODUCER_SUCCESS follows once the
+    producer has access."""
     producer_id = signed(request.producer_id)
     known = connection.session.producers.get(producer_id)
     if known is not None and known.epoch >= request.epoch and not known.closed:

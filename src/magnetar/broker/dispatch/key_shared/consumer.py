@@ -206,7 +206,7 @@ class KeyDivision:
 class KeyedShare:
     """The entries of one run that go to one consumer of a Key_Shared subscription.
 
-    Parallel arrays: indexes in the run, entry ids, messages, and ``slot << 32 | messages``.
+    It has parallel arrays: indexes in the run, entry ids, numbers of messages, and ``slot << 32 | messages``.
     """
 
     __slots__ = ("chosen", "ids", "packed", "sizes")
@@ -270,7 +270,8 @@ class DrainingSlots:
     The new holder receives no message of a slot until the former one has acknowledged or returned all its
     messages in it, so that two consumers never have messages of the same key.
 
-    ``count`` slots are draining; ``cleared`` were drained so far.
+    ``count`` is the number of slots that are draining, ``cleared`` the number of those that have drained so
+    far.
     """
 
     __slots__ = ("_slots", "cleared", "count", "drained")

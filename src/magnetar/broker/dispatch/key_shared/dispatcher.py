@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
-    """The dispatcher. The policy of the first consumer determines how slots are divided; others must have the
-    same policy."""
+    """The dispatcher of a Key_Shared subscription. The policy of the first consumer determines how slots are
+    divided; others must have the same policy."""
 
     replay: KeyedReplay
     _delivers_ahead = False
@@ -354,7 +354,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
     def _deliver(self, consumer: AnyKeyed, run: EntryRun, share: KeyedShare, *, plain: bool) -> int:
         """Sends entries of a run within the consumer's permits; returns how many of the share were sent.
 
-        :param plain: no entry was delivered before, or is acknowledged in whole or in part
+        :param plain: whether no entry was delivered before, and none is acknowledged, even in part
         """
         allowed = self._allowance(consumer)
         count = consumer.entries_within_permits(share.sizes, len(share), allowed)

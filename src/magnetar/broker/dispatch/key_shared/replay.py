@@ -21,7 +21,7 @@ class KeyedReplay:
         self._slots: dict[Position, int] = {}
         self._heaps: dict[KeyedMember, list[tuple[Position, int]]] = {}
         """Each position with its slot. A position that was removed may be added again with another slot,
-        which then counts."""
+        which then applies."""
         self._blocked: dict[int, list[Position]] = {}
 
     def __len__(self) -> int:
