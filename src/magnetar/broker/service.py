@@ -253,7 +253,7 @@ class BrokerService:
         self.coordinators: Coordinators | None = None
         """The transaction coordinators; None: transactions are disabled."""
         self.transactions_off: TransactionsOff | None = None
-        """The handling of old transactions; None: transactions are enabled."""
+        """Finds topics with data of earlier transactions; None: transactions are enabled."""
         if settings.topic.transactions is None:
             reading = partial(self._transaction_snapshots, beside, None)
             self.transactions_off = TransactionsOff(self.topics, metadata, reading)
@@ -275,7 +275,8 @@ class BrokerService:
     ) -> TransactionSnapshots:
         """Returns the transaction buffer snapshots.
 
-        :param enabled: None: snapshots are only read
+        :param enabled: the settings of transactions; None: transactions are disabled, and snapshots are only
+            read
         """
         from magnetar.broker.system_topics.transaction_snapshots import TransactionSnapshots
         from magnetar.broker.transactions import TransactionSettings
@@ -310,9 +311,9 @@ class BrokerService:
         await self._dynamic.changed()
 
     async def use(self, settings: BrokerSettings) -> None:
-        """Applies changed settings, also to live topics; they are in effect when this returns.
+        """Applies changed settings, also to loaded topics; they are in effect when this returns.
 
-        :param settings: differ only in settings that can be changed while a broker runs
+        :param settings: the new settings, which differ only in those that can be changed while a broker runs
         """
         former = self.settings
         self.settings = settings
@@ -332,7 +333,7 @@ class BrokerService:
     ) -> Listener:
         """Listens on one more address.
 
-        :param network: None: plain TCP
+        :param network: the network to listen on; None: plain TCP
         :raises OSError: the address cannot be used
         :raises MetadataError: no number can be taken for this start of the broker
         """
@@ -405,7 +406,7 @@ class BrokerService:
             raise InvalidTopicName(str(error)) from error
 
     async def check_producer(self, topic: AnyTopic, *, encrypts: bool) -> None:
-        """Checks the conditions for any producer, before the topic's own.
+        """Checks the conditions that apply to every producer, before those of the topic.
 
         :param encrypts: whether the producer declares that it encrypts its messages, or need not declare it
         :raises EncryptionRequired: the topic requires encryption and the producer does not encrypt

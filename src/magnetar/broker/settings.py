@@ -22,10 +22,7 @@ from magnetar.naming.topic_name import TopicName
 class BrokerSettings:
     cluster: str
     service_url: str
-    """The service URL that clients get, ``pulsar:
-
-    host:port``.
-    """
+    """The service URL that clients get, ``pulsar://host:port``."""
     http_url: str
     topic: TopicSettings
     broker_id: str = ""
@@ -47,10 +44,8 @@ class BrokerSettings:
     authentication_refresh_seconds: float = 60.0
     """How many seconds before its credentials expire a client is asked for new ones."""
     service_url_tls: str = ""
-    """The TLS service URL, ``pulsar+ssl:
-
-    host:port``; empty: no TLS. If only TLS is served, :attr:`service_url` is empty.
-    """
+    """The TLS service URL, ``pulsar+ssl://host:port``; empty: no TLS. If only TLS is served,
+    :attr:`service_url` is empty."""
     http_url_tls: str = ""
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
     """The addresses of each advertised listener, by its name."""

@@ -152,7 +152,7 @@ class BacklogAdmin:
             "partition",
         )
         settings = self._broker.settings
-        # Most brokers are never asked.
+        # Imported here because most brokers never get such a request.
         from magnetar.broker.stats.backlog_scan import scan
 
         result = await scan(

@@ -229,7 +229,7 @@ class _Browsed:
                 found[name] = text[:_SHOWN]
                 found["truncated"] = True
         if found.get("truncated"):
-            # It would be as long.
+            # The decoded value would be as long as the whole text.
             found.pop("value", None)
         return found
 

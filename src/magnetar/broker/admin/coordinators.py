@@ -36,7 +36,7 @@ class CoordinatorAdmin:
         self._broker = broker
         self._topics = topics
 
-    # Which there are
+    # Listing coordinators
 
     async def addresses(self) -> Sequence[Mapping[str, object]]:
         """Returns the coordinators, each with the address of the broker that serves it.
@@ -62,7 +62,7 @@ class CoordinatorAdmin:
             raise InvalidRequest(f"At most {_MOST} transaction coordinators are possible, not {count}")
         await coordinators.raise_count(count)
 
-    # One of them
+    # One coordinator
 
     async def stats(self, number: int | None, *, authoritative: bool) -> Mapping[str, object]:
         """Returns ``TransactionCoordinatorStats`` of a coordinator.
@@ -137,7 +137,7 @@ class CoordinatorAdmin:
         found = await together(self._broker.io.loop, slow, self._topics.ends, _AT_ONCE)
         return {"({},{})".format(*each.id): told for each, told in zip(slow, found, strict=True)}
 
-    # Where they are
+    # Requests to their brokers
 
     def _enabled(self) -> Coordinators:
         found = self._broker.coordinators

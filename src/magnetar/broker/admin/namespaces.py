@@ -68,7 +68,7 @@ class NamespaceAdmin:
     async def offloaded_objects(self, namespace: str, *, others: bool) -> OffloadedObjects:
         """Begins to list the namespace's tiered storage; see
         :meth:`magnetar.broker.admin.offloaded_objects.OffloadedObjects.of`."""
-        # Few people ask for them.
+        # Imported here because such lists are rarely requested.
         from magnetar.broker.admin.offloaded_objects import OffloadedObjects
 
         return await OffloadedObjects.of(self._broker, namespace, others=others)

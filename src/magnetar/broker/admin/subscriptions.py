@@ -320,7 +320,7 @@ class ExplainAdmin:
         found = self._broker.topics.loaded.get(str(name)) or await self._broker.topics.load(
             name, create=False
         )
-        # Imported on first use, as most brokers are never asked.
+        # Imported on first use, as most brokers never get such a request.
         from magnetar.broker.explaining.topic import explain_topic
 
         return await explain_topic(self._broker, found, subscription)

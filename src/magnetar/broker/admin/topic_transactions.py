@@ -183,7 +183,7 @@ class TopicTransactionAdmin:
         known = await found.topic.pending_acks(found, create=False)
         return {"state": _state(found, known, (ledger_id, entry_id), batch_index)}
 
-    # Where they are
+    # Requests to the owners of topics
 
     async def ends(self, transaction: CoordinatedTransaction) -> Json:
         """Returns ``TransactionMetadata``, with the state of the transaction in its topics and subscriptions.

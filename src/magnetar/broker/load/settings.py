@@ -64,7 +64,7 @@ class SplitSettings:
     enabled: bool = True
     """loadBalancerAutoBundleSplitEnabled"""
     unload: bool = True
-    """Whether the parts of a split bundle are unloaded immediately
+    """Whether the parts of a split bundle may be unloaded immediately
     (loadBalancerAutoUnloadSplitBundlesEnabled)."""
     max_topics: int = 1000
     """The maximum number of topics of a bundle (loadBalancerNamespaceBundleMaxTopics)."""

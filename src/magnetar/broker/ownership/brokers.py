@@ -154,7 +154,7 @@ class LiveBrokers:
         :raises MetadataError: the metadata store refuses
         """
         await self._read()
-        # Only now: of two concurrent reads, the one that ends last may have read first.
+        # Set only now: of two concurrent reads, the one that ends last may have read first.
         self._started = True
         self._read_anew()
 

@@ -397,8 +397,8 @@ class Destinations:
     """The brokers that are to own bundles without an owner, as the leader remembers them.
 
     The most recent destination, requested or chosen, applies until the bundle has its next owner. The watch
-    may tell of the arrival at the previous owner after the request to unload the bundle; that event leaves
-    the destination in place.
+    may report the bundle's arrival at its previous owner late, after the request to unload the bundle; such a
+    report leaves the destination in place.
     """
 
     def __init__(self, clock: Clock, brokers: LiveBrokers) -> None:
@@ -418,7 +418,7 @@ class Destinations:
         self._remember(bundle, broker_id, _CHOSEN_SECONDS, owned=False)
 
     def of(self, bundle: Bundle, exclude: Collection[str] = ()) -> str | None:
-        """Returns the id of a live broker; None if no destination is known.
+        """Returns the id of the destination, a live broker; None if no destination is known.
 
         :param exclude: ids of brokers that are not acceptable
         """

@@ -70,7 +70,7 @@ class Owner:
     listeners: Mapping[str, Addresses] = field(default_factory=dict)
     """Addresses for clients that name an advertised listener (``advertisedListeners``)."""
     settled: bool = True
-    """Whether the broker owns the bundle; False if no broker does, and this one must be asked next."""
+    """Whether the broker owns the bundle; False if no broker owns it, and this broker must be asked next."""
     authoritative: bool = True
     """For a broker that must be asked next: whether it takes ownership of the bundle without asking the
     leader."""
@@ -116,7 +116,8 @@ class Ownership(Protocol):
         """Returns the broker that owns a bundle or must be asked next. If the bundle has no owner and this
         broker was chosen, this broker becomes the owner.
 
-        :param persistent: the kind of topic in the request; the bundle goes to a broker that serves this kind
+        :param persistent: whether the request is for a persistent topic; a bundle without an owner goes to a
+            broker that serves topics of that kind
         :raises ServiceNotReady: the bundle has no owner and gets none, or its owner is unloading it
         :raises OwnerUnknown: the metadata store does not answer
         """

@@ -43,7 +43,7 @@ ATTEMPTS = 20
 log = logging.getLogger(__name__)
 _GROUPS = "/admin/resourcegroups"
 GLOBAL = "global"
-"""The name of all clusters in names of legacy namespaces; a tenant cannot be allowed it."""
+"""Stands for all clusters in the names of legacy namespaces; tenants cannot have it as an allowed cluster."""
 CLUSTERS = "/admin/clusters"
 """The parent node of the records of clusters."""
 PEERS = "peerClusterNames"

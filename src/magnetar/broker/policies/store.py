@@ -140,7 +140,7 @@ class PolicyStore:
         tenants = await self.tenants.names()
         return [name for tenant in tenants for name in await self.namespaces.of_tenant(tenant)]
 
-    # What applies
+    # Policies in effect
 
     async def of_namespace(self, name: NamespaceName) -> EffectivePolicies:
         """Returns the policies in effect for topics of a namespace that have no policies of their own.

@@ -81,7 +81,8 @@ def fields(value: object) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long acknowledged entries are kept; -1 for no limit, and 0 in either field for no retention."""
+    """For how long, and up to which total size, acknowledged entries are kept; -1 for no limit, and 0 in
+    either field for no retention."""
 
     minutes: int = 0
     megabytes: int = 0
@@ -286,7 +287,7 @@ class DelayedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """The number of copies of each entry, and how often per second a cursor is written at most."""
+    """The number of copies of each entry, and the maximum rate at which a cursor is written."""
 
     ensemble: int = 1
     write_quorum: int = 1

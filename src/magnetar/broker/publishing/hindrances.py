@@ -45,7 +45,7 @@ class Hindrance(Enum):
 
     @classmethod
     def of_refusal(cls, error: BrokerError) -> Hindrance:
-        """Returns the reason of a refusal of a message with ``error``."""
+        """Returns the reason why a message was refused, from the error that the client got."""
         return cls.ENCRYPTION_REQUIRED if isinstance(error, EncryptionRequired) else cls.MESSAGE_REFUSED
 
 

@@ -397,7 +397,7 @@ class OpeningProducer:
 
     def __init__(self) -> None:
         self.producer: Producer | None = None
-        """Set once the topic is loaded."""
+        """The producer; None until the topic is loaded."""
 
 
 class ProducerNames:
@@ -426,8 +426,8 @@ class RequestTurns:
         self._next: dict[TopicName, int] = {}
 
     def take(self, topic: TopicName, count: int) -> int:
-        """Returns the number of the first of ``count`` messages; the number modulo the partitions is its
-        partition."""
+        """Returns the number of the first of ``count`` messages; a message's number modulo the number of
+        partitions is the index of its partition."""
         if not count:
             return 0
         turn = self._next.pop(topic, 0)

@@ -195,8 +195,8 @@ class ReplicationSettings:
     makes_topics: bool = True
     """``createTopicToRemoteClusterForReplication``: whether topics are also created in the other clusters."""
     check_seconds: float = 600.0
-    """``replicationPolicyCheckDurationSeconds``: the period of the check that topics have the replicators in
-    their policies; 0: no checks."""
+    """``replicationPolicyCheckDurationSeconds``: the period of the check whether topics have the replicators
+    that their policies require; 0: no checks."""
     migration_check_seconds: float = 0.0
     """``clusterMigrationCheckDurationSeconds``: the period of the check whether loaded topics must migrate to
     another cluster; 0: only the load of a topic checks it."""

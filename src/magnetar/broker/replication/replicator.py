@@ -209,7 +209,7 @@ class Replicator(BaseReplicator):
         """Handles an entry that the other cluster never received but drops as a duplicate, because it knows
         higher positions from an earlier topic of the same name.
 
-        This confirms nothing. The entry is sent again from time to time, until it is stored.
+        The drop does not confirm the entry, which is sent again from time to time, until it is stored.
         """
         ledger_id, entry_id = position
         self._dropping = True

@@ -41,7 +41,8 @@ class ShadowReplication:
         return {name for name in topic.managed_ledger.cursors if is_shadow_cursor(prefix, name)}
 
     def is_settled(self, topic: Topic) -> bool:
-        """Whether the topic has the replicators in its policy, and no other shadow cursors."""
+        """Whether the topic has the replicators that its policy requires, and no cursors for other shadow
+        topics."""
         wanted, prefix = self._wanted(topic), topic.settings.replicator_prefix
         if not wanted and not topic.shadow_replicators:
             return not self._cursors(topic)

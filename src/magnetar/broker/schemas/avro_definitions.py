@@ -32,7 +32,7 @@ class InvalidDefinition(ValueError):
 
 
 class _Missing:
-    """The default of a field without one."""
+    """The class of :data:`MISSING`, which stands for the default of a field that has none."""
 
 
 MISSING = _Missing()
@@ -40,7 +40,7 @@ MISSING = _Missing()
 
 @dataclass(slots=True)
 class AvroType:
-    """A type. Only the attributes that its kind has are set."""
+    """An Avro type. Only the attributes that its kind has are set."""
 
     kind: str
     """A primitive type, ``record`` (errors too), ``enum``, ``fixed``, ``array``, ``map`` or ``union``."""

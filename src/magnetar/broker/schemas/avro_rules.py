@@ -238,8 +238,8 @@ class _Mismatch(NamedTuple):
 
     reason: str
     depth: int
-    """0: the types themselves do not match; 1: the types of a field of these records; 2: types inside
-    these."""
+    """How deep the mismatch is: 0 if the types themselves do not match, 1 if the types of a field in these
+    records do not, 2 if types inside the field's types do not."""
 
 
 class _Resolution:

@@ -33,7 +33,7 @@ _BAD = (
     ValueError,
     struct.error,
 )
-"""Errors of encoders; fastavro raises AttributeError for another value than the expected object."""
+"""Errors of encoders; fastavro raises AttributeError if a value is not the expected object."""
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FRACTION = re.compile(r"\.([0-9]{1,9})(?=$|[Z+-])")

@@ -87,7 +87,7 @@ class ServedTopics:
     ) -> None:
         """:param settings: returns the current settings
 
-        :param replication: None: nothing is replicated to other clusters
+        :param replication: the replicators of topics; None: nothing is replicated to other clusters
         """
         self.io = io
         self.wheel = wheel

@@ -58,7 +58,7 @@ class Unloads:
         metadata."""
 
     async def unload(self, bundle: Bundle, towards: str | None = None) -> None:
-        """Waits until other brokers may own the bundle; returns at once if this broker does not own it.
+        """Unloads a bundle; returns when other brokers may own it, or at once if this broker does not own it.
 
         A topic that cannot be closed in time, for example because bookies do not answer, is disowned: the
         next owner fences its ledgers, and recovers the acknowledged entries.

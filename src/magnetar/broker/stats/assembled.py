@@ -47,7 +47,7 @@ _SLICES = "statistics"
 _MANY = 100
 """The number of subscriptions from which on statistics yield to other tasks."""
 NO_TIME = 0
-"""The value instead of the publish time of a subscription without a backlog."""
+"""Replaces the publish time of the first message of a subscription without a backlog."""
 _FIRST_KNOWN = frozenset(("earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs"))
 """Times for which 0 means that there is no time."""
 _OF_ONE_PARTITION = frozenset(
@@ -65,7 +65,8 @@ _OF_ONE_PARTITION = frozenset(
 )
 """Fields that have no meaning for the whole topic."""
 _NAMES = {"publishers": "producerName", "consumers": "consumerName"}
-"""Lists of clients, whose producers or consumers have the same name on all partitions."""
+"""Lists of clients, each with the field of the name that a client's producers or consumers share on all
+partitions."""
 _BY_NAME = frozenset(("subscriptions", "replication"))
 """Objects whose keys are names that users chose; the names do not determine the type of the values."""
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))

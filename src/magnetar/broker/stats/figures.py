@@ -59,7 +59,8 @@ class ProducerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class AckTransactionMetrics:
-    """Ends of transactions that have acknowledged messages of a subscription, since it was first used."""
+    """The numbers of ended transactions that had acknowledged messages of a subscription, since the
+    subscription was first used."""
 
     committed: int
     aborted: int
@@ -88,7 +89,7 @@ class SubscriptionMetrics:
     """How often a dispatch rate delayed deliveries, by the owner of the rate (``Subscription``, ``Topic``,
     ``Broker``) and by whether the limit of messages (True) or of bytes was reached."""
     transactions: AckTransactionMetrics | None = None
-    """None: no transaction has acknowledged messages."""
+    """The transactions that acknowledged messages; None: there were none."""
     in_replay: int = 0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
@@ -121,13 +122,13 @@ class OffloadMetrics:
 
     written_bytes: int = 0
     write_rate: float = 0.0
-    """Bytes per second, in the last minute."""
+    """Bytes written per second, in the last minute."""
     write_errors: int = 0
     store_errors: int = 0
     """The number of errors that tiered storage has caused."""
     read_bytes: int = 0
     read_rate: float = 0.0
-    """Bytes per second, in the last minute."""
+    """Bytes read per second, in the last minute."""
     read_errors: int = 0
     ledger_reads: TimingMetrics | None = None
     """Reads of the ledger store to offload ledgers; None: there were none."""
@@ -158,10 +159,10 @@ class CompactionMetrics:
     duration_ms: int = 0
     """The duration of the last compaction."""
     read_throughput: float = 0.0
-    """Bytes per second during compactions, like ``write_throughput``."""
+    """Bytes read per second during compactions; ``write_throughput``: bytes written."""
     write_throughput: float = 0.0
     read_bytes: int = 0
-    """The bytes that all compactions have read; ``written_bytes``: have written."""
+    """The bytes that all compactions have read; ``written_bytes``: those that they have written."""
     written_bytes: int = 0
     entries: int = 0
     """The number of entries in the ledger of the last compaction; ``size``: their bytes."""
@@ -468,7 +469,7 @@ class CoordinatorMetrics:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEndMetrics:
-    """The requests of this broker's coordinators that told a topic and its subscriptions of commits, or of
+    """The requests with which this broker's coordinators told a topic and its subscriptions of commits, or of
     aborts."""
 
     topic: str

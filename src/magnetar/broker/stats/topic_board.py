@@ -31,7 +31,8 @@ from magnetar.lazy_dataclass import dataclass
 log = logging.getLogger(__name__)
 TICK_SECONDS = 2.0
 LOOKS = 250
-"""The number of topics per tick: this many busy ones, and this many of all. 10,000 topics take 80 s."""
+"""The number of topics that are read per tick: this many busy ones, and this many of all, so that a round
+over 10,000 topics takes 80 s."""
 ORDER_SECONDS = 10.0
 NAMES_SECONDS = 30.0
 """The time between two queries of the metadata store for topics that are not loaded.

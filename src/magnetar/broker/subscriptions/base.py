@@ -302,7 +302,7 @@ class BaseSubscription(ABC):
 
 def redirect(subscription: BaseSubscription) -> None:
     """Redirects the consumers to the other cluster if no messages are left for them in this one. Consumers
-    whose clients cannot be redirected get the end of the topic.
+    whose clients cannot be redirected are notified of the end of the topic.
 
     Must be called in a turn of the loop of its own: otherwise a delivery may be in progress, or an
     acknowledgement unanswered.

@@ -43,7 +43,7 @@ def key_of(topic: TopicName, *, everywhere: bool) -> str:
 
 
 def definition() -> str:
-    """Returns the schema as Pulsar registers it, type AVRO."""
+    """Returns the definition of the schema that Pulsar registers, of type AVRO."""
     # Only the first policy of a topic needs the import, and a start is 5 ms faster without it.
     from importlib.resources import files
 
@@ -67,7 +67,7 @@ def encode(
     schema_version: bytes,
     stays_here: bool = False,
 ) -> bytes:
-    """Returns an entry as it is stored.
+    """Returns the entry that stores the policies of a topic.
 
     :param policies: ``TopicPolicies``; None deletes them
     :param everywhere: whether the policies apply in all clusters

@@ -37,7 +37,8 @@ _MAX_KNOWN = 100_000
 
 
 def codec() -> ModuleType:
-    """Imports Avro when the first policies are loaded, because most namespaces have none."""
+    """Returns the module that encodes records. It is imported with Avro when the first policies are loaded,
+    because most namespaces have none."""
     from magnetar.broker.system_topics import change_events
 
     return change_events

@@ -214,7 +214,7 @@ class ClusterTopicPolicies:
             self._anew[namespace] = self._tasks.start(self._read_anew(namespace), "reading a namespace again")
 
     async def _read_anew(self, namespace: NamespaceName) -> None:
-        """Reads a namespace again until that succeeds; live topics then apply the changes."""
+        """Reads a namespace again until that succeeds; loaded topics then apply the changes."""
         pause = _RETRY_SECONDS
         try:
             while True:

@@ -101,7 +101,7 @@ SNAPSHOTS, SEGMENTS, INDEXES = DEFINITIONS
 
 
 def definition(kind: str) -> str:
-    """Returns the schema of a system topic as Pulsar registers it, type AVRO."""
+    """Returns the definition of the schema that Pulsar registers for a system topic, of type AVRO."""
     return json.dumps(DEFINITIONS[kind], separators=(",", ":"))
 
 
@@ -172,7 +172,7 @@ def encode_snapshot(topic: str, snapshot: BufferSnapshot) -> bytes:
 
 
 def decode_snapshot(payload: bytes) -> BufferSnapshot:
-    """Returns a snapshot.
+    """Returns the snapshot in a record.
 
     :raises EntryError: the payload is not a record of :data:`SNAPSHOTS`
     """
@@ -214,7 +214,7 @@ def encode_segment(topic: str, segment: SnapshotSegment) -> bytes:
 
 
 def decode_segment(payload: bytes) -> SnapshotSegment:
-    """Returns a segment.
+    """Returns the segment in a record.
 
     :raises EntryError: the payload is not a record of :data:`SEGMENTS`
     """
@@ -245,7 +245,7 @@ def encode_index(topic: str, index: SnapshotIndex) -> bytes:
 
 
 def decode_index(payload: bytes) -> SnapshotIndex:
-    """Returns an index.
+    """Returns the index in a record.
 
     :raises EntryError: the payload is not a record of :data:`INDEXES`
     """
@@ -271,7 +271,7 @@ def record_entry(
 ) -> bytes:
     """Returns a record as an entry of its topic.
 
-    :param payload: None: the record of the key is deleted
+    :param payload: the payload of the record; None: the record of the key is deleted
     :param version: the version of the schema in the topic, as in messages
     """
     metadata = MessageMetadata(
@@ -289,7 +289,8 @@ def record_entry(
 
 
 def records_of(entry: bytes, max_bytes: int) -> list[tuple[str, bytes | None]]:
-    """Returns the keys and payloads of the records in an entry; None: the record of the key is deleted.
+    """Returns the keys and payloads of the records in an entry; a payload is None if the record of its key is
+    deleted.
 
     :param max_bytes: the maximum size of the uncompressed records, because any client that may publish to the
         namespace could have sent the entry

@@ -88,8 +88,8 @@ async def last_before(ledger: ManagedLedger, below: Position, last: Position, ti
     """Returns the last position in (below, last] with a publish time before ``time_ms``; ``below`` if there
     is none.
 
-    Producers set publish times. If the times do not ascend, the binary search may return any position where
-    the time is before and the next one is not.
+    Producers set publish times. If the times do not ascend, the binary search may return any position whose
+    time is before ``time_ms`` while that of the next position is not.
 
     :raises LedgerError: an entry cannot be read
     """

@@ -282,7 +282,7 @@ class Topic(BaseTopic[Subscription]):
     async def pending_acks(self, subscription: Subscription, *, create: bool) -> PendingAcks | None:
         """Returns the pending acknowledgements of a subscription, loaded if necessary.
 
-        :return: None: there are none and ``create`` is false, or the subscription cannot have transactions
+        :return: None if there are none and ``create`` is false, or if the subscription cannot have any
         :raises ServiceNotReady: the pending acknowledgements cannot be loaded now, or the topic is closing
         """
         known = subscription.knows_pending and not create

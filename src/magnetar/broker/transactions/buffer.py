@@ -153,7 +153,7 @@ class TransactionBuffer:
         """For each coordinator, the number up to which all of its transactions have ended everywhere."""
         self.committed_count = 0
         """The number of transactions that were committed since the topic was loaded; :attr:`aborted_count`:
-        aborted."""
+        those that were aborted."""
         self.aborted_count = 0
         self.ready = False
         """Whether a snapshot is stored, so that messages of transactions may follow."""

@@ -20,7 +20,7 @@ KEPT = 64
 
 
 class Flush(Enum):
-    """The reason why waiting records were written; each value is the end of a metric's name."""
+    """The reason why waiting records were written; each value is the suffix of a metric's name."""
 
     RECORDS = "max_records"
     SIZE = "max_size"

@@ -111,7 +111,8 @@ def _varint(value: int) -> bytes:
 
 
 class TransactionLog(Generic[R]):
-    """The log. It is opened by :func:`open_log`, and listens to its managed ledger."""
+    """The log of a coordinator or of a subscription. It is opened by :func:`open_log`, and listens to its
+    managed ledger."""
 
     def __init__(
         self,
@@ -199,7 +200,7 @@ class TransactionLog(Generic[R]):
     def _flush(self, why: Flush | None = None) -> None:
         """Passes all waiting records to the managed ledger.
 
-        :param why: None: the log is being closed, or its records are not batched
+        :param why: the reason, for statistics; None: the log is being closed, or its records are not batched
         """
         if self._flushing is not None:
             self._flushing.cancel()
@@ -433,7 +434,7 @@ async def open_log(
     :param properties: the properties of the managed ledger if it is created
     :param quorums: quorums of new ledgers; None: the quorums in the settings
     :param tenure: the ownership of this broker, which may end at any time; None: no other can be owner
-    :param figures: where batches are counted; None: nowhere
+    :param figures: counts the batches; None: they are not counted
     :raises ManagedLedgerNotFound: the log does not exist and ``create`` is false
     :raises ManagedLedgerError: another broker opened it at the same time, or its record is damaged
     :raises LedgerError: its ledgers cannot be opened or created

@@ -85,12 +85,12 @@ class PendingAcks:
         """The transaction with a cumulative acknowledgement, and the last entry that it acknowledges."""
         self.low_water: dict[int, int] = {}
         self.committed_count = 0
-        """Transactions that were committed since the subscription was first used; :attr:`aborted_count`:
-        aborted."""
+        """The number of transactions that were committed since the subscription was first used;
+        :attr:`aborted_count`: those that were aborted."""
         self.aborted_count = 0
         self.failed_commits = 0
-        """Commits that could not be stored, so that the coordinator tries again; :attr:`failed_aborts`:
-        aborts."""
+        """The number of commits that could not be stored, so that the coordinator tries again;
+        :attr:`failed_aborts`: aborts."""
         self.failed_aborts = 0
         self.commit_latency = Timings(KEPT)
         self.recovery_ms = (0, 0)
@@ -103,7 +103,7 @@ class PendingAcks:
         self._trimming = False
         self._ending: dict[TxnId, Future[None]] = {}
 
-    # What is not to be delivered
+    # Entries that are not to be delivered
 
     @property
     def any(self) -> bool:
@@ -478,8 +478,8 @@ async def open_pending_acks(
     """Opens the pending acknowledgements of the subscription of a cursor.
 
     :param lost: called when the log accepts no more records
-    :param figures: where batches are counted; None: nowhere
-    :return: None: there have never been any, and ``create`` is false
+    :param figures: counts the batches; None: they are not counted
+    :return: the pending acknowledgements; None if there have never been any, and ``create`` is false
     :raises ServiceNotReady: the pending acknowledgements cannot be opened now
     """
     name = pending_acks_of(topic, cursor.name)

@@ -85,7 +85,8 @@ def slowest(topic: Topic) -> Subscription | Replicator | None:
 
 
 def backlog_bytes(topic: Topic) -> int:
-    """Returns the backlog of the slowest durable subscription in bytes; inside a ledger, an estimate."""
+    """Returns the backlog of the slowest durable subscription in bytes, estimated if its position is inside a
+    ledger."""
     return max((s.cursor.backlog_bytes() for s in counted(topic)), default=0)
 
 

@@ -59,7 +59,8 @@ def is_topic_due(topic: AnyTopic, now: float) -> bool:
 
 
 def is_inactive(topic: AnyTopic, now: float) -> bool:
-    """Whether a topic has been inactive for the time in its policies; if it is in use, records the time.
+    """Whether a topic has been inactive for the time in its policies; if it is in use, records ``now`` as the
+    time of its last use.
 
     :param now: seconds of the monotonic clock
     """

@@ -147,8 +147,8 @@ class CarriedSubscription:
 
     @property
     def hindrance(self) -> str:
-        """The reason why the subscription does not move in other clusters, as a sentence; empty: no reason is
-        known."""
+        """The reason why the subscription's progress does not reach other clusters, as a sentence; empty: no
+        reason is known."""
         return self._hindered()
 
     def keep(self, snapshot: TakenSnapshot) -> None:
@@ -181,6 +181,6 @@ class CarriedSubscription:
             self._tell(self.subscription.name, passed)
 
     def moved_from_elsewhere(self, position: Position) -> None:
-        """Handles a move by another cluster: snapshots up to the position need no report."""
+        """Handles progress that another cluster has reported: snapshots up to the position need no report."""
         self.cache.passed(position)
         self.moved()

@@ -47,7 +47,8 @@ from magnetar.protocol.errors import EntryError
 log = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 10
-"""The maximum number of snapshot periods between two checks, which doubles while a cluster is unreachable."""
+"""The time between two checks doubles while a cluster is unreachable, up to this number of snapshot
+periods."""
 
 
 class ReplicatedSubscriptions:
@@ -190,8 +191,8 @@ class ReplicatedSubscriptions:
 
     @property
     def hindrance(self) -> str:
-        """The reason why subscriptions do not move in other clusters, as a sentence; empty: no reason is
-        known."""
+        """The reason why the progress of subscriptions does not reach other clusters, as a sentence; empty:
+        no reason is known."""
         if self._pending is not None:
             seconds = int(self._io.loop.time() - self._pending.started)
             missing = ", ".join(sorted(self._pending.waits_for))
@@ -322,8 +323,8 @@ class ReplicatedSubscriptions:
         self._write(UPDATE, encode_update(subscription, passed.remote), None)
 
     def _move(self, name: str, position: Position, origin: str) -> None:
-        """Moves a subscription that has passed a snapshot in another cluster to the position in
-        this cluster."""
+        """Moves the cursor of a subscription that has passed a snapshot in another cluster to the snapshot's
+        position in this cluster."""
         if name == COMPACTION:
             # Everything before the compaction cursor counts as compacted here, so no other cluster may move
             # it.
@@ -362,7 +363,8 @@ class ReplicatedSubscriptions:
             carried.moved_from_elsewhere(position)
 
     async def _make(self, name: str, origin: str) -> None:
-        """Creates a subscription that another cluster has, and moves it."""
+        """Creates a subscription that exists in another cluster, and moves its cursor to the reported
+        position."""
         topic = self._topic
         try:
             check_new_subscription(name, topic.settings.replicator_prefix)
