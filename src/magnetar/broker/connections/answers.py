@@ -249,7 +249,7 @@ class Requests:
             self._connection.input.pause()
 
     def ended(self, size: int) -> None:
-        """Counts a request that was answered.
+        """Subtracts a request that was answered.
 
         :param size: the same as for :meth:`began`
         """

@@ -39,7 +39,7 @@ class DamagedIndex(Exception):
 
 
 def encode_block(records: Sequence[int]) -> bytes:
-    """Returns the block as one entry of the run's ledger."""
+    """Returns a block of records as one entry of the run's ledger."""
     return zlib.compress(b"".join(record.to_bytes(_RECORD_SIZE, "big") for record in records), 1)
 
 

@@ -425,8 +425,8 @@ class ManyConsumersDispatcher(LateDelivery[C]):
         self.acknowledged(released)
 
     def let_go_pending(self, consumer: AnyConsumer, acked: Sequence[Acked]) -> int:
-        """Removes the entries that ``consumer`` has acknowledged in a transaction, and that any consumer
-        holds; returns the number of their messages."""
+        """Subtracts the messages that ``consumer`` has acknowledged in a transaction from those that
+        consumers hold; returns the number of subtracted messages."""
         released = 0
         pending = self._subscription.pending
         for each in acked:

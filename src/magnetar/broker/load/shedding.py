@@ -221,7 +221,8 @@ def _down_to(
 class AvgShedder:
     """Pairs the busiest broker with the least busy one, and so on, and moves bundles between them.
 
-    Acts only on a difference in several consecutive rounds, and also determines the targets.
+    Bundles only move if the difference persists for several rounds. The strategy also determines the target
+    of each move.
     """
 
     def __init__(self) -> None:

@@ -78,7 +78,8 @@ class BrokerEntryMetadataWriter:
 async def recovered_writer(
     ledger: ManagedLedger, settings: BrokerEntryMetadataSettings
 ) -> BrokerEntryMetadataWriter:
-    """Returns a writer that continues after the last stored index, which is durable when this returns.
+    """Returns a writer that continues after the last stored index; this index is durable when the function
+    returns.
 
     :raises LedgerError: the last entry cannot be read
     """

@@ -230,8 +230,8 @@ class SourcePositions:
     because a replicator mixes the sequence ids of all producers of the source.
 
     A message whose write failed, or that was refused, may be sent again after later ones were stored. Its
-    position is remembered as missing until the topic is unloaded, so that the message is not a duplicate
-    then.
+    position is remembered as missing until the topic is unloaded, so that the message is then not mistaken
+    for a duplicate.
     """
 
     def __init__(self, prefix: str, cluster: str) -> None:

@@ -51,7 +51,8 @@ class SubscriptionSettings:
     """``replicatedSubscriptionsSnapshotTimeoutSeconds``: the time after which a pending snapshot is
     abandoned."""
     cached: int = 10
-    """``replicatedSubscriptionsSnapshotMaxCachedPerSubscription``"""
+    """``replicatedSubscriptionsSnapshotMaxCachedPerSubscription``: the maximum number of snapshots that are
+    kept for a subscription."""
 
 
 @dataclass(slots=True)

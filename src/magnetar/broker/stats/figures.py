@@ -131,11 +131,11 @@ class OffloadMetrics:
     """Bytes read per second, in the last minute."""
     read_errors: int = 0
     ledger_reads: TimingMetrics | None = None
-    """Reads of the ledger store to offload ledgers; None: there were none."""
+    """The durations of reads from the ledger store for offloading; None: there were none."""
     index_reads: TimingMetrics | None = None
-    """Ledgers that were opened in tiered storage; None: there were none."""
+    """The durations of opening ledgers in tiered storage; None: none was opened."""
     data_reads: TimingMetrics | None = None
-    """Reads from tiered storage that the cache could not answer; None: there were none."""
+    """The durations of reads from tiered storage that the cache could not answer; None: there were none."""
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ class SystemTopic(ABC):
 
 
 class _Here(SystemTopic):
-    """A topic that this broker serves, as a standalone broker serves all."""
+    """A topic that this broker serves; a standalone broker serves all topics."""
 
     def __init__(self, topics: ServedTopics, name: TopicName, producer: str) -> None:
         self._topics = topics

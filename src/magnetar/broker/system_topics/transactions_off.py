@@ -1,8 +1,8 @@
 """Finds topics that have had transactions although transactions are disabled in this broker, and warns.
 
 Such a broker delivers messages of aborted and open transactions, and messages that open transactions have
-acknowledged, as Apache Pulsar does. It also compacts them, and replicates them without their ids. The warning
-tells operators before clients notice.
+acknowledged, as Apache Pulsar does. It also compacts such messages, and replicates them without the ids of
+their transactions. The warning tells operators before clients notice.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class TransactionsOff:
     def __init__(
         self, topics: ServedTopics, metadata: MetadataStore, snapshots: Callable[[], SnapshotStore]
     ) -> None:
-        """:param snapshots: returns a reader of snapshots; called when the first topic may have one"""
+        """:param snapshots: returns a reader of snapshots; called for the first topic that may have a
+        snapshot"""
         self._topics = topics
         self._make_snapshots = snapshots
         self._snapshots: SnapshotStore | None = None

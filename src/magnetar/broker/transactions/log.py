@@ -141,7 +141,8 @@ class TransactionLog(Generic[R]):
         self._waiting_since = 0.0
         self._flushing: Cancellable | None = None
         self._held: dict[Position, list[list[RecordPosition]]] = {}
-        """Positions of records, by entry. They are acknowledged once all records of the entry are."""
+        """Positions of the records of ended transactions, by an entry with an earlier record that is not
+        consumed yet; once it is, these records are acknowledged."""
         self.records_written = 0
         """Durable records since the log was opened."""
         self.batches_written = 0

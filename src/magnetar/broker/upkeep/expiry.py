@@ -32,10 +32,11 @@ log = logging.getLogger(__name__)
 
 
 async def last_published_before(ledger: ManagedLedger, start: Position, time_ms: int) -> Position:
-    """Returns the last visible position after ``start`` that was published before a time. If all later
-    ones are newer, the result is at or below ``start``.
+    """Returns the last visible position after ``start`` that was published before a time; if there is none, a
+    position at or below ``start``.
 
-    If publish times do not ascend, the result may be any position that is followed by a younger one.
+    If publish times do not ascend, the result may be any position published before the time whose successor
+    was not.
 
     :raises LedgerError: an entry cannot be read
     """

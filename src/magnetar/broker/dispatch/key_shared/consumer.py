@@ -219,7 +219,8 @@ class KeyedShare:
 
     @classmethod
     def of_group(cls, routing: KeyRouting, start: int, stop: int) -> KeyedShare:
-        """Returns the entries [start, stop) of the grouped entries."""
+        """Returns the share with entries [start, stop) of ``routing``, which groups a run's entries by
+        consumer."""
         return cls(
             routing.order[start:stop],
             routing.entry_ids[start:stop],
