@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _NEARLY_CAUGHT_UP = 1_000
-"""If a connected subscription has fewer entries in its backlog, it is only expired if a message has expired,
-as in Pulsar."""
+"""The backlog, in entries, below which a connected subscription is only expired if a message has expired, as
+in Pulsar."""
 
 
 class BacklogAdmin:

@@ -86,7 +86,8 @@ class Publishing:
     def publish(self, buffer: bytes, sends: SendRun, transaction: TxnId | None = None) -> None:
         """Passes a run of SENDs to its producer's topic, if the checks of the topic accept the run.
 
-        :param transaction: the transaction of the run, if it may publish to the topic
+        :param transaction: the transaction of the run, which the caller has found to be permitted; None: no
+            transaction
         """
         count = sends.count
         producer = self._session.producers.get(sends.producer_id)

@@ -1,8 +1,8 @@
 """A transaction coordinator: begins transactions, and commits or aborts them.
 
-A commit is decided once the record COMMITTING is durable. The coordinator then notifies every topic
-and subscription of the transaction until each has answered. If this broker fails, the next owner of the log
-continues. Then the record COMMITTED is written, and the client gets the response to END_TXN.
+A commit is decided once the record COMMITTING is durable. The coordinator then notifies every topic and
+subscription of the transaction. If this broker fails, the next owner of the log continues. Once each has
+answered, the record COMMITTED is written, and the client gets the response to END_TXN.
 
 Ended transactions are remembered for a while, also in the log, so that clients can repeat END_TXN.
 """

@@ -47,7 +47,7 @@ class Departure:
         return len(self._farewells)
 
     def tell(self, assigned: Assigned | None) -> None:
-        """Notifies all clients of the topic's next broker.
+        """Tells all clients which broker will serve the topic next.
 
         :param assigned: the next broker; None: clients look their topics up
         """

@@ -125,7 +125,8 @@ class _Expected:
         taker.usage += cost.usage
 
     def _cost(self, bundle: str, source: str, broker_id: str) -> _Traffic:
-        """Returns the load of a bundle at a broker, because the cost per byte differs between machines."""
+        """Returns the load that a bundle would cause at a broker; the cost per byte differs between
+        machines."""
         short = self._load.history(bundle).short
         known = self._now[broker_id]
         if known.throughput <= 0 or known.usage <= 0:

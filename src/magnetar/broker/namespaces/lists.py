@@ -37,7 +37,7 @@ SECONDS_PER_NAME = 1e-6
 """The delay of an update per name in its list, to gather changes. An update carries a hash of all names,
 which then takes at most a few percent of the time."""
 MAX_HELD = 4_000_000
-"""The maximum number of names in all lists together. A list and a watcher also count as this many names:"""
+"""The maximum number of names in all lists together. Each list and watcher counts as further names, too."""
 _LIST_PRICE = 100
 _WATCHER_PRICE = 30
 _RETRY_SECONDS = 1.0

@@ -65,8 +65,7 @@ _OF_ONE_PARTITION = frozenset(
 )
 """Fields that have no meaning for the whole topic."""
 _NAMES = {"publishers": "producerName", "consumers": "consumerName"}
-"""Lists of clients, each with the field of the name that a client's producers or consumers share on all
-partitions."""
+"""The lists of clients, each with the field by which the same client is recognized on all partitions."""
 _BY_NAME = frozenset(("subscriptions", "replication"))
 """Objects whose keys are names that users chose; the names do not determine the type of the values."""
 _OF_CLIENTS = frozenset(("metadata", "subscriptionProperties", "consumersAfterMarkDeletePosition"))

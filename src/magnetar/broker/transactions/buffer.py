@@ -240,8 +240,8 @@ class TransactionBuffer:
             self._wake()
 
     def advanced(self) -> None:
-        """Reports that entries of no transaction were stored; a snapshot may be due, so that the next load
-        reads fewer."""
+        """Reports that entries outside transactions were stored; a snapshot may be due, so that the next load
+        reads fewer entries."""
         if not self.ready:
             # The topic has no messages of transactions: it is loaded without a snapshot.
             return

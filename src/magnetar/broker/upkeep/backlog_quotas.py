@@ -127,8 +127,8 @@ def _oldest_is_offloaded(topic: Topic) -> bool:
 
 
 def _end_of_bytes(ledgers: Iterable[LedgerSummary], start: Position, size: int) -> Position:
-    """Returns the position where ``size`` bytes from ``start`` on end, as if all entries of a ledger had the
-    same size."""
+    """Returns the position up to which there are ``size`` bytes after ``start``, as if all entries of a
+    ledger had the same size."""
     last = start
     for summary in ledgers:
         if summary.ledger_id < start[0] or not summary.entries:

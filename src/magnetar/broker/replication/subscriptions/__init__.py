@@ -1,7 +1,7 @@
 """Replicated subscriptions (PIP-33): clusters exchange the positions of a subscription.
 
-Message ids differ between clusters. A snapshot is a set of positions, one in each cluster. Every message that
-is at or before its position in another cluster is at or before the local position in this cluster. So once a
-subscription has passed the local position, its cursors in the other clusters may move to the positions of
-these clusters.
+Message ids differ between clusters. A snapshot is a set of positions, one in each cluster. Every message at
+or before the snapshot's position in another cluster is, in this cluster, at or before the snapshot's local
+position. So once a subscription has passed the local position, its cursor in each other cluster may move to
+the snapshot's position in that cluster.
 """
