@@ -190,8 +190,7 @@ class ServedTopics:
         """Returns the topic, after loading it if necessary. A missing topic is created if ``create`` is true
         and policies permit it.
 
-        :param principal: the requester; concurrent requests share the load of the topic, but the permission
-            of each requester is checked. Topics that clients request are recovered before those that only
+        :param principal: the requester: topics that clients request are recovered before those that only
             this broker needs
         :param awaited: whether a client waits for the topic, although the broker makes the request
         :raises TopicNotFound: the topic does not exist
