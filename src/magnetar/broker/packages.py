@@ -43,7 +43,7 @@ def _place(name: PackageName) -> str:
 
 
 class PackageStorage:
-    """The packages of a broker.
+    """Stores the packages of a cluster, such as functions and connectors, in ledgers.
 
     :param deletions: deletes ledgers of ``store``
     """

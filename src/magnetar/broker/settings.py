@@ -134,7 +134,6 @@ class BrokerSettings:
         """Checks that this broker serves topics of that kind.
 
         :raises NotAllowed: this broker does not serve topics of that kind
-
         :raises NamespaceNotFound: the namespace is the health check's of another broker
         """
         if heartbeat_of(name.namespace_name) not in (None, self.broker_id):

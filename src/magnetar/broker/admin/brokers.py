@@ -324,7 +324,6 @@ class LoadAdmin:
         """Returns the expected load of a bundle.
 
         :raises NamespaceNotFound: no such namespace
-
         :raises NotFound: no such bundle
         """
         return (await self._quotas.of(await self._bundle(namespace, bundle))).to_json()

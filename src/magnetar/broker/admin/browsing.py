@@ -68,7 +68,6 @@ class BrowsingAdmin:
         :param position: the first entry to read; if that entry is not stored, the next stored one
         :param time_ms: read messages published at or after this time, in ms since 1970
         :param key: return only messages with this key
-
         :raises TopicNotFound: no such topic
         :raises NotAllowed: the topic is partitioned; each partition is a topic and can be read
         :raises LedgerError: the entries cannot be read

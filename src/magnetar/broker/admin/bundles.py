@@ -75,7 +75,6 @@ class BundleAdmin:
 
         :param authoritative: whether the leader has chosen this broker to own the bundle, if the bundle has
             no owner
-
         :raises ServedElsewhere: another broker owns the bundle, or must be asked
         """
         owner = await self._broker.ownership.owner_of(bundle, Asked.TAKE if authoritative else Asked.PLACE)

@@ -48,7 +48,6 @@ class TenantAdmin:
         """Creates a tenant.
 
         :raises AlreadyExists: the tenant exists
-
         :raises PreconditionFailed: the tenant allows no cluster, or one that does not exist; an
             administrator's name begins or ends with white space; or there are too many tenants
         """
@@ -82,7 +81,6 @@ class TenantAdmin:
         """Deletes a tenant.
 
         :param force: also delete all namespaces and topics, if ``forceDeleteTenantAllowed`` permits it
-
         :raises TenantNotFound: no such tenant
         :raises HasChildren: the tenant has namespaces
         :raises NotAllowed: forced deletion is disabled
@@ -149,7 +147,6 @@ class ResourceGroupAdmin:
         """Deletes a resource group.
 
         :raises NotFound: no such group
-
         :raises PreconditionFailed: a namespace belongs to the group
         """
         for tenant in await self._policies.tenants.names():
@@ -253,7 +250,6 @@ class ClusterAdmin:
         """Replaces the peer clusters of a cluster.
 
         :raises ClusterNotFound: no such cluster
-
         :raises PreconditionFailed: a peer does not exist, or is the cluster itself
         """
         for peer in peers:

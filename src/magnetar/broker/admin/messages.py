@@ -78,7 +78,6 @@ class MessageAdmin:
         """Returns the entry at a position of a topic.
 
         :raises NotFound: no entry is stored at the position
-
         :raises NotAllowed: the topic is partitioned
         """
         found = await self._topic(topic, "Get message by id")

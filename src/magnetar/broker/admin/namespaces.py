@@ -79,7 +79,6 @@ class NamespaceAdmin:
         """Creates a namespace.
 
         :param given: ``Policies``; missing fields get the defaults of a new namespace
-
         :raises TenantNotFound: no such tenant
         :raises ClusterNotFound: the cluster in a legacy name does not exist
         :raises AlreadyExists: the namespace exists
@@ -119,7 +118,6 @@ class NamespaceAdmin:
         """Deletes a namespace.
 
         :param force: also delete all topics; ``forceDeleteNamespaceAllowed`` must be true
-
         :raises NamespaceNotFound: no such namespace
         :raises PreconditionFailed: the namespace is replicated, or legacy namespaces exist below its name
         :raises ServedElsewhere: the namespace is replicated to another cluster only

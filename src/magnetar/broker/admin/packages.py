@@ -87,7 +87,6 @@ class PackageAdmin:
         """Deletes one version of a package.
 
         :raises NotFound: no such package
-
         :raises ConcurrentModification: the package was changed at the same time
         """
         storage = self._storage

@@ -54,7 +54,6 @@ class IsolationAdmin:
         """Returns an isolation policy of a cluster.
 
         :raises ClusterNotFound: no such cluster
-
         :raises NotFound: no such policy
         """
         found = (await self.policies(cluster)).get(name)
@@ -168,7 +167,6 @@ class IsolationAdmin:
         """Returns a failure domain of a cluster.
 
         :raises NotFound: no such domain
-
         :raises PreconditionFailed: no such cluster
         """
         await self._check_412(cluster)
@@ -201,7 +199,6 @@ class IsolationAdmin:
         """Deletes a failure domain.
 
         :raises NotFound: no such domain
-
         :raises PreconditionFailed: no such cluster
         """
         await self._check_412(cluster)

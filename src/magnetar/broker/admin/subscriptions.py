@@ -151,7 +151,6 @@ class SubscriptionAdmin:
         """Deletes a subscription.
 
         :param force: disconnect its consumers instead of raising InUse
-
         :raises SubscriptionNotFound: no such subscription
         :raises InUse: the subscription has consumers
         """

@@ -65,7 +65,6 @@ class TopicAdmin:
         """Returns a persistent topic that exists.
 
         :raises TopicNotFound: no such topic
-
         :raises PersistentTopicRequired: the topic is non-persistent
         """
         return persistent(await self.existing(topic))
@@ -84,7 +83,6 @@ class TopicAdmin:
         """Creates a topic that is not partitioned.
 
         :raises AlreadyExists: the topic, or a partitioned topic of that name, exists
-
         :raises PreconditionFailed: the name is a partition's, but the partitioned topic has no such
             partition; or a limit of topics is reached
         :raises PersistentTopicRequired: properties are given, and a non-persistent topic cannot store them

@@ -121,7 +121,7 @@ class Compactor:
                 self._elsewhere.rest()
 
     async def _leave(self, latest: LatestElsewhere) -> None:
-        """Makes the process discard the data of a compaction."""
+        """Makes the compaction process discard the data of a compaction."""
         try:
             await latest.remove()
         except ProcessFailed as failed:

@@ -75,7 +75,7 @@ class Elsewhere:
 
 
 class PendingAnswer(Generic[T]):
-    """The answer to a question that was sent to the process."""
+    """The answer to a question that was sent to the compaction process."""
 
     def __init__(self, io: Io, process: Process, question: Question, opened: Callable[[bytes], T]) -> None:
         self._io = io
@@ -87,7 +87,6 @@ class PendingAnswer(Generic[T]):
         """Waits for the answer and returns it.
 
         :param patience: the time to wait, in seconds
-
         :raises ProcessFailed: no answer arrived, or an invalid one
         """
         limit = partial(self._io.loop.call_later, patience)

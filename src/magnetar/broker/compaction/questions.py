@@ -211,7 +211,6 @@ def opened_copied(answer: bytes, at_most: int) -> Copied:
     """Returns the entries in an answer to :func:`copy`.
 
     :param at_most: the maximum number of entries
-
     :raises Nonsense: there are more entries, or one is not an entry of a compacted ledger
     """
     if len(answer) < _COPIED.size:

@@ -63,7 +63,6 @@ class Rule(Generic[M_contra]):
         """Checks that the client of a connection has the permissions for a command.
 
         :raises AuthorizationFailure: the client lacks a permission
-
         :raises InvalidTopicName: the topic's or namespace's name is invalid
         """
         authorizer = connection.broker.authorizer

@@ -116,7 +116,6 @@ def pack(deliver_at: int, ledger_id: int, entry_id: int, key_hash: int) -> int:
     """Returns a record of a delayed entry as one number.
 
     :param deliver_at: ms since 1970, at least 0
-
     :param key_hash: the hash of the entry's key, 31 bits
     """
     return (

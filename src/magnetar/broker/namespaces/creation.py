@@ -205,7 +205,6 @@ class TopicCreation:
         """Checks that more topics may be created.
 
         :param more: topics to be created, each partition counted as one
-
         :raises NotAllowed: the namespace or its tenant would exceed its limit of topics
         """
         if name.reserved:

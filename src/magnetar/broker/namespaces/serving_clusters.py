@@ -142,7 +142,6 @@ class ServingClusters:
         """Checks that the local cluster serves a namespace.
 
         :raises NotInThisCluster: the namespace lists neither the local cluster nor a peer
-
         :raises ServedElsewhere: a peer cluster serves the namespace
         :raises NamespaceNotFound: the namespace does not exist
         :raises MetadataFailure: a record cannot be read

@@ -118,7 +118,6 @@ class NamespaceRecords:
         """Creates a namespace with its policies.
 
         :param policies: the complete policies, including ``bundles``
-
         :raises AlreadyExists: the namespace exists
         :raises ConcurrentModification: concurrent attempts to create it keep failing
         """

@@ -176,7 +176,6 @@ class Tenants:
         """Deletes the record of a tenant.
 
         :raises TenantNotFound: the tenant does not exist
-
         :raises HasChildren: it has namespaces
         """
         path = f"{POLICIES}/{name}"
@@ -355,7 +354,6 @@ class Clusters:
         """Replaces the policies of a cluster.
 
         :raises ClusterNotFound: the cluster does not exist
-
         :raises ConcurrentModification: the record keeps changing
         """
         if not await self.exists(name):
@@ -373,7 +371,6 @@ class Clusters:
         """Deletes the record of a cluster.
 
         :raises ClusterNotFound: the cluster does not exist
-
         :raises PreconditionFailed: it has legacy namespaces, failure domains or isolation policies
         """
         for tenant in await self._metadata.children(POLICIES):

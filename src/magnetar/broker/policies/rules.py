@@ -93,7 +93,6 @@ def check_persistence(persistence: Persistence, *, one_copy: bool) -> None:
     """Checks a persistence policy.
 
     :raises InvalidRequest: the quorums do not fit together
-
     :raises PreconditionFailed: the quorums need more copies than the ledger store keeps
     """
     ensemble, write, ack = persistence.ensemble, persistence.write_quorum, persistence.ack_quorum

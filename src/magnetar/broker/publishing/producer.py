@@ -147,7 +147,6 @@ class ProducerTopic(Protocol):
         """Publishes entries of a producer to the topic.
 
         :raises TopicTerminated: the topic is terminated
-
         :raises ServiceNotReady: the topic is closing, or was lost to another broker
         """
         ...

@@ -96,7 +96,6 @@ def check(before: Sequence[SchemaData], new: SchemaData, strategy: str) -> None:
     """Checks that a definition is compatible with earlier versions.
 
     :param before: the versions with which ``new`` must be compatible
-
     :raises IncompatibleSchema: ``strategy`` does not let ``new`` follow them
     """
     if strategy == "ALWAYS_COMPATIBLE":

@@ -178,7 +178,6 @@ class SchemaRegistry:
 
         :raises IncompatibleSchema: a consumer with that schema cannot read the topic, or the topic has no
             schema
-
         :raises InvalidSchemaData: the schema is invalid
         """
         await self._validate(schema)

@@ -18,7 +18,7 @@ from magnetar.security.authentication import BROKER, Principal
 
 
 class Lookups:
-    """The lookups of one broker, with their times and their limit."""
+    """Answers lookups in one broker, measures their durations, and limits how many are in progress."""
 
     def __init__(
         self,

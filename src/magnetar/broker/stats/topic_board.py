@@ -294,7 +294,6 @@ class TopicBoard:
         """Returns a page of the list of topics.
 
         :param first: the number of lines before the page
-
         :param count: at most :data:`MOST_LINES`
         """
         self._look_at_newcomers()

@@ -123,7 +123,6 @@ class BaseSubscription(ABC):
 
         :raises ConsumerBusy: the subscription is exclusive and has a consumer, has consumers of another type,
             or is full
-
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress; the client tries again
         """
         if self.closing:
@@ -154,7 +153,6 @@ class BaseSubscription(ABC):
         """Adds a consumer to the subscription.
 
         :param max_consumers: 0 for no limit
-
         :raises ConsumerBusy: the subscription is exclusive and has a consumer, has consumers of another type,
             or is full
         :raises ServiceNotReady: the subscription is closing, or a seek is in progress; the client tries again

@@ -76,7 +76,6 @@ def _request(
     """Returns the row of a request, a command that is always answered.
 
     :param refusal: makes the answer for an error
-
     :param asks: whether the rule is checked before the handler; False: the handler checks it
     """
 

@@ -76,7 +76,6 @@ class KeySharedDispatcher(ManyConsumersDispatcher[AnyKeyed]):
 
         :raises ConsumerBusy: its Key_Shared mode or out-of-order setting differs from that of the other
             consumers
-
         :raises ConsumerAssignFailure: its ranges belong to another consumer, or no slots are left for it
         """
         consumer = keyed(consumer)
