@@ -55,7 +55,7 @@ class CoordinatorAdmin:
         """Raises the number of coordinators to ``count``. Clients must be restarted to use the new ones.
 
         :raises PartitionCountRefused: at least ``count`` coordinators exist
-        :raises InvalidRequest: the number is too high
+        :raises InvalidRequest: ``count`` is above 1024
         """
         coordinators = self._enabled()
         if count > _MOST:

@@ -47,7 +47,8 @@ def _place(entry: IndexEntry) -> Mapping[str, int]:
 
 
 class SchemaAdmin:
-    """Topics are given by their full names, and need not exist; partitions share their topic's schema."""
+    """Administration of schemas, by the full names of topics, which need not exist. Partitions share the
+    schema of their topic."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker

@@ -119,7 +119,7 @@ class LoopBudget:
         return False
 
     def spend(self, size: int) -> None:
-        """Charges bytes, or the price of other work."""
+        """Subtracts the cost of some work, in bytes, from the rest of the turn's budget."""
         self._left -= size
 
     def _begin(self) -> None:

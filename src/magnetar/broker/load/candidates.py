@@ -189,7 +189,8 @@ class Candidates:
         self.against[broker_id] = why
 
     def prefer(self, better: Collection[str], why: str) -> None:
-        """Keeps only the brokers in ``better``, unless none of them is left."""
+        """Keeps only the brokers in ``better``, unless none of them is left; records ``why`` for each of the
+        others."""
         kept = self.brokers & set(better)
         if not kept:
             return
@@ -345,8 +346,8 @@ def local_policies_path(namespace: NamespaceName) -> str:
 
 
 def isolation_of(record: Mapping[str, object]) -> Isolation:
-    """Returns the policies in a record. Invalid policies are logged and left out, because they must not stop
-    topics."""
+    """Returns the policies in a record. Invalid policies are logged and left out, because they must not
+    prevent topics from being served."""
     found = []
     for name, value in record.items():
         try:

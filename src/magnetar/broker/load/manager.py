@@ -180,7 +180,7 @@ class LoadManager:
         key: tuple[Bundle, frozenset[str]] | None,
         work: Callable[[], Coroutine[object, None, str | None]],
     ) -> str | None:
-        """Returns the result of a task that all concurrent callers share."""
+        """Returns the result of a task that all concurrent callers with the same key share."""
         return await outcome(self._io.loop, self._asked.answer(key, work))
 
     def _leader_changed(self) -> None:

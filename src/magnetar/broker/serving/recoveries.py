@@ -53,7 +53,7 @@ class Recoveries:
         return len(self._first) + len(self._others)
 
     def hurry(self, name: str) -> None:
-        """Marks a topic that a client waits for, whether it is queued already or not."""
+        """Gives priority to a topic that a client waits for, whether it is queued already or will be."""
         self._hurried.add(name)
         waiter = self._others.pop(name, None)
         if waiter is not None:
