@@ -130,10 +130,8 @@ class BrokerService:
         :param authorizer: makes the authorizer from the stored permissions; None: all operations are
             permitted
         :param dynamic: settings that can be changed while the broker runs; None: no setting can be changed
-
         :param beside: the other brokers of the cluster; None: the broker is standalone
         :param reach: makes clients of other clusters; None: no topic is replicated to them
-
         :param ownership: makes the ownership, from a function that returns the :class:`Owner` that describes
             this broker; None: this broker owns all bundles
         """

@@ -30,7 +30,8 @@ in Pulsar."""
 
 
 class BacklogAdmin:
-    """Topics are given by their full names; operations on a partitioned topic apply to each partition."""
+    """Administration of the backlogs of topics, given by their full names. Operations on a partitioned topic
+    apply to each partition."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin, subscriptions: SubscriptionAdmin) -> None:
         self._broker = broker

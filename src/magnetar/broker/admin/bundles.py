@@ -37,7 +37,8 @@ _AT_ONCE = 16
 
 
 class BundleAdmin:
-    """Namespaces are given as ``tenant/namespace``, bundles as ``0xSTART_0xEND``."""
+    """Administration of the bundles of namespaces. Namespaces are given as ``tenant/namespace``, bundles as
+    ``0xSTART_0xEND``."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker

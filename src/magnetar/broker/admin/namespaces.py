@@ -56,7 +56,7 @@ commits."""
 
 
 class NamespaceAdmin:
-    """Namespaces are given as ``tenant/namespace`` or ``tenant/cluster/namespace``."""
+    """Administration of namespaces, given as ``tenant/namespace`` or ``tenant/cluster/namespace``."""
 
     def __init__(self, broker: BrokerService, bundles: BundleAdmin) -> None:
         self._broker = broker

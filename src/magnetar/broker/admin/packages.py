@@ -25,7 +25,8 @@ _READ_BYTES = 256 * 1024
 
 
 class PackageAdmin:
-    """All methods raise ServiceNotReady if ``enablePackagesManagement`` is false."""
+    """Administration of packages. All methods raise ServiceNotReady if ``enablePackagesManagement`` is
+    false."""
 
     def __init__(self, broker: BrokerService) -> None:
         self._broker = broker

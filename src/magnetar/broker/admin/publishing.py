@@ -113,7 +113,7 @@ class _Encoded:
 
 
 class PublishingAdmin:
-    """Topics are given by their full names."""
+    """Publishes messages of HTTP requests to topics, given by their full names."""
 
     def __init__(self, broker: BrokerService, principal: Principal) -> None:
         """:param principal: the principal of the client that publishes"""

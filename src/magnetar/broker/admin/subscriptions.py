@@ -40,7 +40,8 @@ _NOT_FOUND = 404
 
 
 class SubscriptionAdmin:
-    """Topics are given by their full names; operations on a partitioned topic apply to each partition."""
+    """Administration of the subscriptions of topics, given by their full names. Operations on a partitioned
+    topic apply to each partition."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 
 
 class TopicPolicyAdmin:
-    """Topics are given by their full names; the policies of a partitioned topic apply to its partitions."""
+    """Administration of the policies of single topics, given by their full names. The policies of a
+    partitioned topic apply to its partitions."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin, partitions: PartitionAdmin) -> None:
         self._broker = broker

@@ -41,7 +41,7 @@ _NEVER = {"recoverStartTime": 0, "recoverEndTime": 0}
 
 
 class TopicTransactionAdmin:
-    """Topics are given by their full names; partitions are topics."""
+    """Shows the transactions of topics, given by their full names; each partition is a topic."""
 
     def __init__(self, broker: BrokerService, topics: TopicAdmin) -> None:
         self._broker = broker

@@ -44,7 +44,7 @@ _NOT_FOUND = 404
 
 
 class TopicAdmin:
-    """Topics are given by their full names; partitions are topics."""
+    """Administration of topics, given by their full names; each partition is a topic."""
 
     def __init__(self, broker: BrokerService, partitions: PartitionAdmin) -> None:
         self._broker = broker

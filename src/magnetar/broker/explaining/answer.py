@@ -75,7 +75,7 @@ def of_dispatch(
     subscription: Subscription, limiter: DispatchLimiter | None
 ) -> tuple[str, dict[str, object], str, str]:
     """Explains a dispatch rate that is used up: returns a sentence, statistics, a command that raises the
-    limit, and a command that shows the limit."""
+    limit, or "" if there is none, and always "" for the command that shows the limit."""
     if limiter is None:
         return "The dispatch rate is used up.", {}, "", ""
     rate = limiter.rate

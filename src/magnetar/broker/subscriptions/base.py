@@ -223,7 +223,7 @@ class BaseSubscription(ABC):
         return NO_CONSUMER if self.dispatcher is None else self.dispatcher.why_not()
 
     def waits_since_ms(self) -> int:
-        """Returns the time since which nothing was sent for this reason, in milliseconds since 1970."""
+        """Returns the time since which nothing is sent because of :meth:`why_not`, in ms since 1970."""
         if self.dispatcher is None:
             return self.loaded_ms
         return max(self.dispatcher.waits.since_ms, self.last_consumed_ms)

@@ -431,7 +431,7 @@ async def open_log(
 
     :param name: the name of the managed ledger
     :param lost: called once, on the event loop, if the log stops accepting records before it is closed:
-    another broker owns it, or an internal error occurred. The owner must then close the log
+        another broker owns it, or an internal error occurred. The owner must then close the log
     :param properties: the properties of the managed ledger if it is created
     :param quorums: quorums of new ledgers; None: the quorums in the settings
     :param tenure: the ownership of this broker, which may end at any time; None: no other can be owner
