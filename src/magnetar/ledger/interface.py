@@ -41,7 +41,7 @@ class EntryLost(LedgerError):
 
 
 class LedgerFenced(LedgerError):
-    """Another process opened the ledger for recovery, which has ended this writer."""
+    """Another process opened the ledger for recovery, so this writer can no longer append."""
 
 
 class EntryTooLarge(LedgerError):
@@ -62,8 +62,8 @@ class DataDamaged(LedgerError):
 
 
 class LedgerUnreadable(LedgerError):
-    """The operating system cannot read stored data, now or permanently, because the device or the opening of
-    a file fails."""
+    """The operating system cannot read stored data, temporarily or permanently: the device fails, or a file
+    cannot be opened."""
 
 
 class StoreClosed(LedgerError):
@@ -75,7 +75,7 @@ class StoreFull(LedgerError):
 
 
 class LedgerOutOfOrder(LedgerError):
-    """New ledgers have ids below those of older ones, although the order matters."""
+    """A new ledger got an id below that of an older one, but the ids of a managed ledger must ascend."""
 
 
 class NoSuchReadPlan(LedgerError):
@@ -83,7 +83,7 @@ class NoSuchReadPlan(LedgerError):
 
 
 class TooManyReadPlans(LedgerError):
-    """The maximum number of read plans is held."""
+    """The maximum number of read plans is in use."""
 
 
 @dataclass(frozen=True)
@@ -254,8 +254,8 @@ class LedgerStore(Protocol):
     ) -> LedgerWriter:
         """Creates a ledger with an id that was never used before; the ledger is durable when this returns.
 
-        :param high_priority: whether entries are accepted even if the disk is too full for other ledgers; for
-            cursors, whose progress frees room
+        :param high_priority: whether entries are accepted even if the disk is too full for other ledgers;
+            used for cursors, because saving their progress lets ledgers be deleted
         """
         ...
 

@@ -26,11 +26,11 @@ _JOINED_BYTES = 128 << 10
 
 
 class AddStream:
-    """The entries of ``stripe``, added in ascending order; the first entry that is not stored ends the
-    stream.
+    """Adds the entries of ``stripe`` to its bookie, in ascending order. The first entry that the bookie does
+    not store ends the stream.
 
-    An ended stream stays with its bookie until its answers have come, so that they are not attributed to
-    another stream that adds the same entries there.
+    An ended stream stays registered at its bookie until all of its answers have arrived. Otherwise they would
+    be attributed to another stream that adds the same entries to this bookie.
     """
 
     __slots__ = ("_sent", "_sent_to", "_tells", "ended", "ledger_id", "listener", "stripe", "waits")
@@ -108,7 +108,7 @@ class AddRun:
     __slots__ = ("_size", "_whole", "before", "first", "last", "pieces")
 
     def __init__(self, first: int, before: int) -> None:
-        """:param before: the bytes of all payloads of the ledger before the first entry"""
+        """:param before: the total bytes of the ledger's payloads before the first entry of the run"""
         self.first = first
         self.last = first - 1
         self.before = before
@@ -117,8 +117,8 @@ class AddRun:
         self._whole: Sequence[Buffer] = ()
 
     def part(self, stripe: Stripe, first: int) -> tuple[Sequence[Buffer], int, int]:
-        """Returns the requests for a stripe's entries from ``first`` on, the last entry, and the number of
-        bytes; 0 bytes mean that there are none."""
+        """Returns (requests, last entry id, number of bytes) for those entries of a stripe that are in the
+        run, from ``first`` on. If there are no such entries, the number of bytes is 0."""
         if first <= self.first and stripe.write == stripe.ensemble:
             if not self._whole:
                 self._whole, self._size = _joined(self.pieces)

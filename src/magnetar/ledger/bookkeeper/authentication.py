@@ -19,9 +19,9 @@ from magnetar.protocol.digest_md5 import DigestClient, DigestRefused, NameAndPas
 
 _LENGTH = struct.Struct(">I")
 _PREFIX_2 = b"\x02\x03\x00\x00"
-"""Version, operation and flags of a message in version 2."""
+"""Version, operation and flags of an AUTH message in version 2 of the protocol."""
 _AUTH = 5
-"""The operation in version 3."""
+"""The number of the AUTH operation in version 3 of the protocol."""
 _OF_TLS = b"\x0a\x06\x08\x03\x10\x09"
 """The start of a second answer to the request for TLS. It comes after the handshake, from a bookie whose
 plugin requires credentials in addition to a certificate."""
@@ -37,7 +37,7 @@ _REQUEST = b"\x0a\x06\x08\x03\x10\x09\x18\x01" + b"\xd2\x06\x00"
 QUESTION = _LENGTH.pack(len(_REQUEST)) + _REQUEST
 _HEADER_TAG = 0x0A
 _GOOD = b"\x10\x00"
-"""The field after the header of a Response: its status, EOK."""
+"""The status field EOK, which follows the header of a successful Response."""
 
 
 class NotAuthenticated(OSError):
@@ -85,9 +85,9 @@ class AuthProvider(NamedTuple):
 
 
 def digest_auth_provider(credentials: NameAndPassword, random: Callable[[int], bytes]) -> AuthProvider:
-    """Returns the authentication of connections to bookies by DIGEST-MD5.
+    """Returns a provider that authenticates connections to bookies with DIGEST-MD5.
 
-    :param random: returns that number of random bytes
+    :param random: returns as many random bytes as its argument says
     """
     return AuthProvider(lambda: DigestConversation(credentials, random(_NONCE_BYTES).hex()))
 
@@ -171,7 +171,7 @@ class _Authenticating:
         self.ended: Future[None] = loop.create_future()
 
     def doubted(self) -> None:
-        """Handles the end of the time for an answer."""
+        """Handles a bookie that has not answered in time."""
         self._fail(self._conversation.doubt)
 
     def _fail(self, reason: str) -> None:
@@ -204,7 +204,7 @@ class _Authenticating:
             self._link.data_received(self._held)
 
     def _frame(self) -> bytes | None:
-        """Returns the next complete frame; None if it is incomplete."""
+        """Returns the next frame; None if it is not complete yet."""
         if len(self._held) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._held)
@@ -258,7 +258,7 @@ def answer_bytes(begun: bytes) -> int:
 
 
 def refused(answer: bytes) -> str:
-    """Returns the reason why there is no TLS; empty if there is."""
+    """Returns the reason why the bookie's answer refuses TLS; empty if the bookie accepts it."""
     body = answer[_LENGTH.size :]
     (length,) = _LENGTH.unpack_from(answer)
     if length != len(body) or len(body) < 4 or body[0] != _HEADER_TAG or body[1] > len(body) - 4:

@@ -37,11 +37,11 @@ Key = tuple[int, int, int]
 
 
 _LOOKS = 8
-"""The number of checks for overdue requests within the timeout."""
+"""The number of checks for overdue requests during one request timeout."""
 
 
 _DOUBT_SECONDS = 10.0
-"""The seconds in which a bookie that refused a connection may be listening again."""
+"""The seconds for which a failed connection attempt counts as recent; the bookie may be back later."""
 
 
 class BookieSettings(NamedTuple):
@@ -49,7 +49,7 @@ class BookieSettings(NamedTuple):
     """The timeout of a request; it fires up to an eighth later (bookkeeperClientTimeoutInSeconds)."""
     connect_seconds: float = 10.0
     retry_seconds: float = 0.2
-    """The time after a failed connection in which requests fail as lost, and no new connection is opened."""
+    """The seconds after a failed connection attempt in which requests fail as LOST without a new attempt."""
     wire: Wire = VERSION_2
     auth_provider: AuthProvider | None = None
     """The client's authentication; None: the client does not authenticate."""
@@ -58,7 +58,7 @@ class BookieSettings(NamedTuple):
 
 
 Where = Callable[[], tuple[str, int] | None]
-"""Returns host and port of a bookie, before each connection; None if they are not known now."""
+"""Returns the current host and port of a bookie; called before each connection. None if they are unknown."""
 
 
 class _Asked(NamedTuple):
@@ -67,8 +67,8 @@ class _Asked(NamedTuple):
 
 
 class Bookie:
-    """Requests to one bookie. ``told`` is called from the loop, never during the call that makes the
-    request."""
+    """Sends requests to one bookie. The loop calls ``told`` with the outcome, always after the method that
+    sends the request has returned."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Bookie:
         self._ask((operation, self._requests, 0), (request(self._requests),), told)
 
     def close(self) -> None:
-        """Closes the connection; unanswered requests end as lost."""
+        """Closes the connection; unanswered requests fail as LOST."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()

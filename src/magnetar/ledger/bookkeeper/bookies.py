@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _READ_ONLY = "readonly"
 _RPC = "bookie-rpc"
 _BETWEEN_READS_SECONDS = 0.1
-"""The pause between reads of registrations that keep changing."""
+"""The pause in seconds between two reads of the registrations, if they keep changing."""
 _BETWEEN_LOGS_SECONDS = 10.0
 _GONE_SECONDS = 3.0
 """The time for which a bookie without a registration still counts as writable. A bookie whose session has
@@ -33,8 +33,9 @@ ended registers again at once, and some releases then create and delete the node
 class Use(Enum):
     """The use of a connection. Each use has its own connection, because answers do not name their request.
 
-    Bookies close connections after unknown requests, which only readers send. And a writer in this process
-    would mistake the answer to an entry that its ledger's recovery adds for an answer to its own.
+    Bookies close connections after unknown requests, which only readers send. And a recovery in this process
+    adds entries that the ledger's writer may have added too: on a shared connection, the writer would take
+    answers to the recovery for answers to itself.
     """
 
     WRITING = "writing"
@@ -110,7 +111,7 @@ class Bookies:
         await self._read()
 
     def close(self) -> None:
-        """Closes all connections; unanswered requests end as lost."""
+        """Closes all connections; unanswered requests fail as LOST."""
         self._closed = True
         if self._follower is not None:
             self._follower.stop()
@@ -119,8 +120,8 @@ class Bookies:
 
     @property
     def writable(self) -> Sequence[str]:
-        """The ids of bookies that accept new entries, sorted; including those that disappeared a moment
-        ago."""
+        """The ids of bookies that accept new entries, sorted; including those whose registration disappeared
+        within the last few seconds."""
         if not self._gone:
             return self._writable
         after = self._io.clock.monotonic() - _GONE_SECONDS
@@ -232,7 +233,7 @@ class Bookies:
         self._are(tuple(writable), tuple(read_only))
 
     def _are(self, writable: tuple[str, ...], read_only: tuple[str, ...]) -> None:
-        """Registers the current bookies."""
+        """Updates the sets of writable and read-only bookies."""
         now = self._io.clock.monotonic()
         registered = {*writable, *read_only}
         gone = {each: now for each in self._writable if each not in registered}

@@ -30,7 +30,8 @@ MASTER_KEY_BYTES = 20
 
 
 class DigestType(Enum):
-    """How a ledger's entries are protected; the names are those of ``managedLedgerDigestType``."""
+    """The kind of digest that protects a ledger's entries; the names are those of
+    ``managedLedgerDigestType``."""
 
     CRC32 = "CRC32"
     MAC = "MAC"

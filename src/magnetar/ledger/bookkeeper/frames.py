@@ -39,13 +39,13 @@ class Operation(IntEnum):
 class Flag(IntFlag):
     NONE = 0
     FENCE = 1
-    """A flag of a read, after which only recovery may add entries."""
+    """A flag of a read request, which fences the ledger: from then on, only recovery may add entries."""
     RECOVERY_ADD = 2
     HIGH_PRIORITY = 4
 
 
 class Status(IntEnum):
-    """The status in a bookie's answer; below 0: the outcome of a request without an answer."""
+    """The status in a bookie's answer; values below 0 mean that no answer arrived."""
 
     LOST = -1
     """The connection ended before the answer arrived."""
@@ -64,7 +64,7 @@ class Status(IntEnum):
 
 
 def status_name(status: int) -> str:
-    """Returns a name for a status in texts, also if the status is unknown."""
+    """Returns the name of a status for messages, even if the status is unknown."""
     return _NAMES.get(status, f"status {status}")
 
 
@@ -88,8 +88,8 @@ class Answer(NamedTuple):
 
 
 def add_prefix(key: bytes, flags: Flag = Flag.NONE) -> bytes:
-    """Returns the bytes between the length and the entry's body, the same for all add requests of a
-    ledger."""
+    """Returns the part of an add request between the frame's length and the entry's body; it is the same for
+    all add requests of a ledger."""
     return _ADD_PREFIX.pack(_VERSION, Operation.ADD, flags) + key
 
 
@@ -122,7 +122,7 @@ class AnswerReader:
     """Splits received data into answers.
 
     :param limit: the maximum size of a frame in bytes, including its length field
-    :param added: called with many successful answers to adds at once; None: they are returned like other
+    :param added: called once for a run of successful answers to adds; None: they are returned like other
         answers
     :param decode: decodes an answer between two offsets; version 2 by default
     :param least: the minimum size of an answer in bytes

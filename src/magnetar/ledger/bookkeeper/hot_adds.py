@@ -1,5 +1,5 @@
 """Adds of entries: encodes requests for a run of entries, decodes runs of answers, and finds the last entry
-up to which an ack quorum has stored all.
+up to which an ack quorum has stored all entries.
 
 A hot module: plain Python that is also compiled, with the C types in ``hot_adds.pxd``.
 """
@@ -14,7 +14,7 @@ from magnetar.io.crc32c import crc32c
 _HEADER = struct.Struct(">qqqq")
 _HEAD = struct.Struct(">I24sqqqqI")
 _AROUND = 60
-"""Bytes of a request besides its payload, without the length of the frame in front."""
+"""The bytes of an add request without its payload and without the frame's length in front."""
 _COPY_LIMIT = 4096
 """Below this many bytes, a copy costs less than a view."""
 
@@ -43,8 +43,8 @@ def add_frames(
 
     :param prefix: version, operation, flags and master key: 24 bytes
     :param entry_id: the id of the first entry
-    :param length: bytes of all payloads before the first
-    :returns: bytes of all payloads, these included
+    :param length: total bytes of the ledger's payloads before the first entry
+    :returns: total bytes of the ledger's payloads, including those of these entries
     """
     view = None
     index = first
@@ -128,8 +128,7 @@ class Stripe:
 
     def __init__(self, index: int, ensemble: int, write: int, first: int) -> None:
         """:param index: the bookie's index in the ensemble
-
-        :param first: earlier entries do not count
+        :param first: the first entry of the segment; the stripe has no earlier entries
         """
         self.index = index
         self.ensemble = ensemble
@@ -137,7 +136,7 @@ class Stripe:
         self.next = first
         """The first entry of the stripe without an answer; all earlier ones are answered."""
         self.early: set[int] = set()
-        """Answered entries after it."""
+        """The entries after ``next`` that the bookie has answered already."""
         if not self.takes(first):
             self._step()
 

@@ -1,4 +1,4 @@
-"""A ledger's metadata: its quorums, which bookies have which entries, and how it ended.
+"""A ledger's metadata: its quorums, which bookies have which entries, its state and its last entry.
 
 The format is BookKeeper's: a line with the format version, then a protobuf message after its length
 (https://github.com/apache/bookkeeper/blob/release-4.17.2/bookkeeper-proto/src/main/proto/DbLedgerStorageDataFormats.proto
@@ -43,7 +43,7 @@ _FIRST, _FURTHER = "isolationBookieGroups", "secondaryIsolationBookieGroups"
 
 
 class Segment(NamedTuple):
-    """The bookies of the entries from one entry on, up to the next segment."""
+    """An ensemble, and the first entry that it stores; a segment ends where the next one begins."""
 
     first_entry_id: int
     ensemble: tuple[str, ...]
@@ -105,8 +105,8 @@ class LedgerRecord:
         return replace(self, state=LedgerState.IN_RECOVERY, last_entry_id=-1, length=0, token=0)
 
     def with_ensemble(self, first_entry_id: int, ensemble: Sequence[str]) -> LedgerRecord:
-        """Returns the record with a new ensemble from ``first_entry_id`` on; the record has no entries from
-        there on yet."""
+        """Returns the record with a new ensemble from ``first_entry_id`` on. No entry with this id or a
+        higher one is confirmed yet."""
         kept = tuple(each for each in self.segments if each.first_entry_id < first_entry_id)
         segment = Segment(first_entry_id, tuple(ensemble))
         return replace(self, segments=(*kept, segment), token=0)
@@ -267,8 +267,8 @@ class MetadataFailed(LedgerError):
 
 
 def merged(ledger_id: int, ours: LedgerRecord, theirs: LedgerRecord) -> LedgerRecord:
-    """Returns our record with changes by AutoRecovery, which copies entries of lost bookies to others and
-    records that in segments that are complete.
+    """Returns our record with AutoRecovery's changes: it copies the entries of a lost bookie to another one,
+    which replaces the lost bookie in segments that receive no more entries.
 
     :param ours: the record as this writer knows it
     :param theirs: the stored record of an open ledger

@@ -44,16 +44,15 @@ _LAYOUTS: dict[str, Callable[[int], str]] = {
     "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1": ledger_path,
     "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1": long_ledger_path,
 }
-"""The paths by layout name, as in the node ``LAYOUT``. If the node has no version of its own format, as
-Pulsar writes it, the first layout applies."""
+"""The function that returns the path of a ledger's node, by the layout name in the node ``LAYOUT``."""
 _LAYOUT_VERSION = "2"
 _HALF = (1 << 31) - 1
-"""The last number of a ZooKeeper counter; a client that gets the number continues with another counter."""
+"""The last number of a ZooKeeper counter; a client that gets this number switches to the next counter."""
 _TRIES = 20
 """The maximum number of attempts to find a free ledger id."""
 _LAST = -1
 _SECONDS = 2.0
-"""The time after which a bookie that does not answer is skipped."""
+"""The time in seconds after which a bookie that does not answer is skipped."""
 _HAVE_IT = frozenset((Status.OK, Status.NO_ENTRY))
 
 
@@ -213,7 +212,7 @@ class LedgerRecords:
         )
 
     async def _high_half(self, path: str) -> int:
-        """Returns the last upper half of ids that a client has started."""
+        """Returns the highest value of the upper 32 bits of ledger ids that any client has begun to use."""
         names = await self._metadata.children(path)
         begun = [int(name[4:]) for name in names if name.startswith("HOB-") and name[4:].isdigit()]
         if begun:

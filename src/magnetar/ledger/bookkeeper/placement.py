@@ -31,8 +31,8 @@ class NotEnoughBookies(LedgerError):
         rule: str = "",
         trouble: Callable[[str], str] = lambda _bookie: "",
     ) -> None:
-        """:param besides: bookies that cannot be chosen, because the ledger has them, or has just lost them
-
+        """:param besides: bookies that cannot be chosen, because they are in the ledger's ensemble or have
+            just failed
         :param rule: the placement rule that the bookies must meet
         :param trouble: returns the reason why a connection to a bookie failed; empty: it may be reachable
         """
@@ -68,7 +68,7 @@ class Placement(Protocol):
 
 
 def of_groups(groups: Groups) -> str:
-    """Returns the placement rule as text."""
+    """Returns the placement rule of these groups, for error messages."""
     return f"of the groups {', '.join(sorted(groups.first | groups.further))}"
 
 
@@ -135,7 +135,7 @@ class DiskSpaceSettings(NamedTuple):
 
 
 class DiskSpaces:
-    """Queries bookies until it is stopped."""
+    """Queries the free disk space of bookies periodically until it is stopped."""
 
     def __init__(self, loop: Loop, clock: Clock, bookies: Bookies, settings: DiskSpaceSettings) -> None:
         self._loop = loop

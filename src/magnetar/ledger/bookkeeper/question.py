@@ -1,5 +1,5 @@
-"""Reads of entries from one bookie after the other, of last entries, and a memory of bookies that did not
-answer."""
+"""Reads entries from one bookie after another, reads the last entries of ledgers, and remembers which bookies
+did not answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from magnetar.ledger.interface import DataDamaged, Quorums
 BATCH_OVERHEAD = 36
 """The bytes that a bookie counts for each answer to a batch read."""
 BATCH_ENTRY_OVERHEAD = 4
-"""Bytes that a bookie adds for each entry in such an answer."""
+"""The bytes that a bookie counts for each entry in an answer to a batch read, besides the entry itself."""
 KNOWN = (Status.OK, Status.NO_ENTRY, Status.NO_LEDGER)
 """Conclusive answers to a fencing read. After any other status, it is unknown which entries the bookie has,
 and whether it accepts more."""
@@ -57,13 +57,15 @@ class RequestContext(NamedTuple):
     key: bytes = b""
     """The master key, if the flags fence."""
     speculative_seconds: float = 0.0
-    """The delay in seconds before the next bookie is asked, too; 0: only after an answer."""
+    """The delay in seconds before the next bookie is asked as well; 0: the next bookie is asked only after an
+    answer."""
     enough_missing: int = 0
-    """The number of bookies without the entry that ends the request; 0: all bookies must answer."""
+    """The request ends once this many bookies have answered that they lack the entry; 0: all bookies must
+    answer."""
 
 
 class Question:
-    """Reads one entry, or several from one entry on.
+    """Reads one entry, or several consecutive ones.
 
     :param bookies: the ids of the bookies, in the order of reading
     :param count: the number of entries; more than one only if each bookie has all of them
@@ -216,10 +218,11 @@ class LastEntries:
     def __init__(self, asking: RequestContext, record: LedgerRecord) -> None:
         segment = record.segments[-1]
         self.confirmed = segment.first_entry_id - 1
-        """All entries up to this one had their ack quorum. A new segment starts after the last confirmed
-        entry."""
+        """All entries up to this one are known to be confirmed. Initially it is the entry before the segment,
+        because a segment starts after the last confirmed entry."""
         self.confirmed_length: int | None = None
-        """The bytes of all entries up to that one, if it is the last entry of a bookie."""
+        """The total bytes of all entries up to ``confirmed``; None unless some bookie has that entry as its
+        last."""
         self.highest = self.confirmed
         """The last entry that any bookie has."""
         self.last_of: dict[str, int] = {}

@@ -29,7 +29,7 @@ class PlacementSettings(NamedTuple):
     """The number of racks in which each write quorum must have bookies; a smaller write quorum has all in
     different racks (bookkeeperClientMinNumRacksPerWriteQuorum)."""
     enforced: bool = False
-    """Whether a ledger that cannot be spread over so many racks is refused
+    """Whether a ledger that cannot be spread over ``min_racks`` racks is refused
     (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""
     groups: Groups | None = None
     """The groups whose bookies are used for ledgers that name no groups; None: all bookies

@@ -26,7 +26,7 @@ class Stand(NamedTuple):
 
     @property
     def region(self) -> str:
-        """The path without the rack; a path without a region is its own region."""
+        """The path without the rack; if there is no region in it, the whole path."""
         region, _, _rack = self.rack.rpartition("/")
         return region or self.rack
 

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 
 _TRY_AGAIN_SECONDS = (0.3, 1.0)
-"""Delays after which bookies may be back: longer than the time in which a lost connection is not renewed."""
+"""The delays in seconds before failed reads are tried again; longer than the time for which no new connection
+to a bookie is opened after a failure."""
 _SINGLES = 16
 """The number of entries that are requested at the same time without batch reads: at most 80 MiB."""
 _BATCH_BYTES = 5 << 20
@@ -53,7 +54,7 @@ _BATCH_ENTRIES = 10_000
 
 class ReadSettings(NamedTuple):
     speculative_seconds: float = 0.0
-    """The delay in seconds before another bookie is asked, too; 0: never
+    """The delay in seconds before another bookie is asked as well; 0: never
     (bookkeeperClientSpeculativeReadTimeoutInMillis)."""
     sticky: bool = True
     """Whether a reader uses the same bookie of the ensemble as long as it answers
@@ -132,7 +133,7 @@ class BookKeeperReader:
         """Does nothing, because bookies write to another device than they read from."""
 
     def has_confirmed(self, entry_id: int) -> None:
-        """Does nothing, because bookies get the last-add-confirmed only with the next entry."""
+        """Records that entries are confirmed, because bookies learn this only with the next entry."""
         if not self._is_closed():
             self._has_confirmed(entry_id, None)
 
@@ -284,7 +285,7 @@ class BookKeeperReader:
 
 
 def _run(ledger_id: int, entries: Sequence[StoredEntry]) -> EntryRun:
-    """Joins the entries of a batch, because a cache uses one buffer for many entries."""
+    """Joins the entries of a batch into one buffer, as the entry cache expects."""
     starts, ends = array("q"), array("q")
     at = 0
     for said, data in entries:
@@ -355,7 +356,8 @@ class LedgerOpening:
             fate.deleted = True
 
     async def close(self) -> None:
-        """Stops recoveries in progress, like a crash: the next client that opens such a ledger continues."""
+        """Stops recoveries in progress, like a crash: the next client that opens such a ledger continues its
+        recovery."""
         self._tasks.cancel()
         for fate in list(self._fates.values()):
             fate.closed = True

@@ -83,7 +83,7 @@ async def recovered(ledger_id: int, parts: RecoveryParts) -> Versioned:
 
 
 async def _begun(ledger_id: int, parts: RecoveryParts) -> Versioned:
-    """Returns the metadata, in recovery or closed."""
+    """Sets an open ledger's state to IN_RECOVERY; returns the metadata, which is IN_RECOVERY or CLOSED."""
     for _ in range(_TRIES):
         found = await parts.records.read(ledger_id)
         if found.record.state is not LedgerState.OPEN:
@@ -104,8 +104,7 @@ class _Recovery:
         self._parts = parts
         quorums = record.quorums
         self._enough_missing = quorums.write - quorums.ack + 1
-        """The number of bookies of a write set without an entry that proves that the entry never had an ack
-        quorum."""
+        """If this many bookies of an entry's write set lack the entry, it never had an ack quorum."""
         self._last_of: dict[str, int] = {}
         """The last entry of each bookie that has entries; earlier entries may be missing there."""
         self._asking = RequestContext(
@@ -184,8 +183,8 @@ class _Recovery:
     def _bookies(self, entry_id: int) -> list[str]:
         """Returns the bookies to which an entry was written, even if they were replaced in the ensemble.
 
-        Bookies that may have the entry come first, because an entry that one of them has should be kept, even
-        if it need not be.
+        Bookies that probably have the entry come first: if any bookie has it, it is kept, even if it never
+        had an ack quorum.
         """
         ensemble = self._record.ensemble_of(entry_id)
         bookies = [ensemble[index] for index in self._record.write_set(entry_id)]
@@ -214,8 +213,8 @@ class _Recovery:
 
 
 class AddParts(NamedTuple):
-    """The parameters for adding recovered entries again, so that an ack quorum has each before the ledger is
-    closed."""
+    """The parameters for adding recovered entries again, so that an ack quorum has every entry before the
+    ledger is closed."""
 
     loop: Loop
     ledger_id: int
@@ -240,8 +239,9 @@ class _Adding:
 class RecoveryAdds:
     """Adds entries in order, each to its whole write set; an entry counts when an ack quorum has it.
 
-    A failed bookie is replaced for all entries that do not count yet, in :attr:`record` only. If there is no
-    other bookie, the remaining ones suffice while they are an ack quorum.
+    A failed bookie is replaced for all entries that do not count yet; the change is made in :attr:`record`,
+    not in the stored metadata. If there is no other bookie, the remaining ones suffice while they are an ack
+    quorum.
 
     :param confirmed: the entry before the first that is added
     """
@@ -250,7 +250,7 @@ class RecoveryAdds:
         self.record = record
         self._known = confirmed
         self.confirmed = confirmed
-        """The last entry that counts, with all entries before it."""
+        """The last entry up to which an ack quorum has all entries."""
         self._loop = parts.loop
         self._ledger_id = parts.ledger_id
         self._key = parts.key
@@ -294,9 +294,9 @@ class RecoveryAdds:
             raise self._error
 
     def _send(self, adding: _Adding, indexes: Sequence[int]) -> None:
-        """Sends an entry with the last-add-confirmed of the start of the recovery. Later entries may count on
-        bookies that no metadata names yet. If this recovery fails, another one might then decide differently
-        about entries that readers got as confirmed."""
+        """Sends an entry with the last-add-confirmed from the start of the recovery. A later one would be
+        unsafe: it may cover entries on bookies that the stored metadata does not name yet. If this recovery
+        failed, the next one might not find entries that readers already got as confirmed."""
         said, data = adding.entry
         payload = memoryview(data)[said.start :]
         head = self._digest.head(self._ledger_id, said.entry_id, self._known, said.length, payload)

@@ -51,11 +51,11 @@ class BookKeeperSettings(NamedTuple):
     disk_space: DiskSpaceSettings | None = None
     """The queries of free disk space; None: the free space of bookies is not considered."""
     explicit_lac_seconds: float = 0.0
-    """The interval in seconds of reports of the last-add-confirmed of idle ledgers; 0: never
+    """The interval in seconds at which the last-add-confirmed of idle ledgers is reported; 0: never
     (bookkeeperExplicitLacIntervalInMills)."""
     max_pending_bytes: int = 64 << 20
-    """The bytes of unanswered entries of one bookie above which appends to its ledgers wait, even if the
-    other bookies have the entries."""
+    """The bytes of entries that one bookie has not answered, above which appends to its ledgers wait, even if
+    the other bookies have stored the entries."""
 
 
 _IDS_CHECKED = 200
@@ -212,7 +212,8 @@ class BookKeeperLedgerStore:
             return writer
 
     async def check_ids(self) -> None:
-        """Asks all bookies whether they have entries under the next ids, the first of which is used up.
+        """Asks all bookies whether they have entries under the next ledger ids; uses up the first of these
+        ids.
 
         :raises LedgerIdUsed: a bookie has some: the metadata is older than the bookies' data
         """
@@ -299,7 +300,7 @@ class BookKeeperLedgerStore:
         self.bookies.close()
 
     def _begin_asking(self) -> None:
-        """Starts the background queries."""
+        """Starts the periodic queries and reports."""
         if self._spaces is not None:
             self._spaces.start()
         seconds = self._settings.explicit_lac_seconds
@@ -310,7 +311,7 @@ class BookKeeperLedgerStore:
             )
 
     def _operation(self) -> InProgress:
-        """Returns the context manager for an operation, which the end of the store waits for.
+        """Returns a context manager for an operation; closing the store waits for the operation's end.
 
         :raises StoreClosed: the store is closing
         """
@@ -342,7 +343,7 @@ class ExplicitLac:
     that the last entry is confirmed only from the next entry, or from a separate request
     (``bookkeeperExplicitLacIntervalInMills``).
 
-    :param seconds: the period
+    :param seconds: the interval between two reports
     """
 
     def __init__(

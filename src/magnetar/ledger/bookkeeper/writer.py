@@ -1,7 +1,8 @@
-"""Writing a ledger: entries are sent to bookies at once, and count in order, when an ack quorum has them.
+"""Writes a ledger: sends entries to the bookies at once, and confirms them in order, once an ack quorum has
+each.
 
-An entry that counts is still being added to the rest of its write quorum. A bookie that fails to store it is
-replaced, from the first entry on that does not count yet.
+A confirmed entry is still being added to the rest of its write quorum. A bookie that fails to store an entry
+is replaced, for the entries that are not confirmed yet.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class WriterParts(NamedTuple):
     placement: Placement
     max_pending_bytes: int
     """The maximum number of bytes of adds that one bookie has not answered, or that wait for a connection to
-    it. Above it, entries that the bookie must still store do not count."""
+    it. While a bookie has more, entries that it must still store are not confirmed."""
     ended: Callable[[int], object]
     """Called with the id of a ledger whose writer has ended or closed it."""
     counts: WriterCounts
@@ -98,7 +99,7 @@ class BookKeeperWriter:
         self._next = 0
         self._confirmed = -1
         self._pending: deque[AddRun] = deque()
-        """Runs with entries that do not count yet."""
+        """Runs with entries that are not confirmed yet."""
         self._growing: AddRun | None = None
         """The last run, until it is sent to a bookie."""
         self._places = [
@@ -108,9 +109,9 @@ class BookKeeperWriter:
         self._telling = False
         self._tasks = TaskScope(parts.loop, f"the writer of ledger {ledger_id}", self._internal_error)
         self._change: Task[None] | None = None
-        """The task that changes the ensemble; while it runs, no further entries count."""
+        """The task that changes the ensemble; while it runs, no further entries are confirmed."""
         self._tried: set[str] = set()
-        """Bookies that failed since an entry last counted."""
+        """Bookies that failed since an entry was last confirmed."""
         self._listener: LedgerListener | None = None
         self._refused: LedgerError | None = None
         """The error that :meth:`append` raises; None: entries can be appended."""
@@ -119,11 +120,11 @@ class BookKeeperWriter:
         self._sealing = False
         self._closing: Task[tuple[int, int]] | None = None
         self._settled: Future[None] | None = None
-        """A future that completes when all entries count, or the writer has ended."""
+        """A future that completes when all entries are confirmed, or the writer has ended."""
 
     @property
     def last_add_confirmed(self) -> int:
-        """The last entry that counts, with all before it; -1 if there is none."""
+        """The last entry up to which all are confirmed; -1 if there is none."""
         return self._confirmed
 
     @property
@@ -179,7 +180,7 @@ class BookKeeperWriter:
         """Does nothing, because bookies keep entries until the ledger is deleted."""
 
     def refuse(self, reason: LedgerError) -> None:
-        """Accepts no more appends; earlier ones still count and are reported."""
+        """Accepts no more appends; earlier ones are still confirmed and reported."""
         if self._refused is None:
             self._refused = reason
 
@@ -200,7 +201,7 @@ class BookKeeperWriter:
         self.end(self._fenced("by a recovery in this process"))
 
     def end(self, reason: LedgerError) -> None:
-        """Ends the writer: entries that do not count yet never will."""
+        """Ends the writer: entries that are not confirmed yet never will be."""
         if self._over:
             return
         self._leave()
@@ -281,7 +282,7 @@ class BookKeeperWriter:
             self._change = self._tasks.start(self._change_ensemble(), "the change of its bookies")
 
     def _tell(self) -> None:
-        """Reports the entries that count now, once for all answers of a turn of the loop."""
+        """Reports newly confirmed entries, once for all answers of a turn of the loop."""
         self._telling = False
         if self._over or self._change is not None:
             return
@@ -298,7 +299,7 @@ class BookKeeperWriter:
             self._listener.on_durable(self.ledger_id, confirmed)
 
     def _too_far_behind(self) -> bool:
-        """Whether a bookie has so much to store that appends must wait for it."""
+        """Whether a bookie has so many unanswered bytes that appends must wait for it."""
         most = self._parts.max_pending_bytes
         # Entries that wait for a connection are not pending yet, but take memory as well.
         from_here = self._encoder.length - most

@@ -75,9 +75,9 @@ class Checkpoint:
 
 
 class CheckpointRows:
-    """The rows of ledgers in a checkpoint, joined to blocks as they are added.
+    """The rows of ledgers in a checkpoint, joined into blocks as they are added.
 
-    A checkpoint of many ledgers is never joined to one piece, because that would block the loop too long.
+    A checkpoint of many ledgers is never joined into one piece, because that would block the loop too long.
     """
 
     def __init__(self, sealed: frozenset[int]) -> None:

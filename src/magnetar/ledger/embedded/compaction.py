@@ -124,7 +124,8 @@ class Compaction:
         failed: Callable[[str, BaseException], None],
         finished: Callable[[], None],
     ) -> None:
-        """:param finished: called when there is a result to apply, or when to call :meth:`consider` again"""
+        """:param finished: called when there is a result to apply, or when :meth:`consider` should be called
+        again"""
         self._finished = finished
         self._io = io
         self._settings = settings
@@ -330,7 +331,7 @@ class Compaction:
         self._reclaimed_bytes += max(0, sum(segment.size for segment in chosen) - written)
 
     async def _write(self, parts: list[_LivePart], ids: Iterator[int]) -> list[Rewritten]:
-        """Writes group by group, with pauses that leave the disk to others.
+        """Writes the parts to new segments, group by group, with pauses in which others can use the disk.
 
         :raises _SegmentDamaged: the checksum of a run does not match
         :raises SpaceExhausted: the disk has not enough room

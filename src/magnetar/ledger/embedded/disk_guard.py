@@ -100,7 +100,7 @@ class DiskGuard:
         """Reports, between two checks, that there is no room for the next segment, so that the device counts
         as full.
 
-        :param reason: the reason; empty: there is room again, and the result of the checks applies
+        :param reason: the reason; if it is empty, there is room again, and the periodic checks alone decide
         """
         self._shortage = reason
         if not self._stopped and self._timer is not None:

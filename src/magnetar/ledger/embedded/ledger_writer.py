@@ -95,7 +95,7 @@ class EmbeddedWriter:
         return self._result
 
     def _let_go(self) -> None:
-        """Breaks reference cycles, so that reference counting frees the writer."""
+        """Breaks reference cycles, so that the writer is freed without a garbage collection."""
         self._listener = None
         self._queue.on_durable = self._queue.refused = _nobody
 

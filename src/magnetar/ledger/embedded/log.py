@@ -47,7 +47,7 @@ class LogQueue:
         self.high_priority = high_priority
         """Whether its entries may use the reserve."""
         self.refused = refused
-        """Ends the writer: what it has queued is not stored."""
+        """Called to end the writer if its queued entries cannot be stored."""
         self.parts: deque[Part] = deque()
         self.first = row.last_entry_id + 1
         """The id of the first entry in ``parts``."""
@@ -105,8 +105,7 @@ class CommitLog:
         failure: StoreFailure,
         note_end: Callable[[LogEnd], None],
     ) -> None:
-        """:param begun: called with each segment before its first group
-
+        """:param begun: called with each segment before the first group is written to it
         :param filled: called with each segment that takes no more groups, and its successor's first sequence
             number
         :param note_end: called with a durable position, once a second while the log grows
@@ -183,8 +182,8 @@ class CommitLog:
             must(queue.first > queue.row.last_entry_id, name, "stores entry", queue.first, "again")
 
     def fail(self, error: BaseException) -> None:
-        """Stops the process after a mistake in the program, so that nothing wrong is written after
-        acknowledged entries, which are durable."""
+        """Stops the process after an internal error, so that nothing wrong is written behind the acknowledged
+        entries, which are durable."""
         if not self.failed:
             self._failure("the log of the ledger store met an internal error", error)
 
@@ -452,8 +451,8 @@ class CommitLog:
         return SEGMENT_HEADER_BYTES + 2 * GROUP_HEADER_BYTES + RUN_HEADER_BYTES + size
 
     def _leave_reserve(self) -> bool:
-        """Moves on to a segment with room for entries, or refuses the entries if there is none; returns False
-        if the segment is not ready yet."""
+        """Continues in a segment with room for entries, or refuses the entries if there is none; returns
+        False if the segment is not ready yet."""
         if self._supply.has_room:
             return self._roll()
         self._refuse(self.segment.room)
@@ -468,9 +467,11 @@ class CommitLog:
         return ready is SegmentRoom.LAST
 
     def _refuse(self, room: SegmentRoom | None) -> None:
-        """Refuses queued items, none of which has been written: they can be reported as not stored.
+        """Refuses queued appends and changes. None of them has been written, so all can be reported as not
+        stored.
 
-        :param room: the remaining room, which decides what may keep waiting; None: none
+        :param room: the kind of room that is left, which decides which items may keep waiting; None: no room
+            is left
         """
         kept: deque[LogQueue | _Control] = deque()
         refused: list[LogQueue | _Control] = []
@@ -490,13 +491,13 @@ class CommitLog:
                 source.durable.set_exception(full)
 
     def _nothing_left(self) -> None:
-        """The reserve has no room for a segment either."""
+        """Refuses all queued appends and changes, because even the reserve has no room for a segment."""
         self._starved = False
         self._refuse(None)
         self._complete()
 
     def _roll(self) -> bool:
-        """Moves on to the next segment; returns False if it is not ready yet."""
+        """Continues in the next segment; returns False if it is not ready yet."""
         if self._supply.reserved is not None:
             self._refuse(self._supply.reserved)
             if not self._waiting:

@@ -1,4 +1,4 @@
-"""The file with the durable end of the log, without which the loss of the log's last segment would be
+"""The file that records the durable end of the log; without it, the loss of the last segment would go
 unnoticed.
 
 A group declares earlier groups durable, so damage is detected by later groups. At the end of the log there
@@ -20,7 +20,7 @@ from magnetar.ledger.interface import DataDamaged
 
 LOG_END_NAME = "log-end"
 NOTED_SECONDS = 1.0
-"""The maximum time between a commit and the record of the log's end."""
+"""The maximum time in seconds between a commit and the recording of the log's new end."""
 _SLOT_BYTES = 4096
 """The size of a slot. There are two; the older one is overwritten, so that a torn write leaves the other."""
 _FIELDS = struct.Struct("<8s16sQQ")
@@ -137,7 +137,8 @@ class StoreFailure:
         self._last_words: list[Callable[[str], None]] = []
 
     def before_stopping(self, last_words: Callable[[str], None]) -> None:
-        """Calls ``last_words`` with the failed operation before the process stops."""
+        """Registers ``last_words``, which is called with the name of the failed operation before the process
+        stops."""
         self._last_words.append(last_words)
 
     def __call__(self, what: str, error: BaseException) -> None:

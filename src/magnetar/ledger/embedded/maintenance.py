@@ -1,4 +1,4 @@
-"""Work in the background of the log: sealing, checkpoints, and the removal of dead segments."""
+"""Background work on the log: sealing segments, writing checkpoints, and removing dead segments."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Maintenance:
                 await self._compaction.consider()
 
     async def hold(self, checkpoint_copy: str) -> None:
-        """Waits for the end of the current step, and begins no other one until :meth:`let_go`.
+        """Waits for the end of the current step, and begins no further step until :meth:`let_go` is called.
 
         :param checkpoint_copy: path for a copy of the last durable checkpoint
         :raises OSError: the copy cannot be written
@@ -207,7 +207,7 @@ class Maintenance:
         self._retry = self._io.loop.call_at(self._not_before, self._reminder.remind)
 
     async def _step(self) -> bool:
-        """Does the most urgent work; returns False if there is none."""
+        """Does the most urgent piece of work; returns False if there is none."""
         if self._segments.of(SegmentState.FULL):
             await self._seal()
         elif (compacted := self._compaction.take_result()) is not None:
@@ -318,7 +318,7 @@ class Maintenance:
 
 
 class _CheckpointFile:
-    """Writes checkpoints; blocks."""
+    """Writes checkpoints; its methods block."""
 
     def __init__(self, disk: Disk, directory: str, files: SegmentFiles) -> None:
         self._disk = disk

@@ -49,7 +49,8 @@ def open_directory(
     store_id: bytes,
     table: LedgerTable,
 ) -> FoundSegments:
-    """Reads the checkpoint into ``table``, replays the later log and rewrites it to new segments.
+    """Reads the checkpoint into ``table``, replays the log after it, and rewrites that part of the log to new
+    segments.
 
     The old log is never continued, because its pages may look written without being durable. Its content is
     safe from the next checkpoint on, which must be written before the store serves. If there is no room to

@@ -1,4 +1,5 @@
-"""Reads segments from files, in this process or another; uses the codec and no other part of the store."""
+"""Reads segments from files, in this process or another one; uses no part of the store except the codec of
+groups."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ class SegmentReader:
         return _with_runs(data, Group(offset, length, sequence, durable, [], []), table_end)
 
     def groups(self, offset: int, sequence: int) -> Iterator[Group]:
-        """Iterates over valid groups from ``offset`` on, as long as they continue ``sequence``."""
+        """Iterates over valid groups from ``offset`` on, as long as their numbers ascend without gaps from
+        ``sequence``."""
         while (group := self.group_at(offset)) is not None:
             if group.sequence != sequence or group.broken_runs:
                 return

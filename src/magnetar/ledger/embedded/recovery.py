@@ -1,4 +1,5 @@
-"""Recovery at the start: the checkpoint, the later log, and the distinction of torn and damaged groups."""
+"""Recovery at the start: reads the checkpoint, replays the log after it, and tells torn groups from damaged
+ones."""
 
 from __future__ import annotations
 

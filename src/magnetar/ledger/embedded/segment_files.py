@@ -26,8 +26,8 @@ _ZEROS = bytes(1 << 20)
 _RESERVED_SEGMENTS = 2
 """The size of the reserve in segments of the current size, which grows with the publish rate."""
 _RESUME_PARTS = 4
-"""After a shortage, the free bytes must exceed the limit by this fraction (1/n) of it, or by a segment if
-that is more."""
+"""A shortage ends only when the free bytes exceed the limit by 1/n of the limit, or by the size of a segment
+if that is more."""
 _LAST_PARTS = 4
 """The fraction (1/n) of the reserve that cursors may not use."""
 _MARGIN_SHARE = 16
@@ -35,7 +35,7 @@ _MARGIN_SHARE = 16
 
 
 class SegmentRoom(Enum):
-    """The kinds of room from which a segment can be made."""
+    """The kinds of free space from which a segment can be made."""
 
     PLENTY = "plenty"
     """So much room that new entries may be accepted."""
@@ -128,8 +128,8 @@ class SegmentFiles:
         return self._make(header)
 
     def _reserve_has(self, size: int, room: SegmentRoom) -> bool:
-        """Whether the reserve can provide a segment of ``size`` bytes and keep the part that ``room`` must
-        leave."""
+        """Whether the reserve can provide a segment of ``size`` bytes without the part that ``room`` must
+        leave untouched."""
         left = self.reserve.held - size - self._margin
         return left >= (0 if room is SegmentRoom.LAST else self.reserve.wanted // _LAST_PARTS)
 

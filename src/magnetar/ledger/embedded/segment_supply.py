@@ -129,8 +129,8 @@ class SegmentSupply:
         self._request(self._size)
 
     def take(self, needed: int, ready: Callable[[], None], refused: Callable[[], None]) -> LogSegment | None:
-        """Returns the next segment, with room for ``needed`` bytes; None if it is not ready: ``ready`` is
-        called when to ask again.
+        """Returns the next segment, with room for ``needed`` bytes; None if it is not ready yet; ``ready`` is
+        then called when the caller should ask again.
 
         :param refused: called instead of ``ready`` if even the reserve has no room for it
         """
@@ -175,8 +175,9 @@ class SegmentSupply:
     def _prepare(self, segment_id: int, size: int, needed: int, rooms: Sequence[SegmentRoom]) -> _Prepared:
         """Prepares a segment. Runs on the worker.
 
-        :param needed: bytes that must have room somewhere; 0: none
-        :param rooms: the kinds of room to try if there is not plenty
+        :param needed: the bytes for which a segment must be found, from any of ``rooms``; 0: a segment is
+            made only if there is plenty of room
+        :param rooms: the kinds of room to try in turn if there is not plenty
         """
         try:
             file = self._files.prepare(segment_id, LOG, size, SegmentRoom.PLENTY)

@@ -44,7 +44,8 @@ class EmbeddedSettings:
     read_plans: int = 1000
     """The maximum number of read plans at the same time."""
     reserve_bytes: int = 64 << 20
-    """The reserve for a full device: for cursors, changes of ledgers, indexes and checkpoints."""
+    """The space that is reserved for cursors, changes of ledgers, indexes and checkpoints when the device is
+    full."""
     entry_free_bytes: int = 0
     """The bytes of the device that a new segment for entries must leave free."""
     full_share: float = 1.0

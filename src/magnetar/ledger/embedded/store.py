@@ -224,8 +224,8 @@ class EmbeddedLedgerStore:
         return self._supply.shortage
 
     def listen_for_shortage(self, listener: Callable[[str], object]) -> None:
-        """Registers ``listener`` for changes of :attr:`shortage`, which is checked with each segment, one
-        ahead of need."""
+        """Registers ``listener`` for changes of :attr:`shortage`, which is checked whenever a segment is
+        prepared, one segment ahead of need."""
         self._short = listener
 
     def check(self) -> None:
@@ -244,8 +244,8 @@ class EmbeddedLedgerStore:
         self._check_places()
 
     def _check_places(self) -> None:
-        """Checks that the ledgers' parts are in segments that are kept, and the last part where the log wrote
-        it."""
+        """Checks that the ledgers' parts are in segments that are kept, and that segments being written match
+        the parts."""
         segments = self._segments
         for segment_id in self._table.live_bytes:
             segment = segments.get(segment_id)

@@ -38,7 +38,7 @@ class MetadataJournal:
 
     The log is written in order. So an entry that is acknowledged after a change of the metadata is never
     durable without that change. A journal begins with a snapshot of all nodes. When the transactions since
-    the snapshot take more bytes than the snapshot, a new journal replaces it, and it is deleted.
+    the snapshot take more bytes than the snapshot, a new journal replaces this one, which is then deleted.
     """
 
     def __init__(self, io: Io, store: EmbeddedLedgerStore, metadata: EmbeddedMetadataStore) -> None:
@@ -91,7 +91,8 @@ class MetadataJournal:
             self._try_later(error)
 
     async def stop(self) -> None:
-        """Stops writing. Earlier transactions are durable when the ledger store is closed."""
+        """Stops writing. Transactions appended earlier become durable at the latest when the ledger store is
+        closed."""
         self._stopped = True
         self._metadata.stop_listening_for_edits(self._edited)
         if self._timer is not None:
