@@ -24,7 +24,7 @@ def varint_size(value: int) -> int:
 
 
 WHOLE = -1
-"""The bits of an acknowledgement of a whole entry."""
+"""The value in place of a batch's bits that acknowledges the whole entry."""
 
 
 class AcknowledgedState:

@@ -16,9 +16,9 @@ from magnetar.managed_ledger.position import Position
 class Append:
     """Entries ``buffer[starts[i]:ends[i]]`` for i in [first, first + count).
 
-    Kept until they are durable, because they are written again if the ledger fails. ``context`` belongs to
-    the caller; after a split both parts have it, and ``first`` is the index of a part's first entry among the
-    caller's.
+    The entries are kept until they are durable, because they are written again if the ledger fails.
+    ``context`` belongs to the caller; after a split, both parts have it, and ``first`` of each still is an
+    index into the caller's entries.
     """
 
     __slots__ = (
@@ -182,7 +182,7 @@ class RefusedAppends:
     def add(self, before: int, append: Append, error: Exception) -> None:
         """Adds a refused append, which is reported after all earlier entries.
 
-        :param before: the entry id that follows everything appended to the current ledger so far
+        :param before: the entry id after the last entry appended to the current ledger so far
         """
         self._waiting.append(RefusedAppend(before, append, error))
 
@@ -192,11 +192,12 @@ class RefusedAppends:
         return self._waiting[0].before if self._waiting else inf
 
     def report_next(self) -> None:
-        """Reports the first append."""
+        """Reports the first refused append."""
         refused = self._waiting.popleft()
         self._report(refused.append, refused.error)
 
     def report_all(self) -> None:
-        """Reports all appends; called when the current ledger ends, and no receipts can follow."""
+        """Reports all refused appends; called when the current ledger ends, so that no more receipts can
+        follow."""
         while self._waiting:
             self.report_next()

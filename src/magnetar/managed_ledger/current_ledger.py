@@ -16,7 +16,8 @@ from magnetar.managed_ledger.settings import ManagedLedgerSettings
 log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
-"""The longest pause in seconds; pauses double from failure to failure. Pulsar always waits this long."""
+"""The longest pause in seconds before another ledger is created; the pauses double from failure to failure.
+Pulsar always waits this long."""
 _FRUITLESS = 3
 """After this many ledgers in a row that failed without a durable entry, the waiting entries fail."""
 _TRIES = 5
@@ -37,7 +38,7 @@ _NOBODY = _Nobody()
 
 
 class CurrentLedger:
-    """The current ledger; None before the first append."""
+    """The ledger to which a managed ledger appends; there is none before the first append."""
 
     __slots__ = ("_clock", "_fail", "_name", "_store", "entries", "made_ms", "size", "summary", "writer")
 
@@ -57,11 +58,11 @@ class CurrentLedger:
         self.entries = 0
         """The number of entries appended, durable or not; the caller updates it once per run."""
         self.size = 0
-        """Bytes of these entries."""
+        """The bytes of the appended entries."""
         self.made_ms = 0
 
     def begin(self, writer: LedgerWriter, summary: LedgerSummary, made_ms: int) -> None:
-        """Replaces the ledger."""
+        """Makes a new, empty ledger the current one."""
         self.writer, self.summary, self.made_ms = writer, summary, made_ms
         self.entries = self.size = 0
 

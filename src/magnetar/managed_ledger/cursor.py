@@ -175,7 +175,7 @@ class Cursor:
         return self._normalised()
 
     def leap_to(self, position: Position) -> None:
-        """Moves the read position forward, over entries that must not be read now."""
+        """Moves the read position forward, over entries that must not be delivered now."""
         before = self.read_position
         if position != before:
             self.read_position = self._owner.ledgers.first_at_or_after(position)

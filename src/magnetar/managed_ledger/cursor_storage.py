@@ -141,7 +141,7 @@ class CursorStorage:
 
     @property
     def _keeps_all_holes(self) -> bool:
-        """Whether many individually deleted entries are written as bits."""
+        """Whether even a large number of individually deleted entries is written in full, as bits."""
         return self._settings.holes_as_bits or self._store.cursor_write_interval is not None
 
     @property
@@ -166,7 +166,8 @@ class CursorStorage:
         cursor_properties: dict[str, str],
         other: CursorStorage,
     ) -> None:
-        """Creates the cursor's record from the state that another storage has recovered, and closes.
+        """Creates the cursor's record from the state that another storage has recovered, then closes this
+        storage.
 
         :param state: the state, with positions of this managed ledger
         :param properties: the properties of the state
@@ -394,7 +395,8 @@ class CursorStorage:
     ) -> None:
         """Writes the record.
 
-        :param ledger_id: None: the ledger that the record names when the write begins
+        :param ledger_id: the ledger that the record will name; None: the one that it names when the write
+            begins
         :param own: the broker's own properties; None: unchanged
         :param above: a record whose owner must not have changed
         """
@@ -444,7 +446,8 @@ class CursorStorage:
         await ledger.append_durably(*await self._encode_all())
 
     async def write_changes(self) -> None:
-        """Writes the state now if a write is due; otherwise it is being written, or durable.
+        """Writes the state now if a write is due. If none is due, the state is already durable, or being
+        written.
 
         :raises LedgerError: the cursor's ledger failed
         :raises ManagedLedgerError: no ledger can be written, or another broker owns the cursor
@@ -542,11 +545,12 @@ class CursorStorage:
 
     @property
     def moves(self) -> int:
-        """Returns how often the cursor was moved since it has side ledgers about entries to read."""
+        """Returns how often the cursor was moved back while it had side ledgers."""
         return self.properties.get(_MOVES, 0)
 
     def moved(self) -> None:
-        """Counts a move of the cursor, written with its state: side ledgers written before are invalid."""
+        """Counts a move of the cursor to another position; the count is stored with the cursor's state, and
+        tells which side ledgers are outdated."""
         self._went_back = True
         if self.side.properties:
             self.properties = {**self.properties, _MOVES: self.moves + 1}

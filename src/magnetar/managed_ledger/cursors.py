@@ -18,7 +18,7 @@ from magnetar.managed_ledger.ledger_list import LedgerList
 AT_ONCE = 64
 """Cursors of one managed ledger that are recovered or closed at the same time."""
 _LOOKED_AT = 16
-"""The average number of read positions that are compared after a move of one among many cursors."""
+"""The average number of read positions that are compared after one of many cursors has moved."""
 
 
 class Cursors(Mapping[str, Cursor]):
@@ -109,8 +109,8 @@ class Cursors(Mapping[str, Cursor]):
         self.remove(cursor)
 
     def set_active(self, cursor: Cursor, active: bool) -> None:
-        """Marks whether a cursor is active: it has consumers, and entries that it will read soon are
-        cached."""
+        """Marks a cursor as active or not. An active cursor has consumers, and the entries that it will read
+        soon are cached."""
         cursor.active = active
         if active and self._by_name.get(cursor.name) is cursor:
             self._active[cursor] = None

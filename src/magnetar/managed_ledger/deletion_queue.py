@@ -34,7 +34,8 @@ class DeletionQueue:
         self._store = store
         self._metadata = metadata
         self._left: dict[int, bool] = {}
-        """By ledger id, in order of arrival: whether the metadata store has a node for the ledger."""
+        """The ledgers to delete, in order of arrival, each with whether the metadata store has a node for
+        it."""
         self._pause = _FIRST_PAUSE
         self._timer: Cancellable | None = None
         self._tasks = TaskScope(loop, "ledgers to delete", owner_goes_on)

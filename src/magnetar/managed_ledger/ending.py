@@ -1,4 +1,5 @@
-"""The state of a managed ledger; rolls to the next ledger; and the end: termination, closing, or deletion."""
+"""The state of a managed ledger, its rolls to the next ledger, and its end: termination, closing, or
+deletion."""
 
 from __future__ import annotations
 

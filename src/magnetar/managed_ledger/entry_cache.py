@@ -145,8 +145,8 @@ class EntryCache:
                 break
 
     def _violated(self, what: str, found: int) -> NoReturn:
-        """Counts the cached entries again, so that other topics continue, and reports the broken
-        invariant."""
+        """Counts the cached entries again, so that other topics can continue, and raises an error for the
+        broken invariant."""
         self.used_bytes, self.entries = self._counted()
         violated(None, f"{what} in the entry cache", "at least 0", found)
 

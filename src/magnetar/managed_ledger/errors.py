@@ -24,8 +24,8 @@ class ManagedLedgerFenced(ManagedLedgerError):
 
 
 class ManagedLedgerOvertaken(ManagedLedgerFenced):
-    """Another broker owns the managed ledger; whether the last write of the record took effect before is
-    unknown."""
+    """Another broker has taken over the managed ledger; it is unknown whether the last write of the record
+    took effect before that."""
 
 
 class ShadowReadOnly(ManagedLedgerError):

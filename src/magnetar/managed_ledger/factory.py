@@ -80,8 +80,8 @@ class ManagedLedgerFactory:
         self.storage_of: StorageOf | None = None
         """Returns the tiered storage in the policies of a managed ledger."""
         self.note_offloading: Callable[[], Awaitable[None]] | None = None
-        """Makes durable that records name ledgers in tiered storage, so that older releases refuse the
-        metadata. None: all brokers of the metadata know such ledgers."""
+        """Records durably that metadata refers to tiered storage, so that older releases refuse the metadata.
+        None: all brokers that use the metadata support tiered storage."""
         self._exports = Exports(metadata)
         self.lost_data = LostData(skip=settings.skip_lost_data)
         self._shadows = Shadows(metadata)
@@ -161,12 +161,14 @@ class ManagedLedgerFactory:
         """Recovers a managed ledger, or creates it.
 
         :param create: whether a missing managed ledger is created
-        :param retention: None: the retention in the settings
-        :param quorums: None: the quorums in the settings
-        :param trims: False: earlier entries are not trimmed until ``trimmer.begin`` is called
+        :param retention: the retention; None: the retention in the settings
+        :param quorums: the quorums; None: the quorums in the settings
+        :param trims: whether ledgers may be trimmed at once; otherwise only after ``trimmer.begin`` was
+            called
         :param tenure: the ownership of this broker, which may end at any time; None: there are no other
             brokers
-        :param properties: the properties if it is created; with ``PULSAR.SHADOW_SOURCE`` it is a shadow
+        :param properties: the properties of a new managed ledger, which is a shadow if they contain
+            ``PULSAR.SHADOW_SOURCE``
         :raises ManagedLedgerNotFound: the managed ledger does not exist and ``create`` is false
         :raises ManagedLedgerFenced: another broker opened it at the same time
         :raises ManagedLedgerMoving: it is being exported
@@ -245,7 +247,7 @@ class ManagedLedgerFactory:
     async def _recover_last(self, name: str, record: ManagedLedgerRecord) -> int | None:
         """Fences and closes the last ledger. An empty one is removed from the list, and its id returned.
 
-        The caller deletes it once the record no longer names it. A lost ledger is removed, too, if the
+        The caller deletes it once the record no longer names it. A lost ledger is also removed, if the
         settings permit it.
         """
         if not record.ledgers or record.ledgers[-1].closed_ms:

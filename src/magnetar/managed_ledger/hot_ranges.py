@@ -1,6 +1,6 @@
 """The entries of a ledger that a cursor has consumed.
 
-A hot module: plain Python that also compiles, with the C types in ``hot_ranges.pxd``. Consumers of a
+A hot module: plain Python that is also compiled, with the C types in ``hot_ranges.pxd``. Consumers of a
 Key_Shared subscription acknowledge entries out of order, so that every message may open and close a gap:
 blocks with gaps have a byte for each entry, blocks without are ranges, however many messages they contain.
 """
@@ -236,7 +236,7 @@ class EntryRanges:
         return not self._numbers and not self._full.starts
 
     def end(self) -> int:
-        """Returns the id after its highest entry; 0 if it is empty."""
+        """Returns the highest entry id plus 1; 0 if the set is empty."""
         end = 0
         if self._full.ends:
             end = self._full.ends[len(self._full.ends) - 1] << _SHIFT
@@ -265,7 +265,7 @@ class EntryRanges:
         return found
 
     def in_order(self) -> Iterator[tuple[int, int]]:
-        """Yields its ranges, ascending."""
+        """Yields the ranges as (start, end), ascending."""
         start = self.start_of_next_range(0)
         while start is not None:
             end = self.end_of_range_at(start)
@@ -277,7 +277,7 @@ class EntryRanges:
         return len(self._numbers)
 
     def words(self) -> array[int]:
-        """Returns a bit for each entry, set if it is in the set, in signed 64-bit words, the lowest first."""
+        """Returns the set as a bitmap of signed 64-bit words, the word with the lowest entries first."""
         marks = bytearray((self.end() + 63) & ~63)
         for start, end in zip(self._full.starts, self._full.ends, strict=True):
             marks[start << _SHIFT : end << _SHIFT] = _ONES * (end - start)
@@ -316,14 +316,15 @@ class EntryRanges:
                 self._numbers.append(number)
 
     def marks_of(self, number: int) -> bytes | bytearray:
-        """Returns a byte for each entry of a block, 1 if it is in the set; nothing if the block is empty."""
+        """Returns one byte for each entry of a block, 1 if the entry is in the set; no bytes if the block is
+        empty."""
         block = self._blocks.get(number)
         if block is not None:
             return block.marks
         return b"" if self._full.end_at(number) == number else _ONES
 
     def clear_in(self, marks: bytearray) -> None:
-        """Sets the bytes of all its entries to 0, as far as ``marks`` reaches."""
+        """Sets ``marks[i]`` to 0 for each entry i in the set, up to the end of ``marks``."""
         size = len(marks)
         for start, end in zip(self._full.starts, self._full.ends, strict=True):
             first, stop = start << _SHIFT, min(end << _SHIFT, size)
@@ -356,7 +357,8 @@ def _mark(block: _Block, place: int) -> bool:
 
 
 def same_ledger_until(ledger_ids: array[int], first: int, count: int) -> int:
-    """Returns the index up to which, at most ``count``, positions have the ledger of the one at ``first``."""
+    """Returns the end of the run of positions in the same ledger that begins at ``first``; at most
+    ``count``."""
     index = first + 1
     while index < count and ledger_ids[index] == ledger_ids[first]:
         index += 1
@@ -364,7 +366,7 @@ def same_ledger_until(ledger_ids: array[int], first: int, count: int) -> int:
 
 
 def consecutive_until(entry_ids: array[int], first: int, stop: int) -> int:
-    """Returns the index up to which, at most ``stop``, each entry follows the one before."""
+    """Returns the end of the run of consecutive entry ids that begins at ``first``; at most ``stop``."""
     index = first + 1
     while index < stop and entry_ids[index] == entry_ids[first] + index - first:
         index += 1

@@ -54,10 +54,9 @@ class LedgersRecord:
         owns_ledgers: bool = True,
     ) -> None:
         """:param stored: the stored record from which ``record`` was read, or to which it is written
-
         :param forget: called with each ledger that is deleted
-        :param owns_ledgers: False: the ledgers belong to another managed ledger: this record does not name
-            them, and they are not deleted with it
+        :param owns_ledgers: whether the ledgers belong to this managed ledger; if not, this record does not
+            name them, and they are not deleted with it
         """
         self._forget = forget
         self._owns_ledgers = owns_ledgers
@@ -73,7 +72,8 @@ class LedgersRecord:
         self.terminated: Position | None = record.terminated
         """The last position, once the termination is durable; None before."""
         self._ending: Position | None = None
-        """The last position while the termination is being written; other writes of the record include it."""
+        """The last position while the termination is being written, because other writes of the record must
+        include the termination; otherwise None."""
         self.properties: Mapping[str, str] = record.properties
 
     async def put(self) -> None:
@@ -166,8 +166,8 @@ class LedgersRecord:
         return await self.stored.still_owned(self._names_the_last)
 
     def _names_the_last(self, value: bytes) -> bool:
-        """Whether a record with the same version is this one: it is if it names the same last ledger, because
-        ids of ledgers are never reused."""
+        """Whether a record with the same version is this one, and not a new record at its path: it is if it
+        names the same last ledger, because ledger ids are never reused."""
         last = self.ledgers.last()
         found = decode_managed_ledger(value, self.stored.path).ledgers
         return last is None or last.ledger_id in {each.ledger_id for each in found}

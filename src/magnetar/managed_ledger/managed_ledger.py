@@ -112,10 +112,10 @@ class ManagedLedger:
         there are no transactions."""
         self.listener: AppendListener | None = None
         self.properties_with_ledgers: Callable[[], Mapping[str, str]] | None = None
-        """Returns properties to merge into the record whenever a new ledger is started."""
+        """Called whenever a new ledger is started; returns properties to merge into the record."""
         self.write_summaries: Callable[[], Awaitable[None]] | None = None
-        """Makes durable what the next load would otherwise read from stored entries; called before local
-        copies of offloaded ledgers are deleted. Raises a LedgerError or ManagedLedgerError."""
+        """Writes summaries, durably, of what the next load would otherwise read from stored entries; called
+        before local copies of offloaded ledgers are deleted. Raises a LedgerError or ManagedLedgerError."""
         self._current = CurrentLedger(io.clock, store, name, lambda error: own.fail(error))
         self.appends = AppendQueue()
         """Appends that are not durable yet, in order."""
@@ -161,7 +161,7 @@ class ManagedLedger:
         return self.ledgers.before(hidden)
 
     async def refresh_ledgers(self) -> None:
-        """Updates :attr:`ledgers` when an entry is gone, so that it knows which ledgers were trimmed.
+        """Removes trimmed ledgers from :attr:`ledgers`; called when a read has found that an entry is gone.
 
         Does nothing in this class, because only this object trims its ledgers.
         """
@@ -426,8 +426,8 @@ class ManagedLedger:
         self._refused.report_all()
 
     def drain(self) -> None:
-        """Writes waiting appends while there is an open ledger. An append that cannot be written fails
-        alone."""
+        """Writes waiting appends while there is an open ledger. If an append cannot be written, only that
+        append fails."""
         while self.appends.waiting and self.state is State.OPEN:
             operation = self.appends.waiting.popleft()
             try:

@@ -1,4 +1,4 @@
-"""Measurements of managed ledgers and the broker: durations, and reads from tiered storage."""
+"""Measurements of managed ledgers and of the broker: durations, and reads from tiered storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ may use it."""
 
 
 class RecentBytes:
-    """The bytes of the last minute, from which a rate follows without a timer."""
+    """The bytes of the last minute, from which a rate is computed without a timer."""
 
     __slots__ = ("_seconds",)
 

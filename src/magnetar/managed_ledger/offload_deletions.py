@@ -60,8 +60,8 @@ class OffloadDeletions:
         self._counts: dict[str, DeletionCounts] = {}
 
     def counts(self) -> Mapping[str, DeletionCounts]:
-        """Returns the deletions since the start, by managed ledger, without those whose last one was long
-        ago."""
+        """Returns the counts since the start of the process, by managed ledger, without managed ledgers whose
+        last deletion was long ago."""
         since = self._clock.monotonic() - _COUNTED_SECONDS
         for name in [name for name, counts in self._counts.items() if counts.changed_at < since]:
             del self._counts[name]

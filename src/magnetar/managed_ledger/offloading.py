@@ -80,7 +80,7 @@ class Offloader:
         """The state of a user's last request."""
         self.last_error = ""
         self.first_not_offloaded: Position = EARLIEST
-        """The position before which the last successful request of a user ended."""
+        """The first position that the last successful request of a user did not offload."""
         self._wanted_below = -1
         """Ledgers with lower ids are to be offloaded, because a user has requested it; -1: none."""
         self.last_ledger_id = 0
@@ -95,7 +95,7 @@ class Offloader:
         """Durations of reads from the ledger store for uploads."""
         self.failures = 0
         self.store_failures = 0
-        """The number of failures that were failures of tiered storage."""
+        """The number of failed attempts that tiered storage caused."""
         self.last_failure = ""
         """The reason why the last attempt failed; empty if it succeeded."""
 

@@ -25,7 +25,7 @@ COMPACTED_TOPIC = "pulsar/compactedTopic"
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
 _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
-"""The other purposes of ledgers, for texts."""
+"""The other purposes of ledgers, for messages."""
 log = logging.getLogger(__name__)
 SET_ASIDE_ROOT = "/magnetar/orphaned-ledgers"
 """The parent of one node for each ledger that was set aside; the node's name is the id, its value a JSON
@@ -34,7 +34,7 @@ _REASON = "no metadata record of a topic, subscription, schema or package refers
 
 
 def owner_of(metadata: LedgerMetadata) -> str:
-    """Returns the object for which a ledger was created, according to its metadata, for texts."""
+    """Returns the object for which a ledger was created, according to its custom metadata, for messages."""
     told = _texts(metadata)
     if (name := told.get(_MANAGED_LEDGER)) is not None:
         return f"subscription {told[_CURSOR]} of {name}" if _CURSOR in told else f"topic {name}"
@@ -45,7 +45,7 @@ def owner_of(metadata: LedgerMetadata) -> str:
 
 
 def _texts(metadata: LedgerMetadata) -> dict[str, str]:
-    """Returns a ledger's custom metadata as texts."""
+    """Returns a ledger's custom metadata, with the values as strings."""
     return {key: value.decode("utf-8", "replace") for key, value in metadata.custom.items()}
 
 
@@ -212,7 +212,7 @@ class SetAside(NamedTuple):
     found_ms: int
     """The time when the ledger was set aside, in ms since 1970."""
     owner: str
-    """The topic, subscription or other object for which the ledger was created, for texts."""
+    """The topic, subscription or other object for which the ledger was created, for messages."""
     made_ms: int
     entries: int
     bytes: int
@@ -223,7 +223,7 @@ class OrphanedLedgers:
 
     A crash between creating a ledger and naming it leaves an orphan. But after a loss of the metadata, or
     their restoration from an old copy, ledgers with acknowledged messages look the same. The broker cannot
-    distinguish the two, so it gives the operator time to find out.
+    distinguish the two, so it gives the operator time to intervene.
     """
 
     def __init__(self, clock: Clock, store: LedgerStore, metadata: MetadataStore, retention_ms: int) -> None:

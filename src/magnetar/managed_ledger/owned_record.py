@@ -37,7 +37,7 @@ def perhaps_written(error: BaseException) -> bool:
 
 
 class OwnedRecord:
-    """Writes one record, one write at a time, each based on the last.
+    """Writes one record, one write at a time; each write names the version of the one before.
 
     After a write that was not answered, the next one first finds out whether it took effect, which determines
     the version.
@@ -128,7 +128,8 @@ class OwnedRecord:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[int]:
-        """Blocks writes of the record meanwhile; yields the version of the last write by this process.
+        """Blocks writes of the record inside the ``with`` block; yields the version of the last write by this
+        process.
 
         Works also for a record that is :attr:`deleted`.
 

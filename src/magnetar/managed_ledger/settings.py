@@ -44,8 +44,8 @@ class OffloadPolicy:
     tiered_first: bool = True
     """Whether a ledger is read from tiered storage while the ledger store also has it."""
     on_load: bool = False
-    """Whether due ledgers are offloaded when the topic is loaded; otherwise with the next ledger or at the
-    next regular check."""
+    """Whether due ledgers are offloaded as soon as the topic is loaded; otherwise when the next ledger is
+    started or at the next regular check."""
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ class ShadowLedger(ManagedLedger):
         dispatched.
 
         :param size: bytes of the entry
-        :return: False: its ledger is not known yet, and the record of the source is read again
+        :return: False if its ledger is not known yet; the record of the source is then read again
         """
         before = self.last_confirmed
         if not self.learn(position):

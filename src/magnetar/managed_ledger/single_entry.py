@@ -15,8 +15,8 @@ class SingleEntries:
     """Appends entries to one ledger one at a time; the listener of the ledger's writer.
 
     :param failed: called once when the ledger accepts no more entries
-    :param newest_only: whether entries before the newest are never read, so that they need no space on a full
-        disk
+    :param newest_only: whether only the newest entry is ever read, so that older ones need not take space on
+        a full disk
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SingleEntries:
         """Appends an entry, or several that belong together; returns the id of the last one when it is
         durable.
 
-        :raises LedgerError: the ledger has already failed
+        :raises LedgerError: the ledger failed before the entry was durable
         """
         durable = self._loop.create_future()
         entry_id = self.append(*parts)
@@ -126,7 +126,7 @@ class CursorLedger:
     async def append_durably(self, *state: bytes) -> None:
         """Appends the state, and waits until it is durable.
 
-        :raises LedgerError: the ledger has already failed the state was durable
+        :raises LedgerError: the ledger failed before the state was durable
         """
         await self._states.append_durably(*state)
 

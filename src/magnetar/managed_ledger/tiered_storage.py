@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 OpenDriver = Callable[[OffloadStorage, Mapping[str, str] | None], OffloadDriver]
-"""Opens a driver; with a recorded description, for the ledgers that have it. Called on a worker. Raises
-OffloadMisconfigured."""
+"""Opens a driver. The second argument is the recorded description of the store of a ledger that is read or
+deleted; None for uploads. Called on a worker. Raises OffloadMisconfigured."""
 StorageOf = Callable[[str], Awaitable[OffloadStorage | None]]
 """Returns the tiered storage in the current policies of a managed ledger or, if it was deleted, of its
 namespace."""
@@ -81,7 +81,7 @@ class _Tier:
         self._readers: dict[OffloadedReader, Worker] = {}
         """Open readers, and the worker of each."""
         self._closing: dict[Worker, deque[OffloadedReader]] = {each: deque() for each in self._workers}
-        """Readers that are still to be closed."""
+        """Readers that are still to be closed, by worker."""
         self._closers: set[Worker] = set()
         """Workers with a job that closes readers."""
         self._users = 0
@@ -263,7 +263,7 @@ class TieredStorage:
         self.deletions = OffloadDeletions(io, metadata, self._erase)
 
     async def note_use(self) -> None:
-        """Makes durable that ledgers are in tiered storage.
+        """Records durably that ledgers are in tiered storage.
 
         :raises MetadataError: the fact cannot be stored
         """
@@ -585,7 +585,7 @@ def _append(writer: OffloadWriter, runs: Sequence[EntryRun]) -> None:
 
 
 def no_driver(storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> OffloadDriver:
-    """Refuses to open a driver, in a program that does not access tiered storage.
+    """Refuses to open a driver; for programs that do not access tiered storage.
 
     :raises OffloadMisconfigured: always
     """
@@ -593,5 +593,5 @@ def no_driver(storage: OffloadStorage, _recorded: Mapping[str, str] | None) -> O
 
 
 async def no_storage(_managed_ledger: str) -> OffloadStorage | None:
-    """Returns None, in a program without policies."""
+    """Returns None; for programs without policies."""
     return None

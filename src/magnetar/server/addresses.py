@@ -222,9 +222,8 @@ def _unauthenticated(settings: Settings, reached: Sequence[BindAddress]) -> Sequ
 
 
 def _misled(settings: Settings, reached: Sequence[BindAddress]) -> Sequence[Exposure]:
-    """Returns warnings about lookups whose answers would direct clients on other machines to their own
-    machine.
-    """
+    """Returns warnings about advertised loopback addresses, because lookups would direct clients on other
+    machines to those machines themselves."""
     if settings.advertised_address or settings.advertised_listeners:
         return []
     if not any(bind.host in _ALL_ADDRESSES for bind in reached):
@@ -255,8 +254,8 @@ class NameSettings(Protocol):
 
 
 def hosts_of(settings: NameSettings, own: Iterable[str] = ()) -> Hosts:
-    """Returns the accepted host names: ``own``, the machine's names, and the allowed names. Origins that are
-    permitted to write can also read.
+    """Returns the accepted host names: ``own``, the machine's names, and the allowed names in the settings.
+    Web origins that are permitted to write can also read.
 
     :raises SettingsContradict: an allowed name is malformed
     """

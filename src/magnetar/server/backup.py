@@ -72,12 +72,12 @@ class Source:
     shared: bool
     """Whether a broker is running, so that segments must be locked while they are copied."""
     keep: Callable[[], None] = lambda: None
-    """Called often while the files are used.
+    """Called often while the files are being read.
 
     :raises BackupRefused: the broker no longer keeps the files
     """
     confirm: Callable[[], None] = lambda: None
-    """Called at the end.
+    """Called after all files have been read.
 
     :raises BackupRefused: the broker did not keep the files until now
     """
@@ -114,7 +114,7 @@ class BackupTaken(NamedTuple):
 def take_backup(wanted: BackupRequest, broker: Callable[[], AdminClient]) -> BackupTaken:
     """Takes a backup, or only determines the files that it would copy.
 
-    :param broker: returns the access to the running broker; its errors are raised here
+    :param broker: returns a client of the running broker; its errors are raised by this function
     :raises BackupRefused: the backup cannot be taken; earlier backups are unchanged
     :raises AdminError: the broker does not answer, or refuses
     :raises OSError: a file cannot be read or written; earlier backups are unchanged

@@ -1,6 +1,5 @@
-"""Runs the processes that accompany brokers (proxy, WebSocket server), from the command line to the exit
-code.
-"""
+"""Runs the processes that accompany brokers (proxy, WebSocket server), from their command-line options to
+their exit code."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def run_beside(
     immediately.
 
     :param say: announces that the process is serving
-    :param not_served: the beginning of the message when a start is refused
+    :param not_served: the beginning of the error message if the process cannot start
     """
     try:
         loaded = load(options.config, options.accept_unhonoured, options.overrides)

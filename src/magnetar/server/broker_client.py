@@ -66,7 +66,7 @@ def peer_admin(io: Io, loop: asyncio.AbstractEventLoop, settings: Settings) -> H
 
 
 def _auth_data_source(loop: asyncio.AbstractEventLoop, authentication: Authentication | None) -> Headers:
-    """Returns a function that returns HTTP headers with credentials."""
+    """Returns a function that produces HTTP headers with credentials."""
 
     async def auth_headers() -> Mapping[str, str]:
         if authentication is None:
@@ -126,7 +126,7 @@ def own_client(
 def way_to(
     io: Io, loop: asyncio.AbstractEventLoop, settings: Settings, name: str, record: Mapping[str, Any]
 ) -> Way:
-    """Returns addresses and credentials for another cluster, from the cluster's record or the settings
+    """Returns the addresses of and credentials for another cluster, from the cluster's record or the settings
     (``brokerClient…``).
 
     :param record: Pulsar's ``ClusterData``
@@ -274,7 +274,7 @@ class HttpPeerAdmin:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> PeerAnswer:
-        """Like :meth:`call`, but to an address.
+        """Sends a request like :meth:`call`, but to an address instead of a broker.
 
         :param url: ``http://host:port``, or with TLS ``https://host:port``
         :param who: name of the server, for errors

@@ -155,7 +155,8 @@ def run_process(
     """Serves until SIGTERM or SIGINT, and returns the exit code. A second signal ends the process
     immediately.
 
-    :param cluster: whether metadata and ledgers are in ZooKeeper and BookKeeper
+    :param cluster: whether metadata and ledgers are in ZooKeeper and BookKeeper instead of the embedded
+        stores
     """
     try:
         loaded = load(options.config, options.accept_unhonoured, options.overrides, cluster=cluster)
@@ -370,9 +371,8 @@ async def _open_http(
 
 
 async def _stop(http: HttpServer, broker: Broker, timeout_seconds: float) -> int:
-    """Stops HTTP and the broker within a time; returns the exit code. After a timeout, no recovery is needed
-    at the next start.
-    """
+    """Stops HTTP and the broker within the timeout; returns the exit code. Even if the timeout passes, the
+    next start needs no recovery."""
     try:
         async with asyncio.timeout(timeout_seconds):
             await http.stop(min(_HTTP_GRACE_SECONDS, timeout_seconds))

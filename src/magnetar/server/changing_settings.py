@@ -53,7 +53,7 @@ class ChangingSettings(Generic[S, T]):
         self.now = read(of_file)
 
     def changeable(self, names: Iterable[str]) -> Mapping[str, Changeable]:
-        """Returns the settings with these names, and the functions that apply their changes."""
+        """Returns, for each of these names, the function that applies a change of the setting."""
         return {name: Changeable(partial(self._take, name), partial(self._check, name)) for name in names}
 
     def _check(self, name: str, text: str) -> None:
@@ -85,17 +85,17 @@ class ChangingSettings(Generic[S, T]):
 
 
 class BrokerOptions:
-    """The present settings of a broker on any stores."""
+    """The current settings of a broker, whichever stores it uses."""
 
     def __init__(self, settings: Settings, *, cluster: bool) -> None:
-        """:param cluster: the broker uses ZooKeeper and BookKeeper"""
+        """:param cluster: whether the broker uses ZooKeeper and BookKeeper"""
         table = cluster_settings_table() if cluster else settings_table()
         self._changing: ChangingSettings[Settings, Settings] = ChangingSettings(settings, table, _themselves)
         own = [name for name in changeable_names(cluster=cluster) if hasattr(settings, attribute_name(name))]
         self.dynamic = self._changing.changeable(own)
-        """The settings that can change, and what applies each change."""
+        """The settings that can change at run time, and the functions that apply their changes."""
         self.refused = unchangeable(cluster=cluster)
-        """Settings that Pulsar can change, and why this broker cannot."""
+        """Settings that Pulsar can change at run time, and the reasons why this broker cannot."""
 
     @property
     def now(self) -> Settings:

@@ -214,9 +214,8 @@ class ClusterBroker(ServingBroker):
 
     @staticmethod
     async def _delete_leftovers(broker: BrokerService, ledgers: ManagedLedgerFactory) -> None:
-        """Deletes ledgers whose deletion an earlier process recorded. Does not search for orphaned ledgers,
-        because other brokers store ledgers in the same BookKeeper cluster.
-        """
+        """Deletes the ledgers that an earlier process recorded for deletion. Does not search for orphaned
+        ledgers, because other brokers store ledgers in the same BookKeeper cluster."""
         try:
             await ledgers.resume_deletions()
         except MetadataError as error:
@@ -256,7 +255,8 @@ class ClusterBroker(ServingBroker):
 
 
 class _InBookKeeper:
-    """Storage figures of a broker on BookKeeper: only its writes, because bookies report the disk space."""
+    """Storage statistics of a broker on BookKeeper: only its own writes, because the bookies report disk
+    space."""
 
     def __init__(self, store: BookKeeperLedgerStore) -> None:
         self._store = store

@@ -53,10 +53,10 @@ async def set_up_cluster(
     *,
     own_bookkeeper: bool = True,
 ) -> None:
-    """Creates missing nodes.
+    """Creates the metadata nodes that are missing.
 
     :param bookkeeper: the ensemble with the bookies' metadata, with the path of the ledgers
-    :param own_bookkeeper: whether to create the bookies' metadata, too, below :data:`LEDGERS` in ``local``
+    :param own_bookkeeper: whether to also create the bookies' metadata, below :data:`LEDGERS` in ``local``
     :raises SetupContradicts: a node already has another value
     :raises MetadataError: a store refused
     """
@@ -102,7 +102,7 @@ def bookkeeper_of(service_uri: str) -> EnsembleAddress:
 
 
 async def _make_functions(local: MetadataStore, setup: ClusterSetup, bookkeeper: EnsembleAddress) -> None:
-    """Creates the nodes for packages and state of Pulsar Functions, which are stored by the same bookies."""
+    """Creates the nodes for packages and state of Pulsar Functions, which the same bookies store."""
     if setup.storage_containers > 0:
         await _make(local, "/stream/metadata", b"\x08" + _varint(setup.storage_containers))
         await _make(local, "/stream/assignment", b"")

@@ -38,7 +38,8 @@ _PATIENCE_SECONDS = 30.0
 _TELL_SECONDS = 10.0
 _BOOKIES_ASKED = 10
 _SIZE_CHECK = "magnetar/size-check"
-"""Purpose recorded in the ledger of a size check; after a crash, the ledger is an orphaned ledger."""
+"""The purpose in the custom metadata of the ledger that a size check writes; after a crash, the ledger is an
+orphan."""
 _METADATA_BYTES = 8 * 1024
 """Allowance for metadata in the largest entry of the size check, in bytes; clients can send larger
 metadata.

@@ -31,7 +31,7 @@ class Checked:
 
     findings: list[SettingFinding]
     problems: list[str]
-    """Reasons why a start would be refused, in the words of the start; empty: the file permits a start."""
+    """The errors with which a start would be refused; empty: the file permits a start."""
     warnings: Sequence[str] = ()
     """Further warnings of a start, such as listeners that other machines can reach."""
 
@@ -40,7 +40,8 @@ class Checked:
 class _Kind:
     table: Callable[[], dict[str, Setting]]
     try_it: Callable[[Path, Iterable[str]], Sequence[str]]
-    """Loads a file like a start; returns the warnings and raises the errors of a start."""
+    """Loads a file as the process does at its start; returns the same warnings, and raises the same
+    errors."""
     known: re.Pattern[str] | None = None
 
 
@@ -84,7 +85,7 @@ _METADATA = ("metadataStoreUrl", "zookeeperServers")
 
 
 def check(path: Path, kind: str, accept: Iterable[str] = ()) -> Checked:
-    """Checks a file, but no ports, disks, keys and certificates.
+    """Checks a configuration file, but not the ports, disks, keys and certificates that it names.
 
     :param kind: the kind of process: ``standalone``, ``broker``, ``proxy`` or ``websocket``
     :param accept: unsupported keys that the file may set nevertheless

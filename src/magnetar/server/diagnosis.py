@@ -32,9 +32,8 @@ from magnetar.server.loop_process import owner_of
 from magnetar.server.settings import disk_guard_settings
 
 SLOW_SYNC_SECONDS = 0.01
-"""Sync time in seconds that is reported as slow: each publish waits for a sync, which takes servers a
-hundredth of this.
-"""
+"""The duration of an ``fsync`` in seconds from which on it is reported as slow. Each publish waits for one,
+which takes a hundredth of this time on typical servers."""
 _SYNCS = 40
 _MOST_SECONDS = 0.4
 """Maximum time for measuring syncs, in seconds."""
@@ -46,16 +45,18 @@ _OF_TRANSACTIONS = (
     r"(path LIKE '%/\_\_transaction\_buffer\_snapshot%' ESCAPE '\' "
     r"OR path LIKE '%\_\_transaction\_pending\_ack' ESCAPE '\')"
 )
-"""Finds the topics that have transactions."""
+"""Finds the topics that contain transactions."""
 _MOST_NAMED = 5
 _NOT_KEPT = 5
 """Result of ``adjtimex`` for an unsynchronized clock (TIME_ERROR in sys/timex.h)."""
 _TIMEX_BYTES = 512
-"""Size of a buffer that exceeds the structure of every platform. Zeros only read the state of the clock."""
+"""The size of the buffer for ``adjtimex``, larger than ``struct timex`` on any platform. A buffer of zeros
+only reads the state of the clock."""
 
 
 def broker(config: Path | None, data_dir: Path) -> Iterator[Finding]:
-    """Yields each finding as soon as it is known; only one finding if the settings cannot be used.
+    """Checks the machine for a broker with these settings, and yields each finding as soon as it is known. If
+    the settings cannot be used, this is the only finding.
 
     :param config: a ``standalone.conf`` or ``broker.conf``; None: the default settings
     :param data_dir: the data directory of a standalone broker; it need not exist
@@ -140,7 +141,8 @@ def _existing(folder: Path) -> Path:
 
 
 def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
-    """Checks the free space on the data's device against the thresholds below which publishing stops."""
+    """Checks the free space on the device of the data directory against the thresholds at which publishing
+    stops."""
     disk = RealDisk(_existing(data_dir))
     use = DiskUse(disk.total_bytes(), disk.free_bytes())
     found = f"{data_dir}: {use.free >> 20:,} MiB free, {use.share:.1%} used"
@@ -159,7 +161,7 @@ def space(bounds: DiskGuardSettings, data_dir: Path) -> Finding:
 
 
 def sync_speed(data_dir: Path) -> Finding:
-    """Measures the time of a commit that is written like the commits of the broker's log."""
+    """Measures how long a commit takes that is written like the commits of the broker's log."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK | os.X_OK):
         advice = "make it writable for the user that runs the broker, or use another --data-dir"
@@ -217,7 +219,7 @@ class Finding:
 
 
 def machine() -> Iterator[Finding]:
-    """Yields each finding as soon as it is known."""
+    """Checks the machine for any broker, and yields each finding as soon as it is known."""
     yield versions()
     yield compiled()
     yield open_files()
@@ -237,7 +239,7 @@ def versions() -> Finding:
 
 
 def compiled() -> Finding:
-    """Checks whether the hot modules are compiled."""
+    """Checks whether the performance-critical modules (:mod:`magnetar.hot`) are compiled."""
     status = hot.status(hot.SERVING)
     warning = status.warning()
     if warning is None:

@@ -2,7 +2,7 @@
 
 A store alone cannot detect that the other store is missing, older, or another broker's, and ledgers without a
 metadata record would count as orphaned. Therefore the ledgers contain a journal of the metadata, the metadata
-contains the id of the ledger store, and each store records the progress of the other.
+contains the id of the ledger store, and each store records how far the other one has got.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def export_ledgers(wanted: ExportRequest, say: Say) -> bool:
     """Exports topics, or only checks the export. Returns whether all topics were or can be exported; ``say``
     receives the reasons.
 
-    :raises NotExported: a side cannot be opened, or another process interfered
+    :raises NotExported: the source or the target cannot be opened, or another process interfered
     :raises LedgerError: entries cannot be read or written
     :raises ManagedLedgerError: a record cannot be read or written
     :raises MetadataError: a store does not answer
@@ -233,7 +233,7 @@ async def cluster_side(
 ) -> AsyncIterator[OpenStores]:
     """Opens a cluster on ZooKeeper and BookKeeper. While it is open, no Magnetar broker starts in it.
 
-    :param check: the cluster is only examined, while brokers can serve it
+    :param check: whether the cluster is only examined; brokers may then serve it
     :raises NotExported: brokers serve the cluster, the cluster does not exist, or another export runs
     :raises LedgerError: the ledgers cannot be opened
     :raises MetadataError: the metadata store does not answer
@@ -335,7 +335,7 @@ class _Guard:
         return f"{' and '.join(others)} at {self._places.local}"
 
     def check(self) -> None:
-        """Checks that the cluster is still excluded from serving.
+        """Checks that brokers are still prevented from starting in the cluster.
 
         :raises NotExported: the exclusion was lost, and brokers have possibly started
         """

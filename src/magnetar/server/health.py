@@ -39,8 +39,7 @@ class HealthCheck:
     async def run(self, newer_name: bool = False) -> None:
         """Runs the health check.
 
-        :param newer_name: use the topic with the newer form of the name
-
+        :param newer_name: whether to use the health check topic with the newer form of the name
         :raises PersistenceFailure: a message cannot be stored, or is not read back in time
         :raises MetadataFailure: the metadata store does not answer
         :raises BrokerError: the topic cannot be loaded

@@ -202,9 +202,8 @@ def _named(key: str, given: str, known: Mapping[str, object]) -> str:
 
 
 def _weights(settings: ClusterSettings) -> Weights:
-    """Returns the weights of the resources. If a weight has two names, the new name counts unless it has its
-    default.
-    """
+    """Returns the weights of the resources. If a weight has two setting names, the new one applies unless it
+    has its default value."""
     weight_in, weight_out = (
         settings.load_balancer_bandwidth_in_resource_weight,
         settings.load_balancer_bandwidth_out_resource_weight,
@@ -291,7 +290,7 @@ def _of_load(name: str) -> bool:
 
 
 class LinuxHost:
-    """See :class:`magnetar.broker.load.reporter.Host`; figures that Linux does not report are 0."""
+    """See :class:`magnetar.broker.load.reporter.Host`; values that Linux does not report are 0."""
 
     def __init__(self, nic_gbps: float | None) -> None:
         """:param nic_gbps: the total speed of all network cards, in Gbit/s; None: the speed that the system

@@ -1,4 +1,5 @@
-"""Common parts of server processes: limits, event loop, signals, and the detection of a port's owner."""
+"""Common parts of server processes: limits, event loop, signals, and finding the process that occupies a
+port."""
 
 from __future__ import annotations
 

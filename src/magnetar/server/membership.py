@@ -43,7 +43,7 @@ _LOOK_SECONDS = 0.25
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = "ExtensibleLoadManagerImpl"
 Content = Callable[[BrokerSettings], Mapping[str, object]]
-"""Returns ``LocalBrokerData``, the broker's record in the metadata."""
+"""Returns the broker's record in the metadata (``LocalBrokerData``) for the given settings."""
 
 
 class Membership:
@@ -79,7 +79,7 @@ class Membership:
         self._told: set[str] = set()
 
     def made_for(self, known: BrokerSettings) -> tuple[MakeOwnership, Beside]:
-        """Returns the functions that make the ownership of bundles and check other brokers.
+        """Returns the function that creates the ownership of bundles, and the access to other brokers.
 
         :param known: settings that contain the final HTTP address
         """
@@ -117,9 +117,8 @@ class Membership:
                 await self.ownership.owner_of(whole(namespace), Asked.TAKE)
 
     async def destinations(self) -> Mapping[Bundle, str]:
-        """Returns the next owners of this broker's bundles when the broker stops; empty if the broker does
-        not lead, or after :meth:`retire`.
-        """
+        """Returns the brokers to which this broker's bundles should go when it stops, by bundle; empty if
+        this broker is not the leader, or after :meth:`retire`."""
         found: dict[Bundle, str] = {}
         leadership, ownership, placement = self.leadership, self.ownership, self._placement
         if leadership is None or ownership is None or placement is None or not leadership.is_leader:

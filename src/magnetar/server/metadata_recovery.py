@@ -56,7 +56,7 @@ def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: b
     """Rebuilds the metadata, and keeps the old files under other names.
 
     :param tell: called with a sentence about each step
-    :param check: only report what would be rebuilt
+    :param check: whether only to report what would be rebuilt
     :raises NotRecovered: the data directory has no ledgers
     :raises StoreLocked: a broker uses the data directory
     :raises LedgerError: the ledger store cannot be opened

@@ -23,7 +23,7 @@ def orphaned_ledgers(
     *,
     delete: bool,
 ) -> int:
-    """Returns the number of orphaned ledgers; brokers can keep serving during the search.
+    """Searches for orphaned ledgers, while brokers may serve; returns their number.
 
     :param hours: minimum age of the ledgers; the record of a younger ledger is possibly not written yet
     :param tell: called with a sentence about each ledger

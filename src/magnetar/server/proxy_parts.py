@@ -88,7 +88,7 @@ def service_of(
 ) -> ProxyService:
     """Creates the service of a proxy from its settings.
 
-    :param redirects: redirect clients to a broker instead of forwarding their requests
+    :param redirects: whether to redirect clients to a broker instead of forwarding their requests
     :raises SettingsContradict: the credentials of the proxy are not valid, or a list cannot be read
     """
     try:

@@ -166,7 +166,7 @@ def _fill(folder: BackupFolder, backup: Backup, staging: Path, wanted: RestoreRe
 def verify_backups(source: Path, number: int | None, bytes_per_second: int, *, quiet: bool) -> Verified:
     """Reads every byte of one or all backups, and checks that ledgers and metadata belong together.
 
-    :param number: None: all backups
+    :param number: the number of the backup to check; None: all backups
     :raises BackupRefused: a file is damaged or missing; the text contains its name
     :raises OSError: a file cannot be read
     """

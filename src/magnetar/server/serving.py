@@ -49,20 +49,20 @@ _LOOK_SECONDS = 1.0
 _GROWN = 500
 """Number of new topics and connections after which live objects are frozen again (``gc.freeze``)."""
 _GONE = 10_000
-"""Number of closed connections after which a full collection is run: each leaves 25 objects in cycles."""
+"""Number of closed connections after which a full garbage collection runs: each connection leaves 25 objects
+in reference cycles."""
 _TOPICS_LIKE_A_CONNECTION = 10
-"""Number of closed or deleted topics that count as one closed connection. Reference counting frees topics;
-the count covers rare cases that leave objects in cycles, with a full collection after at most 100,000
-topics.
-"""
+"""Number of closed or deleted topics that count as one closed connection. Reference counting usually frees
+topics; for the rare ones that leave objects in cycles, a full collection runs after at most 100,000
+topics."""
 _THRESHOLDS = (2_000, 5, 400)
-"""Thresholds of the three generations. A scrape of ten thousand topics causes no full collection; a
-collection of the second generation scans ten thousand objects, which takes some milliseconds.
-"""
+"""Thresholds of the garbage collector's three generations. A scrape of ten thousand topics causes no full
+collection; a collection of the second generation scans ten thousand objects, which takes some
+milliseconds."""
 
 
 class Storage(Protocol):
-    """Figures of the storage of entries, in the embedded store or in bookies."""
+    """Statistics of the storage of entries, in the embedded store or in bookies."""
 
     async def report(self, namespace: str | None = None) -> Mapping[str, object]: ...
 
@@ -276,11 +276,11 @@ def _metadata_metrics(store: MeasuredStore) -> MetadataMetrics:
 
 
 class Collector:
-    """Avoids full collections: with ten thousand topics, a full collection takes a tenth of a second and
-    frees nothing. Objects of new topics and connections are frozen (``gc.freeze``). Reference counting
+    """Avoids full garbage collections: with ten thousand topics, a full collection takes a tenth of a second
+    and frees nothing. Objects of new topics and connections are frozen (``gc.freeze``). Reference counting
     frees closed topics and connections, except for a few objects in cycles per connection: after 10,000
-    closed connections or 100,000 topics, one full collection runs, which is recorded among the slices.
-    """
+    closed connections or 100,000 topics, one full collection runs; its duration is recorded like that of
+    other work that blocks the loop."""
 
     def __init__(self, io: Io, wheel: TimerWheel, broker: BrokerService) -> None:
         self._io = io

@@ -1,6 +1,5 @@
 """Snapshots of a running standalone broker: files with its whole state at one moment, which are kept for a
-time.
-"""
+limited time."""
 
 from __future__ import annotations
 
@@ -42,8 +41,9 @@ class _HeldSnapshot:
 class Snapshots:
     """The snapshots of one broker.
 
-    A snapshot contains the state after a power cut at its moment: all data that was acknowledged before, in
-    ledgers and metadata that belong together. The state of each cursor is written first.
+    A snapshot contains the state that a power cut at the same moment would leave: all data that was
+    acknowledged before, in ledgers and metadata that belong together. The state of each cursor is written
+    first.
     """
 
     def __init__(self, io: Io, stores: EmbeddedStores, write_cursors: Callable[[], Awaitable[None]]) -> None:
@@ -56,7 +56,7 @@ class Snapshots:
         self._in_progress = InProgress(io.loop)
         self._closing = self._closed = False
         self.taken = 0
-        """Since the start of the process."""
+        """The number of snapshots taken since the start of the process."""
         self._leftovers_removed = io.loop.create_future()
         self._worker.submit(self._remove_leftovers, self._without_leftovers)
 

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 5.0
 _HOUR_MS = 3_600_000
 _LONGEST_SECONDS = 3600.0
-"""Maximum interval of checks for orphaned ledgers that wait for their deletion, in seconds."""
+"""Maximum time in seconds between two checks whether orphaned ledgers are due for deletion."""
 
 
 def run_standalone(options: ProcessOptions) -> int:

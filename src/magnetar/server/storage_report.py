@@ -1,4 +1,5 @@
-"""The use of disk space by device, store and topics, and an estimate of each topic's size in a day."""
+"""The use of disk space by device, store and topics, and an estimate of each topic's size one day from
+now."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class StorageReport:
         self._orphans = orphans
 
     def disk(self) -> dict[str, object]:
-        """Returns figures of the device; ``secondsUntilFull`` is None unless the device is filling."""
+        """Returns statistics of the device; ``secondsUntilFull`` is None unless the device is filling."""
         use, gate = self._guard.use, self._broker.upkeep.storage_gate
         return {
             "totalBytes": use.total,
@@ -44,7 +45,7 @@ class StorageReport:
         }
 
     def store(self) -> dict[str, object]:
-        """Returns figures of the ledger store's files; compaction can free ``reclaimableBytes``."""
+        """Returns statistics of the ledger store's files; compaction can free ``reclaimableBytes``."""
         space = self._store.space()
         done = space.compactions
         return {
@@ -113,7 +114,8 @@ class StorageReport:
         return {f"magnetar_storage_{name}": value for name, value in found.items()}
 
     async def report(self, namespace: str | None = None) -> Json:
-        """Returns all figures: loaded topics, largest first, and the number of topics that are not loaded.
+        """Returns the whole report: device, store, loaded topics (largest first), and the number of topics
+        that are not loaded.
 
         :param namespace: limit the topics to this namespace; None: all topics
         :raises NamespaceNotFound: the namespace does not exist
@@ -164,10 +166,9 @@ def _row(topic: Topic) -> dict[str, object]:
 
 
 def forecast(topic: Topic, backlog: int, retained: int) -> int:
-    """Returns the size of a topic in a day in bytes, if publishing and consuming continue at the rates of the
-    last minute. The backlog grows at the rate of the slowest durable subscription, limited by expiry and
-    quotas. Consumed messages remain for the retention time.
-    """
+    """Returns the estimated size of a topic one day from now, in bytes, if publishing and consuming continue
+    at the rates of the last minute. The backlog grows at the rate of the slowest durable subscription,
+    limited by expiry and quotas. Consumed messages remain for the retention time."""
     policies, incoming = topic.policies, topic.rate_in.bytes_per_second
     durable = [s for s in topic.subscriptions.values() if s.durable]
     consumed = min((s.rate_out.bytes_per_second for s in durable), default=incoming)
@@ -202,7 +203,7 @@ _SUMMED = (
 
 
 def _sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row per namespace, largest first."""
+    """Returns one row per namespace with the sums of its topics, largest first."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         total = found.setdefault(
