@@ -1,4 +1,4 @@
-"""CRC32-C, without the modules that the package ``crc32c`` imports besides.
+"""CRC32-C, without the other modules that the package ``crc32c`` imports.
 
 To determine its own version, the package imports ``importlib.metadata``, which needs parsers of mail, CSV and
 ZIP: 10 ms and 1 MB of every start. Its extension module needs none of them.

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Imports asyncio for the modules that name its types: commands that never wait do without."""
+        """Imports asyncio only when a module uses its types, so that commands that never wait do not load
+        it."""
         if name not in ("Future", "Task"):
             raise AttributeError(name)
         import asyncio
@@ -47,12 +48,13 @@ class Slices:
         self.waiting: deque[Future[None]] = deque()
         """Futures of work whose next slice is due, in the order of their turns."""
         self.giving = False
-        """Whether the next of them gets the coming turn of the loop."""
+        """Whether a call that completes the first of these futures is scheduled on the loop."""
 
     def note(self, kind: str, seconds: float, processor: float = 0.0) -> None:
         """Records a slice that blocked the loop for ``seconds``.
 
-        :param processor: the CPU time of its thread in seconds; otherwise, the thread waited for a processor
+        :param processor: the thread's CPU time in seconds; in the rest of the slice, the thread waited for a
+            processor
         """
         if seconds >= self._running.get(kind, 0.0):
             self._running[kind] = seconds
@@ -289,7 +291,7 @@ class Process(Protocol):
 
 
 class SqlError(Exception):
-    """SQLite cannot carry out a request, or its file is damaged; the text gives the reason."""
+    """SQLite cannot carry out a request, or its file is damaged; the message gives the reason."""
 
 
 class SqlFull(SqlError):

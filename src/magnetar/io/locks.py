@@ -60,7 +60,8 @@ class Mutex(FairSemaphore):
 
 
 class NoRoom(Exception):
-    """The memory is not available; ``ever`` is whether it could be after others have released theirs."""
+    """The memory is not available; ``ever`` tells whether it could become available once others release
+    theirs."""
 
     def __init__(self, reason: str, *, ever: bool) -> None:
         super().__init__(reason)

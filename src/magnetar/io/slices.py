@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 SLICE_SECONDS = 0.001
 PAUSE_SECONDS = 0.004
-"""The pause between slices of work that no client waits for, which gets a fifth of the loop."""
+"""The pause in seconds between slices of work that no client waits for; such work gets a fifth of the loop's
+time."""
 
 
 class Slice:
@@ -114,9 +115,10 @@ async def gone_through(io: Io, kind: str, work: Generator[None, None, T], pause:
 async def next_turn(io: Io, pause: float = 0.0) -> None:
     """Waits until the next slice may begin: in a later turn of the loop that has no other slice.
 
-    So a hundred concurrent works block the loop no longer at a stretch than one of them.
+    So even a hundred kinds of background work at the same time block the loop no longer at a stretch than
+    one.
 
-    :param pause: seconds to wait before
+    :param pause: seconds to wait first
     """
     if pause:
         await let_others(io.loop, pause)

@@ -19,7 +19,7 @@ OnFailure = Callable[[str, BaseException], object]
 """Called with the name of a task that failed, and its error."""
 
 _NO_TASKS: dict[Task[object], None] = {}
-"""The empty tasks of all scopes without a task, shared because a topic has several scopes; never changed."""
+"""An empty dict that all scopes without tasks share, because a topic has several scopes; never changed."""
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +46,9 @@ class TaskScope:
 
     def __init__(self, loop: Loop, owner: str, on_failure: OnFailure | None = None) -> None:
         """:param owner: the name of the owner in logs
-
         :param on_failure: called on the loop after a task has failed that was started without ``may_fail``;
-            not called any more once :meth:`close` was called. :func:`owner_goes_on`: a failure must not end
-            the owner. None: every task is started with ``may_fail`` or by :meth:`answer`
+            not called any more once :meth:`close` was called. :func:`owner_goes_on` if a failure must not end
+            the owner; None if every task is started with ``may_fail`` or by :meth:`answer`
         """
         self._loop = loop
         self._owner = owner

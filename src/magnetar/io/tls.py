@@ -20,7 +20,7 @@ HANDSHAKE_SECONDS = 10.0
 
 
 class TlsRefused(ValueError):
-    """A TLS context cannot be made from the given files or names; the text names them and the reason, and
+    """A TLS context cannot be made from the given files or names; the message names them and the reason, and
     contains no secret."""
 
 
@@ -50,7 +50,8 @@ class TlsFiles:
         return tuple(Path(name) for name in named if name)
 
     def showing(self, own: tuple[str, str] | None) -> TlsFiles:
-        """Returns these files with another certificate and key; unchanged if ``own`` is None."""
+        """Returns these files with the certificate and key files in ``own`` instead; unchanged if ``own`` is
+        None."""
         if own is None:
             return self
         return replace(self, certificate=own[0], key=own[1], key_store="", key_store_password="")

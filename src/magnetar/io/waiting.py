@@ -133,7 +133,8 @@ async def run_job(loop: Loop, worker: Worker, job: Callable[[], T]) -> T:
 async def together(
     loop: Loop, items: Sequence[Item], work: Callable[[Item], Awaitable[Result]], most: int
 ) -> list[Result]:
-    """Returns the results of ``work`` in the order of the items. Cancelling the caller cancels all.
+    """Returns the results of ``work`` in the order of the items. Cancelling the caller cancels all calls of
+    ``work``.
 
     :param most: the maximum number of concurrent calls of ``work``, at least 1
     :raises Exception: the first failure; no other item is started after it, and those in progress have ended

@@ -112,7 +112,7 @@ def _quoted(text: str) -> str:
 
 
 def _hashed_form(text: str) -> bytes:
-    """Encodes a text as the RFC requires: in ISO 8859-1 if that has all its characters, otherwise in
+    """Encodes a string as the RFC requires: in ISO 8859-1 if that has all of its characters, otherwise in
     UTF-8."""
     try:
         return text.encode("iso-8859-1")

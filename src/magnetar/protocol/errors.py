@@ -13,7 +13,7 @@ def missing_fields(message: Message) -> str:
 
 
 class ProtocolError(Exception):
-    """Bytes violate the protocol; subclasses give the part."""
+    """Received bytes violate the protocol; subclasses tell which part of them."""
 
 
 class FrameError(ProtocolError):

@@ -1,5 +1,5 @@
-"""Reads what brokers send as often as messages: SEND_RECEIPT and MESSAGE, without an object per entry; and
-ids.
+"""Decodes the frames that brokers send as often as messages (SEND_RECEIPT and MESSAGE), without an object per
+entry; also decodes message ids.
 
 A hot module: plain Python that is also compiled, with the C types in ``hot_client_decode.pxd``. As in
 ``hot_decode``, a command that does not exactly have the frequent form is left to the caller, who parses it
@@ -383,8 +383,8 @@ def _batch_size(buffer: bytes, start: int, entry_end: int) -> int:
 
 
 def plain_payload(entry: bytes) -> int:
-    """Returns where the payload of an entry begins, if its metadata say nothing else about the payload: it is
-    one message, not compressed, not encrypted and no chunk. Otherwise, or if the entry is damaged, -1."""
+    """Returns the offset of an entry's payload if the payload is one message that is not compressed, not
+    encrypted and not a chunk; otherwise, or if the entry is damaged, -1."""
     limit = len(entry)
     start = 0
     if limit < 10 or (entry[0] == 0x0E and entry[1] == 0x02):
@@ -440,10 +440,10 @@ def _skip(buffer: bytes, position: int, end: int, tag: int) -> int:
 
 
 def split_places(payload: bytes, count: int) -> list[tuple[int, int, int]] | None:
-    """Returns the places of the messages in an uncompressed batch: (metadata begin, payload begin, payload
-    end) each.
+    """Returns the offsets of each message in an uncompressed batch: (metadata begin, payload begin, payload
+    end).
 
-    Returns None if the payload does not hold ``count`` messages.
+    Returns None if the payload does not contain ``count`` messages.
     """
     places: list[tuple[int, int, int]] = []
     position = 0

@@ -1,5 +1,5 @@
-"""Writes what clients send as often as messages: SEND, ACK, the messages of a batch; and ids for
-applications.
+"""Encodes what clients send as often as messages: SEND and ACK frames, and the messages of a batch; also
+encodes message ids for applications.
 
 A hot module: plain Python that is also compiled, with the C types in ``hot_client_encode.pxd``. Ids are
 signed here and unsigned 64 bit on the wire; ``_put_varint`` converts them.
@@ -70,10 +70,10 @@ def encode_send(
     """Encodes a SEND frame with its entry and checksum.
 
     :param highest_sequence_id: the highest sequence id of a batch; -1: not a batch
-    :param num_messages: 1 is not written
+    :param num_messages: the number of messages in the payload; omitted from the frame if it is 1
     :param metadata_head: serialized metadata before sequence id and publish time: the producer's name
     :param publish_time: milliseconds since 1970
-    :param metadata_tail: serialized metadata after them
+    :param metadata_tail: serialized metadata after sequence id and publish time
     """
     out = bytearray(_SEND_ROOM + len(metadata_head) + len(metadata_tail) + len(payload))
     command_end = _put_send_command(out, producer_id, sequence_id, highest_sequence_id, num_messages)
@@ -144,7 +144,7 @@ def encode_acks(
     """Encodes one ACK frame for the ids at [first, first + count) of the arrays.
 
     :param ack_type: 0 individual, 1 cumulative
-    :param request_id: requests an answer; -1 for none
+    :param request_id: the id of a request for an answer; -1: no answer is requested
     """
     out = bytearray(_ACK_ROOM + _ACK_ID_ROOM * count)
     size = _put_acks(out, consumer_id, ack_type, ledger_ids, entry_ids, first, count, request_id)
@@ -203,7 +203,7 @@ class BatchBuffer:
     def __init__(self) -> None:
         self.count = 0
         self.size = 0
-        """Bytes so far."""
+        """The number of bytes so far."""
         self._data = bytearray(1024)
 
     def add(self, metadata: bytes, sequence_id: int, payload: bytes) -> None:
@@ -228,8 +228,8 @@ class BatchBuffer:
 
 
 def _put_single(out: bytearray, start: int, metadata: bytes, sequence_id: int, payload_size: int) -> int:
-    """Writes size and metadata of one message; returns the position after its payload, which is
-    not written."""
+    """Writes size and metadata of one message; returns the position after its payload, which the caller
+    writes."""
     position = start + 4 + len(metadata)
     out[start + 4 : position] = metadata
     out[position] = 0x18
@@ -243,8 +243,8 @@ def _put_single(out: bytearray, start: int, metadata: bytes, sequence_id: int, p
 def encode_message_id(
     ledger_id: int, entry_id: int, partition: int, batch_index: int, batch_size: int
 ) -> bytes:
-    """Encodes a ``MessageIdData``; of the last three arguments, values below 0, or a size of 0, are not
-    written."""
+    """Encodes a ``MessageIdData``; ``partition``, ``batch_index`` and ``batch_size`` are omitted if they are
+    below 0, and ``batch_size`` also if it is 0."""
     out = bytearray(_ID_ROOM)
     out[0] = 0x08
     position = _put_varint(out, 1, ledger_id)

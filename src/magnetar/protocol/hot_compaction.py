@@ -1,7 +1,7 @@
 """Compaction by key: finds the latest message of each key, and copies these messages out of their entries.
 
 A hot module, with the C types in ``hot_compaction.pxd``. Messages are numbered in the order of the topic,
-including those inside batches; a bit for each number records whether the message stays.
+including those inside batches; one bit for each number records whether the message stays.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class LatestKeys:
             self.key_bytes = 0
 
     def drop_keys(self, number: int) -> None:
-        """Removes the messages of the keys on one shelf, and forgets the keys."""
+        """Marks the messages of the keys on one shelf as removed, and forgets the keys."""
         shelf = self.shelves[number]
         for latest in shelf.values():
             former: int = latest
@@ -340,7 +340,7 @@ class LatestKeys:
         return self.bits[number >> 3] >> (number & 7) & 1 == 1
 
     def drop(self, number: int) -> None:
-        """Removes a message."""
+        """Marks a message as removed."""
         self.bits[number >> 3] &= 255 ^ (1 << (number & 7))
 
     def any_stay(self, first: int, end: int) -> bool:

@@ -37,9 +37,9 @@ _IN_TRANSACTION = 1 << 33
 CHUNKED = 1 << 30
 """Added to the result of :func:`batch_sizes` if there are chunks."""
 MARKED = 1 << 29
-"""Added as well if there are markers: entries of brokers for brokers, which have no messages."""
+"""Added to the result of :func:`batch_sizes` if there are markers, which brokers write for each other."""
 TRANSACTIONAL = 1 << 28
-"""Added as well if there are entries of transactions."""
+"""Added to the result of :func:`batch_sizes` if there are entries of transactions."""
 
 
 class SendRun:
@@ -329,7 +329,8 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
 
 
 def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> int:
-    """Whether ``buffer[start:end]`` is [magic checksum] metadata size, metadata, payload."""
+    """Checks that ``buffer[start:end]`` is [magic checksum] metadata size, metadata, payload; returns an
+    error code."""
     position = start
     if end - start > 2 and buffer[start] == 0x0E and buffer[start + 1] == 0x01:
         position = start + 6
@@ -581,7 +582,7 @@ def batch_sizes(
 
 
 def transaction_of(buffer: bytes, start: int, end: int) -> tuple[int, int] | None:
-    """Returns the transaction (most bits, least bits) in an entry's metadata; None: it has no valid one."""
+    """Returns the transaction (most bits, least bits) in an entry's metadata; None if it has no valid one."""
     most = _metadata_number(buffer, start, end, _MOST_BITS, -1)
     least = _metadata_number(buffer, start, end, _LEAST_BITS, -1)
     return None if most < 0 or least < 0 else (most, least)

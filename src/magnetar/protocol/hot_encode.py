@@ -62,7 +62,7 @@ def encode_receipts(
 ) -> bytearray:
     """Encodes ``count`` SEND_RECEIPT frames for the array slots from ``first`` on.
 
-    :param step: 1: entry ids ascend by one; 0: all are the same
+    :param step: the difference between successive entry ids: 1, or 0 if all receipts have the same id
     """
     out = bytearray(count * _RECEIPT_ROOM)
     end = first + count
@@ -170,7 +170,7 @@ def encode_messages(
 
     i runs over [first, first + count), the entry ids from ``first_entry_id`` on.
 
-    :param epoch: the consumer's, written from 0 on
+    :param epoch: the consumer's epoch; a negative one is omitted from the frames
     """
     end = first + count
     out = bytearray(_messages_room(starts, ends, first, end))
@@ -393,7 +393,7 @@ def message_head(
 ) -> bytes:
     """Encodes a MESSAGE frame of a first delivery up to its entry of ``size`` bytes.
 
-    :param epoch: the consumer's; -1 for none
+    :param epoch: the consumer's epoch; -1: none
     """
     out = bytearray(_MESSAGE_ROOM)
     end = _put_message_header(out, 0, consumer_id, ledger_id, entry_id, partition, size, epoch)
@@ -425,9 +425,9 @@ def encode_message(
 ) -> bytearray:
     """Encodes one MESSAGE frame with all fields that it can have, for the entry ``buffer[start:end]``.
 
-    :param redelivery_count: written from 1 on
+    :param redelivery_count: how often the entry was redelivered; omitted from the frame if it is 0
     :param ack_set: signed 64-bit words, with a bit set for each message still to be delivered; None for all
-    :param consumer_epoch: written unless None
+    :param consumer_epoch: the consumer's epoch; None: it is omitted from the frame
     """
     body = bytearray(60)
     body[0] = 0x08

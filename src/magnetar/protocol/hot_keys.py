@@ -10,9 +10,9 @@ from array import array
 from binascii import Error, a2b_base64
 
 RING_SLOTS = 65535
-"""Slots 1 … 65535: consistent hashing."""
+"""The modulo of subscriptions with consistent hashing: slots 1 … 65535, each with one remainder."""
 RANGE_SLOTS = 65536
-"""Slots 1 … 65535, hash 0 counted as 1: ranges."""
+"""The modulo of subscriptions with hash ranges: slots 1 … 65535, where the remainder 0 counts as 1."""
 
 NO_KEY = b"NONE_KEY"
 """Stands for the key of an entry whose metadata cannot be read."""
@@ -59,13 +59,14 @@ def group_by_holder(
     holders: array[int],
     bounds: array[int],
 ) -> None:
-    """Fills ``bounds`` and all arrays except ``slots`` and ``sizes``, from the first ``count`` of these.
+    """Groups entries by consumer: reads the first ``count`` values of ``routing.slots`` and
+    ``routing.sizes``, and fills ``bounds`` and the other arrays of ``routing``.
 
     :param first: the index of the first entry, added to the values in ``order``
     :param first_entry_id: the id of the entry with index 0
     :param segments: the last slot of each segment, ascending; the last one is not below any slot
     :param holders: the holder of each segment: a consumer's number, or -1
-    :param bounds: two more places than there are consumers
+    :param bounds: receives the bounds of the groups; has two more elements than there are consumers
     """
     slots = routing._slots
     sizes = routing._sizes

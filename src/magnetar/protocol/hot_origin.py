@@ -9,13 +9,13 @@ from __future__ import annotations
 from array import array
 
 POSITION = 1
-"""The entry has a source position."""
+"""The mark of an entry that has a source position."""
 REPLICATED = 2
-"""``replicated_from`` is set."""
+"""The mark of an entry in which ``replicated_from`` is set."""
 MARKER = 4
-"""``marker_type`` is set: written by brokers for brokers."""
+"""The mark of an entry in which ``marker_type`` is set, because brokers write it for each other."""
 ENCRYPTED = 8
-"""The entry has encryption keys."""
+"""The mark of an entry that has encryption keys."""
 LACKING = 4
 """The number of bits by which the marks that some entry lacks are shifted in the result of
 :func:`read_origins`."""

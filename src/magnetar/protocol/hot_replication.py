@@ -11,12 +11,12 @@ from array import array
 from magnetar.io.crc32c import crc32c
 
 SKIPPED = 0
-"""Not for the other cluster: the entry was itself replicated, names other clusters, or cannot be read."""
+"""The entry is not sent: it came from another cluster, names other target clusters, or cannot be read."""
 SENT = 1
 EXPIRED = 2
 """The entry is older than the time to live."""
 MARKER = 3
-"""Sent as a marker of replicated subscriptions, whose receipt contains its sequence id."""
+"""The entry is sent as a marker of replicated subscriptions; its receipt contains its sequence id."""
 
 DONE = 0
 UNKNOWN_SCHEMA = 1
@@ -38,10 +38,9 @@ class ReplicationRun:
     """The destination of entries, and the results of the last call of :func:`encode_replicated`."""
 
     def __init__(self, local: bytes, remote: bytes, capacity: int = 1024, placed: bool = False) -> None:
-        """:param capacity: the most entries of a call
-
-        :param placed: entries go to a shadow topic: all of them, each with its position as message id and
-            with its own schema version
+        """:param capacity: the maximum number of entries in a call
+        :param placed: whether the entries go to a shadow topic, which gets all of them, each with its
+            position as message id and its own schema version
         """
         self.capacity = capacity
         self.placed = placed
@@ -215,7 +214,7 @@ def encode_replicated(
     ``run.kinds[i]`` and ``run.sequence_ids[i]`` belong to entry i of the stored run, which has at most
     ``run.capacity`` entries.
 
-    :param ledger_id: or :data:`NO_POSITION`
+    :param ledger_id: the id of the entries' ledger, or :data:`NO_POSITION`
     :param first_entry_id: the id of entry 0 of the stored run
     :param oldest_ms: entries published before this time have expired; milliseconds since 1970
     """

@@ -1,7 +1,7 @@
-"""Inline KEY_VALUE messages, with key and value in the content; and KEY_VALUE schemas.
+"""Inline KEY_VALUE messages, with key and value in the payload; and KEY_VALUE schemas.
 
-The definitions of key and value are joined like contents; their other data is in the properties of the
-schema, with the names that Pulsar's clients use.
+The schema definitions of key and value are joined like keys and values; their names, types and properties are
+in the properties of the schema, under the names that Pulsar's clients use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Declared:
 def described(key: Declared, value: Declared, *, separated: bool) -> dict[str, str]:
     """Returns the properties of a KEY_VALUE schema.
 
-    :param separated: whether the key is the message key; otherwise it precedes the value in the content
+    :param separated: whether the key is the message key; otherwise it precedes the value in the payload
     """
     found = {_ENCODING: _SEPARATED if separated else _INLINE}
     for side, part in zip(SIDES, (key, value), strict=True):
@@ -48,7 +48,7 @@ def described(key: Declared, value: Declared, *, separated: bool) -> dict[str, s
 
 
 def is_separated(properties: Mapping[str, str]) -> bool:
-    """Whether the key is the message key; otherwise, by default, it precedes the value in the content."""
+    """Whether the key is the message key; otherwise, and by default, it precedes the value in the payload."""
     return properties.get(_ENCODING) == _SEPARATED
 
 

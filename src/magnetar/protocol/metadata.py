@@ -64,8 +64,7 @@ class Entry:
 
     @property
     def batch_size(self) -> int | None:
-        """The number of messages in the batch; None if the payload is a single message without a batch's
-        framing."""
+        """The number of messages in the batch; None if the payload is a single message, not a batch."""
         present = self.metadata.HasField("num_messages_in_batch")
         return self.metadata.num_messages_in_batch if present else None
 
@@ -201,7 +200,8 @@ def verify(data: bytes | bytearray | memoryview, expected: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BatchMessage:
-    """Batch payloads: size, metadata and payload of each message; compressed as a whole."""
+    """One message of a batch. The payload of a batch has size, metadata and payload of each message, and is
+    compressed as a whole."""
 
     metadata: SingleMessageMetadata
     payload: bytes

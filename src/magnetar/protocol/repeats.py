@@ -31,8 +31,8 @@ def repeat_sends(
     count: int,
     max_count: int,
 ) -> int:
-    """Takes SENDs that repeat the one at ``previous``, the last of ``count`` in ``run``; returns the new
-    count."""
+    """Adds SENDs that repeat the one at ``previous``, the last of ``count`` in ``run``, to ``run``; returns
+    the new count."""
     sequence_ids, starts, ends = run.sequence_ids, run.starts, run.ends
     low = _low_byte(buffer, previous + _BODY, 0x10)
     sequence_id = sequence_ids[count - 1] + 1
@@ -77,8 +77,8 @@ def repeat_sends(
 
 
 def repeat_acks(buffer: bytes, previous: int, position: int, limit: int, run: AckRun, count: int) -> int:
-    """Takes ACKs that repeat the one in [previous, position), which has one id, the last of ``count``;
-    returns the new count."""
+    """Adds ACKs to ``run`` that repeat the one in [previous, position), which has one id, the last of
+    ``count``; returns the new count."""
     ledger_ids, entry_ids = run.ledger_ids, run.entry_ids
     if buffer[previous + 11] > 127:
         return count

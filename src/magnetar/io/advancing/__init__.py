@@ -1,4 +1,4 @@
-"""The real world, except that time can be advanced: timers that are due by then fire at once."""
+"""The real interfaces, except that the clock can be advanced; timers that this makes due fire at once."""
 
 from __future__ import annotations
 

@@ -9,19 +9,19 @@ from magnetar.io.advancing.under_way import CountedProcess, CountedWorker, Under
 from magnetar.io.interfaces import Clock, Io, Service
 
 FINE_SECONDS = 600.0
-"""In this last part of an advance, time goes from timer to timer, after earlier events have had their
-consequences."""
+"""The last seconds of an advance, in which time moves from one timer to the next, each time after the
+consequences of earlier timers."""
 _FINE_STRIDES = 600
 _COARSE_STRIDES = 60
 _SOON_SECONDS = 0.1
-"""A wait that is shorter is a pause of work in progress."""
+"""A wait of fewer seconds counts as a pause in work that is in progress."""
 _MOST_PAUSES = 200
 _REST_SECONDS = 0.25
 """The real seconds that a step waits for a quiet loop, which with clients at work may never be quiet."""
 _LAST_REST_SECONDS = 2.0
 """The real seconds that an advance waits for a quiet loop at its end, for example while a disk is slow."""
 _LONGEST_SECONDS = 3.0
-"""The real seconds after which the rest of an advance is one step."""
+"""The real seconds after which the rest of an advance is made in one step."""
 
 
 class AdvancingIo:

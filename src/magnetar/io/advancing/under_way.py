@@ -32,7 +32,7 @@ class UnderWay:
         self._count += 1
 
     def ended(self) -> None:
-        """Counts down, on the loop, after the requester got the answer."""
+        """Counts a job or request as ended; called on the loop after the requester got the answer."""
         self._count -= 1
         if not self._count:
             waiting, self._waiting = self._waiting, []

@@ -25,8 +25,8 @@ STAGING_BYTES = 1 << 20
 _KEPT_BUFFERS = 4
 _REFUSED = frozenset((errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS))
 MOST_BYTES = 64 << 10
-"""The maximum size of one write. A larger one would block the loop longer than a thread costs, which uses
-another processor."""
+"""The maximum size of one write. A larger one would block the loop longer than passing it to a thread, which
+can use another processor."""
 _AT_ONCE = 16
 """The maximum number of writes in flight."""
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}

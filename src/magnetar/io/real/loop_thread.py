@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 _in_children: list[WeakMethod[Callable[[], object]]] = []
 _loops_of_parent: list[object] = []
-"""Loops that a forked child keeps, because the end of a loop would change the epoll that it shares with the
-parent."""
+"""Loops that a forked child keeps, because ending them would change the epoll instances that the child shares
+with its parent."""
 
 
 def in_children(call: Callable[[], object]) -> None:
@@ -50,14 +50,14 @@ _ENDED = "the loop that gives back slots was closed"
 
 
 class Together(Generic[T]):
-    """Items that a loop handles together: items that are added before that cost one wake-up."""
+    """Items that a loop handles together: all items added before the loop handles them cost one wake-up."""
 
     def __init__(
         self, wake: Callable[[Callable[[], object]], object], handle: Callable[[deque[T]], object]
     ) -> None:
         """:param wake: schedules a call on the loop, from any thread
-
-        :param handle: called on the loop with the items, and takes them; other threads may add some meanwhile
+        :param handle: called on the loop with the queue of items, from which it removes them; other threads
+            may add items meanwhile
         """
         self._wake = wake
         self._handle = handle
@@ -90,7 +90,7 @@ class Together(Generic[T]):
 
 
 class Slots:
-    """A number of slots that threads take and the loop returns.
+    """A fixed number of slots that threads take and the loop gives back.
 
     Taking a free slot costs two calls of a deque, which are atomic, and no lock. Threads that wait are woken
     once in a turn of the loop.
@@ -154,7 +154,8 @@ class Slots:
 
 
 class ByteSlots:
-    """A number of bytes of which threads take parts and the loop returns them; one part may exceed it."""
+    """A limit of bytes: threads take parts of it, and the loop gives them back. A part is granted as soon as
+    any byte is free, so the last part may exceed the limit."""
 
     def __init__(self, amount: int) -> None:
         self._amount = amount
@@ -204,7 +205,7 @@ class CallThread:
         self._calls.put(call)
 
     async def call(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-        """Makes a call in a copy of the current context, and waits in a loop for its end.
+        """Makes a call in a copy of the current context, and waits, on ``loop``, for its end.
 
         :raises Exception: as raised by the call
         """

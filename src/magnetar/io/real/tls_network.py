@@ -185,7 +185,7 @@ class Upgrade(NamedTuple):
     """Returns the length of the answer that begins with these bytes; more than their number if it is
     unknown."""
     refused: Callable[[bytes], str]
-    """Returns the reason why there is no TLS, from the complete answer; empty if there is."""
+    """Returns, from the complete answer, the reason why the server refuses TLS; empty if it accepts TLS."""
 
 
 class UpgradingNetwork:
@@ -200,7 +200,8 @@ class UpgradingNetwork:
         *,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """:param context: makes the context of each connection, on another thread: which may read files"""
+        """:param context: makes the context of each connection; called on another thread, so it may read
+        files"""
         self._loop = loop
         self._context = context
         self._upgrade = upgrade
@@ -226,7 +227,7 @@ class UpgradingNetwork:
             raise
 
     async def _asked(self, host: str, port: int) -> socket.socket:
-        """Returns a connection whose peer is ready for the TLS handshake."""
+        """Connects and requests TLS; returns the connection when the peer is ready for the handshake."""
         loop = self._loop
         with looking_up(host):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -263,8 +264,8 @@ class TlsClientNetwork:
         handshake_seconds: float = HANDSHAKE_SECONDS,
         proxy: tuple[str, int] | None = None,
     ) -> None:
-        """:param context: makes the context of each connection, on another thread: which may read files
-
+        """:param context: makes the context of each connection; called on another thread, so it may read
+            files
         :param proxy: the host and port of a proxy for all connections; the handshake names the requested host
         """
         self._loop = loop
