@@ -1,5 +1,5 @@
-"""Two stores as one: the configuration store with the data that clusters share, and the local one with the
-rest."""
+"""Combines two stores: the configuration store with the data that clusters share, and the local store with
+the rest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ABOVE = ("/", "/admin")
 
 
 class DividedStore:
-    """A ``MetadataStore`` over two. Ephemeral nodes belong to the local session; the configuration store has
-    none.
+    """A ``MetadataStore`` over both stores. Ephemeral nodes belong to the local session; the configuration
+    store has none.
 
     The two sessions are reported as one: connected while both are, lost when the local one is.
     """

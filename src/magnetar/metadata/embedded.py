@@ -47,8 +47,8 @@ _TRANSACTIONS_A_CHECKPOINT = 8
 """The number of transactions between two checkpoints of the write-ahead log while the reserve is
 incomplete."""
 _LEAST_BYTES = 64 << 10
-"""The bytes that a transaction without space releases, or half of the reserve if that is more, before it
-tries again."""
+"""If a transaction finds no space, it releases this many bytes of the reserve (or half of the reserve if that
+is more), and tries again."""
 
 
 class UnknownMetadataFormat(MetadataError):
@@ -100,7 +100,7 @@ class EmbeddedMetadataStore:
         Every row is read, and compared with the tally in the database.
 
         :param reserve_bytes: limit of the space kept for writes that are necessary when the device is full
-        :param verify: called on the store's worker before anything is written; its errors are raised here
+        :param verify: called on the store's worker before anything is written; this method raises its errors
         :raises UnknownMetadataFormat: a newer release wrote the database
         :raises DatabaseDamaged: the file is not a metadata store, or has other rows than those that were
             written
@@ -333,8 +333,8 @@ class EmbeddedMetadataStore:
                 disk.sync_directory(self._path.rpartition("/")[0] or ".")
 
     def _make_room(self) -> None:
-        """Releases room before a transaction, at the cost of a system call. Only the write shows whether it
-        is enough."""
+        """Releases space of the reserve before a transaction if the device has too little. Only the write
+        itself shows whether the space is enough."""
         reserve = self._reserve
         if not reserve.size:
             return

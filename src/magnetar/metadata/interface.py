@@ -160,7 +160,7 @@ def step_bytes(step: Step) -> int:
 
 
 def named(steps: Sequence[Step]) -> str:
-    """Returns a description of at least one step, for texts."""
+    """Returns a description of the steps for messages; there must be at least one."""
     return steps[0].path if len(steps) == 1 else f"{steps[0].path} and {len(steps) - 1} more"
 
 
@@ -242,8 +242,8 @@ class MetadataStore(Protocol):
         """Writes a node; ``sequential`` appends a ten-digit number to the path, unique below its parent while
         the parent exists.
 
-        :param expected_version: None: any or no version; :data:`MUST_NOT_EXIST`: only create the node; any
-            other: only replace that version
+        :param expected_version: the condition of the write. None: none, the node may exist or not;
+            :data:`MUST_NOT_EXIST`: the node must be created; any other value: this version must be replaced
         :raises BadVersion: the condition is not met
         :raises NodeTooLarge: the value exceeds :data:`MAX_VALUE_BYTES`
         """

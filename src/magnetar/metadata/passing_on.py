@@ -29,11 +29,11 @@ from magnetar.metadata.interface import (
 
 T = TypeVar("T")
 BOUNDS_MS = (1.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
-"""Upper bounds of the buckets in ms."""
+"""Upper bounds, in ms, of the buckets in which durations are counted."""
 _NO_VERSION = (1 << 31) - 1
 """A version that no node has."""
 _KINDS = {"get": "get", "put": "put", "delete": "del"}
-"""The operations that are counted, with Pulsar's names."""
+"""The operations that are measured, with their names in Pulsar's metrics."""
 _KINDS_OF_STEPS = {Put: "put", Delete: "del"}
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each attempt to determine the outcome of a change."""
@@ -131,7 +131,8 @@ class MeasuredStore(PassingOnStore):
         return node
 
     async def change_together(self, steps: Sequence[Step]) -> Sequence[Node | None]:
-        """Counts each step like the same operation alone; a check has no counterpart in Pulsar's metrics."""
+        """Makes the changes, and counts each step like the same operation alone; checks are not counted,
+        because Pulsar's metrics have no name for them."""
         kinds = [_KINDS_OF_STEPS[type(step)] for step in steps if type(step) in _KINDS_OF_STEPS]
         nodes = await self._measured(kinds, lambda: self.inner.change_together(steps))
         self.put_bytes += sum(len(step.value) for step in steps if isinstance(step, Put))
@@ -305,8 +306,8 @@ class ResolvingStore(PassingOnStore):
 
 
 def _still(error: MetadataUnavailable) -> MetadataUnavailable:
-    """Returns the error of the first attempt after a refusal of the second, which does not tell the first
-    one's outcome."""
+    """Returns the error of a change whose repetition was refused: the outcome of its first attempt stays
+    unknown."""
     return MetadataUnavailable(f"the outcome is unknown: {error}")
 
 

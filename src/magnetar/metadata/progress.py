@@ -61,7 +61,7 @@ class Progress(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """The parent has assigned a sequential child the number before ``following``."""
+    """A parent node has assigned the number ``following - 1`` to a sequential child."""
 
     parent: str
     following: int

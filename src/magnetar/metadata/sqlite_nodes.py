@@ -22,7 +22,7 @@ from magnetar.metadata.interface import (
 from magnetar.metadata.progress import IDENTITY_BYTES, Edit, NodeRange, Numbered, Progress, Tally
 
 FORMAT_VERSION = 2
-"""Format 1 lacks the table ``progress``."""
+"""The format of new databases; format 1 lacks the table ``progress``."""
 OFFLOADING_FORMAT = 3
 """Format 2, except that records of managed ledgers may name ledgers in tiered storage. The first such record
 sets this format, so that releases that cannot read the record refuse the database."""
@@ -64,7 +64,7 @@ _SEQUENCE_DIGITS = 10
 _SIGN = 1 << 63
 _WORD = 1 << 64
 _PART_BYTES = 128 << 10
-"""The approximate size of a part."""
+"""The approximate size in bytes of a part of the nodes that :meth:`SqliteNodes.part` returns."""
 _SCAN_ROWS = 200
 """The number of rows per read when all nodes are read."""
 
@@ -88,7 +88,7 @@ class SqliteNodes:
         """The tally of all persistent nodes."""
 
     def format(self) -> int:
-        """Returns the format of the database; 0: it is new."""
+        """Returns the format of the database; 0 if it is new."""
         return int(self._connection.execute("PRAGMA user_version")[0][0])
 
     def create(self) -> None:
@@ -104,7 +104,7 @@ class SqliteNodes:
         self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def note_offloading(self) -> None:
-        """Sets the format of a database with ledgers in tiered storage."""
+        """Sets the format of the database to :data:`OFFLOADING_FORMAT`."""
         if self.format() < OFFLOADING_FORMAT:
             self._connection.execute(f"PRAGMA user_version = {OFFLOADING_FORMAT}")
 

@@ -15,7 +15,7 @@ class Piece(NamedTuple):
 
     run: EntryRun
     next_position: int
-    """The start of the next piece, as a position of the reader."""
+    """The offset at which the next piece starts, in the object or file of the reader."""
     next_length: int
     """The size of the first entry of the next piece in bytes; 0: unknown."""
 

@@ -297,8 +297,8 @@ class MapFileReader(PieceReader):
     def _plain_piece(self, start: PieceStart) -> Piece | None:
         """Reads entries as one piece of the file.
 
-        :return: None: the entries are not as expected there; :meth:`_any_piece` reads them or reports the
-            error
+        :return: the piece; None if the entries are not stored as expected: :meth:`_any_piece` then reads them
+            or reports the error
         """
         length = self._read_bytes + HEADER_BYTES
         while True:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OffloadError(Exception):
-    """An operation on offloaded ledgers failed; subclasses give the reason. No text contains a secret."""
+    """An operation on offloaded ledgers failed; subclasses give the reason. No message contains a secret."""
 
 
 class OffloadUnavailable(OffloadError):

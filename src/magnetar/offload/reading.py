@@ -41,7 +41,7 @@ class PieceReader(OffloadedReader):
         self._first_entry_id = first_entry_id
         self._read_bytes = self._fetch_bytes = read_bytes
         self._next = -1
-        """The entry after those of the previous read."""
+        """The id of the entry after the last one of the previous read."""
         self._requests = 0
         self._starts: list[PieceStart] = []
         """The known starts of pieces, in ascending order."""
@@ -127,8 +127,8 @@ def _part(run: EntryRun, first: int, last: int, max_bytes: int, *, at_least_one:
     """Returns the entries from ``first`` to ``last`` in ``run``, at most ``max_bytes`` bytes.
 
     :param first: one of the entries of ``run``
-    :param at_least_one: return one entry even if it is larger
-    :return: None: no entry fits, and ``at_least_one`` is false
+    :param at_least_one: whether to return one entry even if it is larger than ``max_bytes``
+    :return: the entries; None if no entry fits and ``at_least_one`` is false
     """
     start = first - run.first_entry_id
     stop = start

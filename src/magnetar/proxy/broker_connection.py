@@ -25,7 +25,8 @@ ANSWERS = {
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     BaseCommand.ERROR: "error",
 }
-"""The field of each answer's message that contains the request id."""
+"""The name of the field that contains an answer's message, by the type of the answer; the message has the
+request id."""
 _SIZE_BYTES = 4
 
 
@@ -59,7 +60,8 @@ class BrokerConnection:
         :param hand_over: whether to stop reading after CONNECTED, because a tunnel continues
         """
         self.ready: Future[None] = loop.create_future()
-        """Done with CONNECTED; its exceptions: BrokerRefused, BrokerLost."""
+        """Completed when the broker answers with CONNECTED; otherwise it fails with BrokerRefused or
+        BrokerLost."""
         self.ready.add_done_callback(nobody_waits)
         self.transport: Transport
         self._made = False
@@ -120,7 +122,7 @@ class BrokerConnection:
         """Sends a request with a request id of this connection; returns a future of the answer, which can
         fail with BrokerLost.
 
-        :param field: the field of the command's message
+        :param field: the name of the field that contains the command's message
         """
         answer = self._loop.create_future()
         answer.add_done_callback(nobody_waits)

@@ -70,8 +70,8 @@ class Brokers(Protocol):
 
 
 def brokers_of_page(brokers: Brokers, name: str) -> Sequence[Broker]:
-    """Returns the brokers that can serve a page, always in the same order, so that an open page shows one
-    broker's figures.
+    """Returns the brokers that can serve a page, always in the same order, so that an open page keeps showing
+    the same broker.
 
     :param name: ``host:port`` of a broker, to return only that one; empty: all brokers, Magnetar brokers
         first
@@ -256,7 +256,7 @@ def is_web_of(brokers: Brokers, url: str) -> bool:
 
 
 class TargetDenied(Exception):
-    """A target is not allowed; the text is for the log, not for the client."""
+    """A target is not allowed; the message is for the log, not for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +274,7 @@ def target_of(text: str) -> BrokerTarget:
     """Returns the broker address in a client's request.
 
     :param text: ``host:port``; an IPv6 address in brackets
-
-    :raises TargetDenied: the text is not ``host:port``
+    :raises TargetDenied: the string is not ``host:port``
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

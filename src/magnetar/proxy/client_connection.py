@@ -72,7 +72,7 @@ class ClientConnection:
         self._pauses = 0
         self._large = Mutex(self._loop)
         self._full = False
-        """The client does not read."""
+        """Whether the client does not read the data that the proxy sends."""
         self._room: Future[None] | None = None
         self._timer: Cancellable | None = None
         self._heard = False
@@ -223,7 +223,7 @@ class ClientConnection:
         self._take()
 
     def _welcome(self, broker: CommandConnected | None) -> BaseCommand:
-        """Returns CONNECTED.
+        """Returns the command CONNECTED for the client.
 
         :param broker: the broker's answer; None: the proxy answers itself
         """

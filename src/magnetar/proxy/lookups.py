@@ -31,7 +31,7 @@ REQUESTS = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: "getTopicsOfNamespace",
     BaseCommand.GET_SCHEMA: "getSchema",
 }
-"""Commands that a proxy answers itself, with the field of their message."""
+"""Commands that a proxy answers itself, with the name of the field that contains their message."""
 LARGE = frozenset({BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.GET_SCHEMA})
 """Commands whose answers can have megabytes."""
 _COUNTS = {

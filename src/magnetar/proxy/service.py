@@ -32,7 +32,7 @@ class ProxyOptions:
     tls_with_broker: bool = False
     max_message_size: int = 5 << 20
     connect_seconds: float = 10.0
-    """Timeout of a broker's answer to CONNECT, in seconds; 0: a day."""
+    """Timeout of a broker's answer to CONNECT, in seconds; 0 means a day."""
     answer_seconds: float = 15.0
     """Timeout of a broker's answer to a lookup, in seconds: half of the clients' default timeout."""
     read_seconds: float = 75.0
@@ -64,7 +64,7 @@ class OpenTunnel:
     pieces_before: int = 0
     bytes_before: int = 0
     piece_rate: float = 0.0
-    """Forwarded pieces per second in the last measured minute."""
+    """Pieces of data forwarded per second in the last measured minute."""
     byte_rate: float = 0.0
     heard_before: int = 0
 
@@ -269,7 +269,7 @@ class Figures:
     new_connections: int = 0
     rejected_connections: int = 0
     binary_ops: int = 0
-    """Number of pieces that ended tunnels have forwarded."""
+    """Number of pieces of data forwarded by tunnels that have ended."""
     binary_bytes: int = 0
     lookup_requests: int = 0
     partitions_metadata_requests: int = 0
@@ -288,9 +288,9 @@ _OWN = frozenset({"denied_targets", "http_requests"})
 
 
 def exposition(figures: Figures, live_ops: int, live_bytes: int, cluster: str) -> str:
-    """Returns the text of ``/metrics``.
+    """Returns the content of ``/metrics``.
 
-    :param live_ops: number of pieces that open tunnels have forwarded
+    :param live_ops: number of pieces of data forwarded by tunnels that are open
     """
     return "\n".join(_lines(figures, live_ops, live_bytes, cluster)) + "\n"
 

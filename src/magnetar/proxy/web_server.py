@@ -41,7 +41,7 @@ class WebOptions:
     requests_per_second: float = 0.0
     """Maximum number of requests per second of an address; 0: no limit."""
     rotation_file: Callable[[], bool] | None = None
-    """Returns whether the status file for load balancers exists; None: the setting is empty."""
+    """Returns whether the status file for load balancers exists; None if ``statusFilePath`` is empty."""
 
 
 class Forwards(Protocol):

@@ -31,7 +31,7 @@ class AuthenticationCounts:
 
 
 NO_COUNTS: Sequence[AuthenticationCounts] = ()
-"""The counts without authentication."""
+"""The counts of a broker that does not authenticate clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Provider(Protocol):
     async def authenticate(self, credentials: Credentials) -> Authenticated:
         """Returns the role of credentials. This may take long; it is cancelled when the client disconnects.
 
-        :raises AuthenticationFailure: the credentials are not valid; the client gets the text, which must not
-            reveal valid credentials
+        :raises AuthenticationFailure: the credentials are not valid; the client gets the message, which must
+            not reveal valid credentials
         """
         ...
 
@@ -118,8 +118,8 @@ class Authenticator(Protocol):
         ...
 
     def listen(self, changed: Callable[[frozenset[str] | None], None]) -> None:
-        """Registers ``changed``, to be called with the methods whose clients must be authenticated again;
-        None: all."""
+        """Registers ``changed``, to be called with the authentication methods whose clients must be
+        authenticated again (None: all methods)."""
         ...
 
     @property

@@ -111,7 +111,7 @@ class Resource(Enum):
 
 
 class _Named(Enum):
-    """Base class of operations. The text of a member is its name; members of different enumerations differ,
+    """Base class of operations. ``str()`` of a member is its name; members of different enumerations differ,
     even with the same name."""
 
     @staticmethod

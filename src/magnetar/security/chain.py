@@ -30,7 +30,7 @@ from magnetar.security.options import ProviderRefused
 
 Changed = Callable[[frozenset[str] | None], None]
 _FREE = 5
-"""The number of failures that are answered without a delay."""
+"""The number of failures of one address that are answered without a delay."""
 _FIRST_SECONDS = 0.1
 _MOST_SECONDS = 5.0
 _FORGOTTEN_SECONDS = 60.0
@@ -169,7 +169,8 @@ class _Failures:
 
 
 class FailedAttempts:
-    """The failures of the most recent client addresses; memory is bounded."""
+    """Counts authentication failures by client address; only a limited number of the most recent addresses is
+    kept."""
 
     def __init__(self, io: Io) -> None:
         self._io = io

@@ -22,7 +22,8 @@ _Seen = tuple[tuple[int, int, int] | None, ...]
 
 
 class UnusableKey(ValueError):
-    """The source of a key or file in a setting cannot be used; the text gives the reason, without secrets."""
+    """The source of a key or file in a setting cannot be used; the message gives the reason, without
+    secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,10 @@ class KeySource:
 
 
 def key_source(text: str) -> KeySource:
-    """Returns the source of a text: ``file:…``, ``data:…;base64,…``, the path of an existing file, or base64.
+    """Returns the source that the value of a setting describes: ``file:…``, ``data:…;base64,…``, the path of
+    an existing file, or base64.
 
-    :raises UnusableKey: the text has another form
+    :raises UnusableKey: the value has another form
     """
     text = text.strip()
     if text.startswith("file:"):
@@ -97,10 +99,11 @@ def _is_file(text: str) -> bool:
 
 
 def _looks_like_path(text: str) -> bool:
-    """Whether a text is probably the path of a missing file. Such a path may be valid base64, and would be a
-    key that others know.
+    """Whether a value is probably the path of a missing file. Such a path may also be valid base64, but as a
+    key, others could guess it.
 
-    A key that begins with a slash has capitals and digits, and its first part is not an existing folder.
+    A base64 key that begins with a slash almost certainly has capital letters and digits, and its part before
+    the next slash is not an existing folder.
     """
     if not text.startswith("/"):
         return False
@@ -120,9 +123,8 @@ class WatchedFiles:
         self, io: Io, worker: Worker, files: Sequence[Path], seconds: float, changed: Callable[[], None]
     ) -> None:
         """:param worker: runs the checks
-
-        :param seconds: between two checks; 0: no checks
-        :param changed: called on the loop
+        :param seconds: the time between two checks in seconds; 0: no checks
+        :param changed: called on the loop after a file was changed or replaced
         """
         self._io = io
         self._tasks = TaskScope(io.loop, "files that are watched", owner_goes_on)

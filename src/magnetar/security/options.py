@@ -1,4 +1,4 @@
-"""Security settings for providers, with Pulsar's names; their texts include secrets."""
+"""Security settings for providers, with Pulsar's names; their values include secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NoReturn
 
 
 class ProviderRefused(ValueError):
-    """A provider cannot work with the settings; the text names the settings."""
+    """A provider cannot work with the settings; the message names the settings."""
 
 
 class SecurityOptions:

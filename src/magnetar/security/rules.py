@@ -155,7 +155,7 @@ class PulsarRules:
 
     def _refusal_to_replicate(self, role: str, target: Target) -> str | None:
         """Returns the reason why a role may not replicate; None if it may. Tenant admins cannot grant this,
-        because such a role could move any subscription."""
+        because such a role could change the position of any subscription."""
         if role and role in self._replicators():
             return None
         return (
@@ -263,8 +263,8 @@ def _of_role(by_role: Mapping[str, Actions], role: str, wildcards: bool) -> Acti
 
 
 def fits(pattern: str, role: str) -> bool:
-    """Whether a pattern matches a role. A ``*`` at its end or beginning matches any text; ``*`` alone matches
-    all."""
+    """Whether a pattern matches a role. A ``*`` at the pattern's end or beginning matches any string; ``*``
+    alone matches all."""
     if pattern.endswith("*"):
         return role.startswith(pattern[:-1])
     return pattern.startswith("*") and role.endswith(pattern[1:])

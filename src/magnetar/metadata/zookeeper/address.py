@@ -10,7 +10,7 @@ _SCHEMES = ("zk:", "zookeeper:")
 
 
 class AddressRefused(ValueError):
-    """The text is not the address of a ZooKeeper ensemble."""
+    """The string is not the address of a ZooKeeper ensemble."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ def ensemble_address(text: str) -> EnsembleAddress:
 
     :param text: the address, with or without a scheme:
     https://pulsar.apache.org/docs/4.0.x/administration-metadata-store/
-
-    :raises AddressRefused: the text is not a valid address
+    :raises AddressRefused: the string is not a valid address
     """
     rest = text.strip()
     for scheme in _SCHEMES:

@@ -27,9 +27,9 @@ MAX_PACKET_BYTES = 0xFFFFF
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _FAILED = -1
-"""In a header: an error follows instead of a result."""
+"""The operation in a MULTI header that is followed by an error instead of a result."""
 _NOT_TRIED = -2
-"""Runtime inconsistency: the error of the operations after the one that failed."""
+"""The error of the operations of a MULTI after the one that failed (ZooKeeper's RUNTIMEINCONSISTENCY)."""
 
 
 class Operation(IntEnum):
@@ -253,7 +253,7 @@ def take_event(reader: JuteReader) -> tuple[ChangeKind, str] | None:
 
 
 def error_of(code: int, path: str) -> MetadataError:
-    """Returns the error to raise for the caller of an operation."""
+    """Returns the exception for an operation that a server answered with an error code."""
     if code == _NO_AUTH:
         return NotAllowed(f"{path}: ZooKeeper does not allow it")
     if code == _EPHEMERAL_PARENT:
@@ -276,7 +276,7 @@ def check_packet(path: str, packet: bytes) -> None:
 
 
 class JuteError(Exception):
-    """The bytes are not the expected record.
+    """The bytes are not the expected record in Jute, ZooKeeper's serialization format.
 
     https://zookeeper.apache.org/doc/r3.9.4/zookeeperInternals.html; a length of -1 means null.
     """

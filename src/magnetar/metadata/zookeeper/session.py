@@ -105,7 +105,7 @@ class ZooKeeperSession:
         self.server = ""
         """The server of the current or last connection."""
         self.trouble = "no server has answered yet"
-        """The reason why there is no connection, for texts."""
+        """The reason why there is no connection, for messages."""
 
     @property
     def connected(self) -> bool:

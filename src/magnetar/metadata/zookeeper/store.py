@@ -1,4 +1,4 @@
-"""Metadata in ZooKeeper, in the layout of the layers above, which is Pulsar's."""
+"""Metadata in ZooKeeper. The layers above determine the paths and values of nodes, which are Pulsar's."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ class ZooKeeperMetadataStore:
             self._listeners.tell(Change(ChangeKind.CHILDREN, path.rpartition("/")[0] or "/"))
 
     def _operation(self) -> InProgress:
-        """Returns the context manager for an operation, which the end of the store waits for.
+        """Returns a context manager for an operation; closing the store waits for the operation's end.
 
         :raises MetadataRefused: the store is closed
         """

@@ -22,7 +22,7 @@ MAX_TOKEN_BYTES = 1 << 20
 
 
 class NoCredentials(ValueError):
-    """A client has no usable credentials; the text says why, without secrets."""
+    """A client has no usable credentials; the message says why, without secrets."""
 
 
 class Authentication:
@@ -85,8 +85,7 @@ class AuthenticationToken(BearerAuthentication):
     def __init__(self, token: str | Callable[[], str]) -> None:
         """:param token: a token, or a callable that returns one; it is called in another thread whenever a
             token is needed
-
-        :raises NoCredentials: the text is not a token
+        :raises NoCredentials: the string is not a token
         """
         self._source = token
         if isinstance(token, str):
@@ -130,10 +129,8 @@ class AuthenticationBasic(Authentication):
 
     def __init__(self, username: str, password: str, method: str = "basic") -> None:
         """:param username: the user name, without a colon
-
         :param password: the password
-        :param method: the broker's name of the method
-
+        :param method: the name of the authentication method at the broker
         :raises NoCredentials: the name is empty or contains a colon
         """
         if not username or ":" in username:
@@ -155,9 +152,8 @@ class AuthenticationTLS(Authentication):
     method = "tls"
 
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
-        """:param certificate_path: PEM, with the chain to the issuer
-
-        :param private_key_path: PEM, not encrypted
+        """:param certificate_path: the path of a PEM file with the certificate and its chain to the issuer
+        :param private_key_path: the path of a PEM file with the key, not encrypted
         """
         self._paths = (certificate_path, private_key_path)
 
@@ -184,9 +180,9 @@ def checked_token(text: str, what: str) -> str:
 
 
 def read_text(path: str) -> str:
-    """Returns the text in a file.
+    """Returns the content of a text file.
 
-    :raises NoCredentials: the file cannot be read, or is not a text of at most 1 MiB
+    :raises NoCredentials: the file cannot be read, or is not text of at most 1 MiB
     """
     try:
         with Path(path).open("rb") as file:
@@ -200,7 +196,7 @@ def read_text(path: str) -> str:
 
 
 def path_of(text: str) -> str:
-    """Returns the path of a ``file:`` URL; any other text is a path itself."""
+    """Returns the path of a ``file:`` URL; any other string is a path itself."""
     if not text.startswith("file:"):
         return text
     rest = text.removeprefix("file:")

@@ -25,7 +25,7 @@ __all__ = ["AuthenticationOauth2"]
 TIMEOUT_SECONDS = 30.0
 _MAX_ANSWER_BYTES = 1 << 20
 _OF_LIFE = 0.9
-"""The part of its lifetime during which a token is used."""
+"""The fraction of a token's lifetime after which a new token is fetched."""
 _LONGEST_SECONDS = 1e9
 _DISCOVERY = "/.well-known/openid-configuration"
 _GRANT = "client_credentials"
@@ -36,11 +36,10 @@ class AuthenticationOauth2(BearerAuthentication):
     expires."""
 
     def __init__(self, auth_params_string: str | Mapping[str, str]) -> None:
-        """:param auth_params_string: JSON, or a mapping: ``issuerUrl``; ``privateKey`` (a file with
-        ``client_id`` and ``client_secret`` as JSON, its ``file:`` or its ``data:`` URL) or ``client_id``
-        and ``client_secret`` themselves; optionally ``audience``, ``scope``, ``trustCertsFilePath``
-        (PEM). Names with underscores are accepted, too.
-
+        """:param auth_params_string: a JSON object or a mapping. It contains ``issuerUrl``; either
+            ``privateKey`` (the path, ``file:`` URL or ``data:`` URL of a JSON object with ``client_id`` and
+            ``client_secret``) or ``client_id`` and ``client_secret`` themselves; and optionally ``audience``,
+            ``scope`` and ``trustCertsFilePath`` (a PEM file). Names may also be written with underscores.
         :raises NoCredentials: a parameter is missing or malformed
         """
         given = _mapping(auth_params_string)
@@ -119,8 +118,8 @@ class AuthenticationOauth2(BearerAuthentication):
         return str(pair[0]), str(pair[1])
 
     def _asked(self, method: str, url: str, form: str) -> dict[str, object]:
-        """Returns the answer of an issuer. Redirects are not followed, because only the issuer may get the
-        secret."""
+        """Sends a request to an issuer, and returns the answer. Redirects are not followed, because only the
+        issuer may get the secret."""
         parts = urlsplit(url)
         headers = {"Accept": "application/json"}
         if form:

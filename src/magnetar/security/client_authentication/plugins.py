@@ -31,7 +31,8 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
     """Returns the credentials; None for no authentication.
 
     :param plugin: the name of a class of Pulsar, or ``token``, ``basic``, ``tls``, ``oauth2``; empty: none
-    :raises NoCredentials: the plug-in is unknown, or its parameters are malformed; the text has no secrets
+    :raises NoCredentials: the plug-in is unknown, or its parameters are malformed; the message contains no
+        secrets
     """
     name = plugin.strip()
     if name in ("", f"{_PULSAR}AuthenticationDisabled", "none"):

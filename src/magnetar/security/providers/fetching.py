@@ -13,7 +13,7 @@ _READ_BYTES = 16 << 10
 
 
 class FetchFailed(Exception):
-    """A document could not be fetched; the text gives the reason."""
+    """A document could not be fetched; the message gives the reason."""
 
 
 class Fetcher:
@@ -32,7 +32,7 @@ class Fetcher:
     def get(self, url: str) -> bytes:
         """Returns the body of the answer to an HTTPS request.
 
-        :raises FetchFailed: the status is not 200, the answer is too large or too slow, or there is none
+        :raises FetchFailed: the status is not 200, the answer is too large or too slow, or there is no answer
         """
         try:
             return self._get(url)

@@ -207,7 +207,7 @@ class OpenIdProvider:
     def _read(self, url: str) -> Mapping[str, TokenKey]:
         """Fetches keys, on the worker.
 
-        :raises FetchFailed: no answer, or a malformed document
+        :raises FetchFailed: there is no answer, or the document is malformed
         """
         document = _object(self._fetch(url.rstrip("/") + _DISCOVERY), "the discovery document")
         if document.get("issuer") != url:

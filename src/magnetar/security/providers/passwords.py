@@ -185,7 +185,7 @@ class PasswordProvider:
     def _check_room(self, host: str) -> None:
         """Checks that another comparison may begin.
 
-        :raises TooManyRequests: too many comparisons are in progress for that address, or in all
+        :raises TooManyRequests: too many comparisons are in progress for that address, or in total
         """
         of_address = self._waiting.get(host, 0)
         if of_address >= _WAITING_PER_ADDRESS or sum(self._waiting.values()) >= _WAITING:

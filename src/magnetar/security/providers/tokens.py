@@ -110,7 +110,8 @@ def key_of(found: RSAPublicKey | EllipticCurvePublicKey) -> TokenKey:
 def claims_of(token: bytes, key: TokenKey, leeway_seconds: int) -> Mapping[str, object]:
     """Returns the claims of a token, after checking its signature and times.
 
-    :raises AuthenticationFailure: not a token, not signed with the key, not yet valid, or expired
+    :raises AuthenticationFailure: the bytes are not a token that is signed with the key, or the token is not
+        yet valid or has expired
     """
     if not token:
         raise refused("No token")
