@@ -42,16 +42,16 @@ class ServerErrorCode(IntEnum):
 
 
 class BrokerError(Exception):
-    """An error that is reported to a client; its text gives a reason on which a person can act."""
+    """An error that is reported to a client; its message gives a reason on which a person can act."""
 
     @property
     def code(self) -> ServerErrorCode:
-        """The number that the binary protocol carries."""
+        """The ``ServerError`` number that clients of the binary protocol get."""
         return translation_of(self).code
 
     @property
     def http_status(self) -> int:
-        """The status that HTTP answers with."""
+        """The status of the HTTP response."""
         return translation_of(self).http_status
 
 
@@ -118,11 +118,11 @@ class ServedElsewhere(ServiceNotReady):
 
 
 class QuotaExceededHold(BrokerError):
-    """The backlog quota is exceeded, and its policy lets producers wait."""
+    """The backlog quota is exceeded, and the quota's policy lets producers wait."""
 
 
 class QuotaExceeded(BrokerError):
-    """A backlog quota is exceeded and its policy refuses producers, or the disk is full."""
+    """A backlog quota is exceeded and the quota's policy refuses producers, or the disk is full."""
 
 
 class ChecksumMismatch(BrokerError):

@@ -15,7 +15,7 @@ MISUSED = 2
 DIFFERENT = 3
 """``mirror-verify`` found differences."""
 VOID = 3
-"""The figures of ``pulsar-perf`` say nothing."""
+"""The measurements of a ``pulsar-perf`` run are meaningless."""
 IO_FAILED = 74
 """A process could not write or sync (EX_IOERR of sysexits.h), or lost its session with ZooKeeper."""
 

@@ -1,8 +1,8 @@
-"""What must hold inside an object whatever was done to it.
+"""Invariants: conditions that must hold inside an object, whatever was done to it.
 
-Classes with state that belongs together check themselves in two ways. The part that takes constant time runs
-at each change, in production too: a comparison beside the change, and :func:`violated` if it does not hold.
-All of it is in their ``check()``, which tests call after each action, and simulations after their steps.
+Classes check their invariants in two ways. Checks that take constant time run at each change, in production
+too: the change is followed by a comparison, and by :func:`violated` if it fails. The complete check is the
+method ``check()``, which tests call after each action, and simulations after their steps.
 
 A violation is a mistake in the program. Input from outside is validated before it reaches such a comparison.
 The owner of the object (a topic, a connection) learns of the violation and ends; where acknowledged data is
@@ -20,7 +20,6 @@ class BrokenInvariant(AssertionError):
 
     def __init__(self, what: str, expected: object = None, found: object = None) -> None:
         """:param what: the object, and the state that it must have
-
         :param expected: what must hold; None: ``what`` says it all
         :param found: what holds instead
         """
@@ -29,7 +28,7 @@ class BrokenInvariant(AssertionError):
         self.expected = expected
         self.found = found
         self.owner_ends = False
-        """Whether an owner was told: what lies above it may go on."""
+        """Whether the object's owner was notified and ends; everything above the owner may then continue."""
 
 
 Fail = Callable[[BaseException], object]
@@ -40,7 +39,7 @@ later turn of the loop. Later calls have no effect."""
 def told(error: BaseException) -> dict[str, object]:
     """Returns the fields of a log line about an error.
 
-    The field ``error`` is its text; a broken invariant with values adds ``expected`` and ``found``.
+    The field ``error`` is the message; a broken invariant with values adds ``expected`` and ``found``.
     """
     if isinstance(error, BrokenInvariant) and error.expected is not None:
         return {"error": error.what, "expected": str(error.expected), "found": str(error.found)}
@@ -48,20 +47,20 @@ def told(error: BaseException) -> dict[str, object]:
 
 
 def must(holds: bool, *what: object) -> None:
-    """For whole checks, which tests and simulations run.
+    """Raises an error unless a condition holds; for the complete checks that tests and simulations run.
 
-    :raises BrokenInvariant: it does not hold; the text is ``what``
+    :raises BrokenInvariant: ``holds`` is false; the message is made from ``what``
     """
     if not holds:
         raise BrokenInvariant(" ".join(map(str, what)))
 
 
 def violated(fail: Fail | None, what: str, expected: object, found: object) -> NoReturn:
-    """Ends the owner of an object that a change has left in a state that must not be.
+    """Ends the owner of an object that a change has left in a forbidden state.
 
     Called only after a comparison beside the change has failed, so that the good case costs no call.
 
-    :param fail: ends the owner; None: the caller's caller ends what has to end
+    :param fail: ends the owner; None: the code that catches the error ends what has to end
     :raises BrokenInvariant: always, so that the operation that made the change does not go on
     """
     error = BrokenInvariant(what, expected, found)

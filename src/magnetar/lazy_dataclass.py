@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False):
-        """As in the standard library, which has more options."""
+        """Does the same as ``dataclasses.dataclass``, with fewer options."""
 
         def decorate(cls):
             return _decorated(cls, frozen, slots, kw_only)

@@ -1,6 +1,7 @@
 """The list of the features of Apache Pulsar that Magnetar does not have, with reasons: ``left_out.tsv``.
 
-Commands refuse with it, REST answers 501 with it, OpenAPI describes it, ``docs/admin-rest.md`` has a table.
+Commands use it in their refusals, REST in its answers with status 501, OpenAPI in its descriptions, and
+``docs/admin-rest.md`` in a table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Row(NamedTuple):
     path: str
     """The path, with ``{name}`` for a part that differs."""
     older: Sequence[str]
-    """Other paths to the same."""
+    """Other paths of the same request."""
     what: str
 
 
@@ -56,10 +57,10 @@ def subjects() -> Mapping[str, Subject]:
 
 @cache
 def commands() -> Mapping[str, Subject]:
-    """What each command of ``pulsar-admin`` that is left out belongs to, by group and name."""
+    """Returns the subject of each command of ``pulsar-admin`` that is left out, by group and name."""
     return {name: subject for subject in subjects().values() for name in subject.commands}
 
 
 def why(subject: str) -> str:
-    """The sentence that says why."""
+    """Returns the reason why a subject is left out, as a sentence."""
     return subjects()[subject].reason

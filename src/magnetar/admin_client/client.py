@@ -26,7 +26,7 @@ _SNAPSHOTS = "/admin/v2/magnetar/snapshots"
 def topic_path(text: str) -> str:
     """Returns the path of a topic in the admin interface.
 
-    :raises InvalidName: the text is not a valid topic name
+    :raises InvalidName: the string is not a valid topic name
     """
     name = TopicName.parse(text)
     return f"{_path(name.namespace_name, name.domain.value)}/{quote(name.local, safe='')}"
@@ -40,7 +40,7 @@ def _in_transactions(kind: str, topic: str) -> str:
 def namespace_path(text: str) -> str:
     """Returns the path of a namespace in the admin interface.
 
-    :raises InvalidName: the text is not a valid namespace name
+    :raises InvalidName: the string is not a valid namespace name
     """
     return _path(NamespaceName.parse(text), "namespaces")
 
@@ -48,7 +48,7 @@ def namespace_path(text: str) -> str:
 def topics_path(namespace: str, domain: str = "persistent") -> str:
     """Returns the path of the topics of a namespace.
 
-    :raises InvalidName: the text is not a valid namespace name
+    :raises InvalidName: the string is not a valid namespace name
     """
     return _path(NamespaceName.parse(namespace), domain)
 
@@ -97,7 +97,6 @@ class AdminClient:
         tls: ClientTls | None = None,
     ) -> None:
         """:param admin_url: a URL like ``http://localhost:8080``, or ``https://…``
-
         :param token: short for ``authentication=AuthenticationToken(token)``
         :param authentication: the credentials of each request
         :param tls: TLS settings for ``https``; None: the system's CA certificates, with a check of host names
@@ -124,7 +123,7 @@ class AdminClient:
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Deletes a topic that is not partitioned.
 
-        :param force: also delete a topic with connected clients
+        :param force: whether to delete the topic even if clients are connected
         """
         self._http.ask("DELETE", topic_path(topic), {"force": _truth(force)})
 
@@ -141,7 +140,7 @@ class AdminClient:
     def delete_partitioned_topic(self, topic: str, *, force: bool = False) -> None:
         """Deletes a partitioned topic with its partitions.
 
-        :param force: also delete a topic with connected clients
+        :param force: whether to delete the topic even if clients are connected
         """
         self._http.ask("DELETE", topic_path(topic) + "/partitions", {"force": _truth(force)})
 
@@ -152,7 +151,7 @@ class AdminClient:
     def topic_stats(self, topic: str, *, precise_backlog: bool = False) -> dict[str, Any]:
         """Returns the statistics of a topic.
 
-        :param precise_backlog: count the backlog instead of estimating it
+        :param precise_backlog: whether to count the backlog instead of estimating it
         """
         query = {"getPreciseBacklog": _truth(precise_backlog)}
         return dict(self._http.ask("GET", topic_path(topic) + "/stats", query))
@@ -160,7 +159,7 @@ class AdminClient:
     def explain(self, topic: str, subscription: str | None = None) -> dict[str, Any]:
         """Returns the reasons why a topic's messages wait or cannot be published; supported only by Magnetar.
 
-        :param subscription: only explain this subscription; None: all subscriptions
+        :param subscription: the subscription to explain; None: all subscriptions
         """
         query = {} if subscription is None else {"subscription": subscription}
         return dict(self._http.ask("GET", topic_path(topic) + "/explain", query))
@@ -176,7 +175,7 @@ class AdminClient:
     def storage(self, namespace: str | None = None) -> dict[str, Any]:
         """Returns the used space of disk, ledger store and topics; supported only by Magnetar.
 
-        :param namespace: only report topics of this namespace; None: all topics
+        :param namespace: the namespace whose topics are reported; None: all topics
         """
         query = {} if namespace is None else {"namespace": namespace}
         return dict(self._http.ask("GET", "/admin/v2/magnetar/storage", query))
@@ -235,7 +234,7 @@ class AdminClient:
         return int(self._http.ask("GET", topic_path(topic) + "/messageTTL", {"applied": "true"}) or 0)
 
     def set_topic_deduplication(self, topic: str, enabled: bool) -> None:
-        """Sets a policy of the topic, which overrides the namespace's policy."""
+        """Enables or disables deduplication for a topic, which overrides the policy of the namespace."""
         self._http.ask("POST", topic_path(topic) + "/deduplicationEnabled", body=json.dumps(enabled))
 
     def message_id_at(self, topic: str, time_ms: int) -> tuple[int, int]:
@@ -258,7 +257,7 @@ class AdminClient:
         return int(ledger), int(entry)
 
     def reset_subscription(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
-        """Moves a subscription, so that (ledger, entry) is the next message to deliver."""
+        """Resets a subscription to a position: (ledger, entry) is the next message to deliver."""
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}/resetcursor"
         body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
         self._http.ask("POST", path, body=json.dumps(body))
@@ -302,7 +301,7 @@ class AdminClient:
     def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         """Deletes a subscription.
 
-        :param force: also delete a subscription with connected consumers
+        :param force: whether to delete the subscription even if consumers are connected
         """
         path = f"{topic_path(topic)}/subscription/{subscription_piece(subscription)}"
         self._http.ask("DELETE", path, {"force": _truth(force)})
@@ -383,7 +382,6 @@ class AdminClient:
         """Creates a tenant.
 
         :param clusters: the allowed clusters; None: all clusters
-
         :raises Conflict: the tenant already exists
         """
         allowed = list(self.clusters() if clusters is None else clusters)

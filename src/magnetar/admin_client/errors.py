@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AdminError(Exception):
-    """A request failed; the text gives the reason."""
+    """A request failed; the message gives the reason."""
 
     status = 0
     """The HTTP status; 0: no response was received."""

@@ -23,7 +23,6 @@ class EventStream:
         self, asked: str, connection: HTTPConnection, opened: socket.socket, response: HTTPResponse
     ) -> None:
         """:param asked: description of the source, for errors
-
         :param opened: the socket of the connection, which the connection may drop after the answer's head
         """
         self._asked = asked

@@ -65,12 +65,10 @@ class AdminHttp:
         warn: Callable[[str], None] | None = None,
     ) -> None:
         """:param admin_url: one or more addresses, such as ``http://host:port,host:port``
-
         :param authentication: the credentials of requests
         :param tls: TLS settings for ``https``; None: the system's CA certificates, with a check of host names
         :param timeout_seconds: maximum time to wait for each response
         :param warn: called with each warning in responses, such as about settings without effect
-
         :raises AdminError: an address is not an HTTP URL, or a client certificate is set without TLS
         """
         self._urls = _each(admin_url)
@@ -94,7 +92,7 @@ class AdminHttp:
         """Sends a request; returns a JSON response as its value, other text unchanged, and None for an empty
         response.
 
-        :raises AdminError: the broker cannot be reached, or refused; the text gives the reason
+        :raises AdminError: the broker cannot be reached, or refused; the message gives the reason
         """
         status, _, data = self._exchanged(method, path, query, body, content_type)
         try:
@@ -105,7 +103,7 @@ class AdminHttp:
     def fetch(self, path: str, query: dict[str, str] | None = None) -> tuple[Mapping[str, str], bytes]:
         """Returns the headers (by name in lower case) and the body of a GET response.
 
-        :raises AdminError: the broker cannot be reached, or refused; the text gives the reason
+        :raises AdminError: the broker cannot be reached, or refused; the message gives the reason
         """
         status, headers, data = self._exchanged("GET", path, query, None)
         if status >= _ERRORS:
@@ -129,7 +127,7 @@ class AdminHttp:
         """Opens a stream of server-sent events at the first broker that answers.
 
         :param headers: headers in addition to the headers of every request
-        :raises AdminError: the broker cannot be reached, or refused; the text gives the reason
+        :raises AdminError: the broker cannot be reached, or refused; the message gives the reason
         """
         target = _target(path, query)
         for _ in self._urls[1:]:

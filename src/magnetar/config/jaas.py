@@ -25,7 +25,7 @@ MAX_BYTES = 1 << 20
 
 
 class LoginRefused(ValueError):
-    """The file cannot be used; the text says why, without secrets."""
+    """The file cannot be used; the message says why, without secrets."""
 
 
 class LoginModule(NamedTuple):

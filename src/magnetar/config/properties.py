@@ -35,7 +35,7 @@ def parse_properties(text: str) -> list[Property]:
     separate key and value; ``\\t \\n \\r \\f \\uXXXX`` are escapes, any other escaped character stands for
     itself.
 
-    :raises PropertyError: a ``\\u`` escape without four hexadecimal digits, or half of a character
+    :raises PropertyError: a ``\\u`` escape without four hexadecimal digits, or half of a surrogate pair
     """
     return [_split(line, number) for number, line in _logical_lines(text)]
 

@@ -152,7 +152,7 @@ class LoadedProxy:
 def load_proxy(
     path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
 ) -> LoadedProxy:
-    """Reads a ``proxy.conf``; None: all settings have their defaults.
+    """Reads a ``proxy.conf``; if ``path`` is None, all settings have their defaults.
 
     :param accept: unsupported keys that the file may set nevertheless
     :param overrides: settings from the command line, which take precedence over the file

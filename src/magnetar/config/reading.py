@@ -36,7 +36,7 @@ def attribute_name(key: str) -> str:
 
 
 class SettingsContradict(ValueError):
-    """Individually valid settings contradict each other; the text names the settings."""
+    """Individually valid settings contradict each other; the message names the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def read_settings(
     overrides: Mapping[str, str] | None = None,
     known: re.Pattern[str] | None = None,
 ) -> Read:
-    """Reads the settings; None: all settings have their defaults.
+    """Reads the settings in a file; if ``path`` is None, all settings have their defaults.
 
     :param accept: unsupported keys that the file may set nevertheless
     :param overrides: settings from the command line, which take precedence over the file

@@ -420,13 +420,14 @@ def load(
     *,
     cluster: bool = False,
 ) -> Loaded:
-    """Reads a Pulsar property file; None: all settings have their defaults.
+    """Reads a Pulsar property file; if ``path`` is None, all settings have their defaults.
 
     :param accept: unsupported keys that the file may set nevertheless
     :param overrides: settings from the command line, which take precedence over the file
-    :param cluster: load the settings of a broker on ZooKeeper and BookKeeper
-    :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a guarded key
-        is set and not accepted, or ``accept`` contains an unknown key
+    :param cluster: whether to load the settings of a broker on ZooKeeper and BookKeeper
+    :raises ConfigurationError: the file cannot be read, a value is malformed or out of range, a setting
+        requires a missing feature of security, durability or isolation and is not in ``accept``, or
+        ``accept`` contains an unknown key
     """
     read = read_settings(path, cluster_settings_table() if cluster else settings_table(), accept, overrides)
     values, given, problems = read.values, read.given, read.problems

@@ -28,20 +28,20 @@ class SettingClass(Enum):
 
     HONOURED = "honoured"
     OPTION = "option"
-    """Honoured as well: read by the authentication provider that it is for."""
+    """Honoured: read by the authentication provider that the setting configures."""
     MEANINGLESS = "meaningless"
-    """Sizes something that does not exist in Magnetar; accepted silently."""
+    """Sets the size of something that does not exist in Magnetar; accepted silently."""
     BOOKIE = "bookie"
     """A key of BookKeeper's server, as in Pulsar's ``standalone.conf``; accepted silently."""
     LATER = "later"
     """Not honoured yet; a value other than the effective one causes a warning."""
     GUARDED = "guarded"
-    """Not honoured yet, and a promise of security, durability or isolation: a value that requires it is
-    refused at the start."""
+    """Not honoured yet, although it promises security, durability or isolation: a value that requires the
+    missing feature is refused at the start."""
 
 
 class ValueRefused(ValueError):
-    """A value that is malformed or out of range; the text says what is expected."""
+    """A value that is malformed or out of range; the message says what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Setting:
     dynamic: bool
     kind: SettingClass
     same: tuple[str, ...]
-    """Further values that require nothing that is missing."""
+    """Further values that are accepted, because they do not require the missing feature."""
     note: str
 
     @property
@@ -69,9 +69,9 @@ class Setting:
         return _SECRET.search(self.name) is not None
 
     def parse(self, text: str) -> Value:
-        """Returns the typed value of ``text``; an empty text means the default.
+        """Returns the typed value of ``text``; an empty string means the default.
 
-        :raises ValueRefused: the text is malformed or out of range
+        :raises ValueRefused: the value is malformed or out of range
         """
         text = text.strip()
         if text == "":

@@ -135,7 +135,7 @@ class LoadedWebSockets:
 def load_websockets(
     path: str | Path | None, accept: Iterable[str] = (), overrides: Mapping[str, str] | None = None
 ) -> LoadedWebSockets:
-    """Reads a ``websocket.conf``; None: all settings have their defaults.
+    """Reads a ``websocket.conf``; if ``path`` is None, all settings have their defaults.
 
     :param accept: unsupported keys that the file may set nevertheless
     :param overrides: settings from the command line, which take precedence over the file

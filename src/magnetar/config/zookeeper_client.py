@@ -46,7 +46,7 @@ _REFUSED = {
 
 
 class ZooKeeperClientRefused(ValueError):
-    """The file cannot be used; the text says why, without secrets."""
+    """The file cannot be used; the message says why, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from magnetar.naming.topic_name import Domain, TopicName, decode_path_piece
 from magnetar.protocol.errors import ProtocolError
 
 _MOST_BYTES = 64 << 20
-"""The maximum size of an uncompressed entry with snapshots."""
+"""The maximum uncompressed size in bytes of an entry with snapshots of transaction buffers."""
 _PENDING_ACKS = "__transaction_pending_ack"
 _BUFFER_SNAPSHOTS = "__transaction_buffer_snapshot"
 
@@ -35,9 +35,9 @@ class Known:
     there: set[TopicName] = field(default_factory=set)
     """The topics of the target, without partition indexes."""
     pending_acks: list[str] = field(default_factory=list)
-    """The topics of the source with the transaction state of a subscription; local names."""
+    """The local names of the source's topics that contain the transaction state of a subscription."""
     transactional: set[str] = field(default_factory=set)
-    """The topics and partitions of the source that have had transactions; full names."""
+    """The full names of the source's topics and partitions that have had transactions."""
 
 
 async def known_of(source: OpenStores, target: OpenStores, namespace: NamespaceName) -> Known:
@@ -160,7 +160,7 @@ def _is_offloaded(summary: LedgerSummary) -> bool:
 
 
 def of_transactions(local: str) -> bool:
-    """Whether the topic contains transaction state, and is not exported."""
+    """Whether the topic contains transaction state, and is therefore not exported."""
     return local.startswith(_BUFFER_SNAPSHOTS) or local.endswith(_PENDING_ACKS)
 
 

@@ -41,7 +41,7 @@ class ExportPlan:
     units: list[Unit] = field(default_factory=list)
     namespaces: list[NamespaceName] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    """Sentences; if there are any, no topic is exported."""
+    """The reasons why the export is refused, one sentence each; if there are any, no topic is exported."""
     left_out: list[str] = field(default_factory=list)
     """The objects that are not exported, with reasons."""
 
@@ -94,8 +94,8 @@ class Export:
     def _shared(self) -> list[str]:
         """Returns the reasons why no topic can be exported because both sides share their ledgers.
 
-        An export recognizes its unrecorded ledgers by the topic in their metadata, which the source's ledgers
-        also have.
+        An export finds ledgers that it created but did not record by the topic in their custom metadata. If
+        both sides share their ledgers, the source's own ledgers have the same metadata.
         """
         source, target = self._source, self._target
         if not source.bookies or source.bookies != target.bookies:

@@ -118,7 +118,7 @@ class NotedLedgers:
                 ) from error
 
     async def _probe(self) -> int:
-        """Returns a new unique id; ledgers that are created later have higher ids."""
+        """Creates and deletes a ledger to get a new id; ledgers that are created later have higher ids."""
         writer = await self._side.ledgers.create(self._side.managed.settings.quorums, self._placeholder)
         await writer.close()
         await self._side.ledgers.delete(writer.ledger_id)

@@ -1,10 +1,10 @@
 """Exports one topic, with its partitions, from one side to the other.
 
 First all data is copied and read back, while the topic is complete at the source and can be served there.
-Then the records are written at the target, which brokers may not open yet. Then one node at the source, the
-note that the topic has left, is the switch: brokers may no longer open the topic at the source, but soon at
-the target. The data at the source is deleted last. Notes record the progress, and the next run continues
-after an interruption.
+Then the records are written at the target, which brokers may not open yet. The switch is the write of one
+node at the source, the note that the topic has left: from then on, brokers may not open the topic at the
+source, and soon they may open it at the target. The data at the source is deleted last. Notes record the
+progress, and the next run continues after an interruption.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ class TopicExport:
 
     async def run(self) -> None:
         """Exports the topic, or continues an interrupted export.
-
 
         :raises NotExported: the topic cannot be exported, or another process interfered
         :raises LedgerError: entries cannot be read or written

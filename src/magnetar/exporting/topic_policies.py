@@ -19,7 +19,7 @@ _NOTHING_SET: dict[str, object] = {
     "subscriptionTypesEnabled": [],
     "subscriptionPolicies": {},
 }
-"""The fields that every record has, without policies."""
+"""The fields that a record has even if no policy is set."""
 
 Records = dict[str, dict[str, object]]
 """Policies by the key of their record."""
@@ -80,7 +80,7 @@ def _apply(entry: bytes, found: Records) -> None:
 
 
 async def carry_policies(source: OpenStores, target: OpenStores, topic: TopicName) -> None:
-    """Copies the topic policies of the source to the target, where they replace all others.
+    """Copies the topic policies of the source to the target, where they replace any existing ones.
 
     :raises NotExported: topic policies are disabled at the target
     :raises BrokerError: policies cannot be read or set

@@ -48,7 +48,7 @@ MODULES = (
 
 
 def status(modules: Sequence[str] = MODULES) -> HotStatus:
-    """How hot modules run in this process."""
+    """Returns how the hot modules run in this process, compiled or interpreted."""
     from magnetar.hot import forms
 
     told = any(isinstance(each, _Finder) and each.warned for each in sys.meta_path)

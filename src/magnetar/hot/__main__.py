@@ -1,4 +1,5 @@
-"""``python -m magnetar.hot build`` compiles the hot modules, ``status`` tells how they run."""
+"""``python -m magnetar.hot build`` compiles the hot modules, ``status`` prints whether they run compiled or
+interpreted."""
 
 from __future__ import annotations
 

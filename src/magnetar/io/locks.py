@@ -73,7 +73,6 @@ class Room:
 
     def __init__(self, loop: Loop, size: int, *, waiting: int, seconds: float) -> None:
         """:param size: the total number of bytes
-
         :param waiting: the maximum number of requests that may wait
         :param seconds: the maximum time in seconds that a request waits
         """

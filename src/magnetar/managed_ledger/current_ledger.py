@@ -44,7 +44,6 @@ class CurrentLedger:
 
     def __init__(self, clock: Clock, store: LedgerStore, name: str, fail: Fail) -> None:
         """:param name: the name of the managed ledger
-
         :param fail: closes the managed ledger after an internal error
         """
         self._fail = fail

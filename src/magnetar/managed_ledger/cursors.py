@@ -35,7 +35,6 @@ class Cursors(Mapping[str, Cursor]):
         failed: Fail,
     ) -> None:
         """:param near: a cursor with at most this many entries left to read counts as near the end
-
         :param unneeded: called when no cursor may need some ledgers any more
         :param fenced: called when a cursor cannot be deleted because another broker owns the managed ledger
         :param failed: called after an internal error, which may have left the state of a cursor wrong

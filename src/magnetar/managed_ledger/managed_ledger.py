@@ -207,7 +207,6 @@ class ManagedLedger:
         """Appends entries ``buffer[starts[i]:ends[i]]``; the listener gets their outcomes with ``context``.
 
         :param size: the size of all entries together, in bytes
-
         :raises ManagedLedgerTerminated: the managed ledger is terminated
         :raises ManagedLedgerClosed: the managed ledger is closed or owned by another broker
         """

@@ -80,7 +80,6 @@ class OwnedRecord:
         :param encode: returns the record at the time of the write
         :param written: called after the write and before the next one
         :param above: a record whose owner must not have changed; None: only this record is checked
-
         :raises BadVersion: the record was to be created and exists
         :raises ManagedLedgerFenced: another process has written the record
         :raises ManagedLedgerOvertaken: another process has written the record, possibly after this write

@@ -362,7 +362,6 @@ def decode_cursor(value: bytes, path: str, sizes: LedgerSizes = _UNKNOWN_SIZES) 
     """Returns the record of a cursor.
 
     :param sizes: the sizes of the ledgers in which the cursor may have ranges
-
     :raises MetadataDamaged: the value is not a ManagedCursorInfo
     """
     info = _decode(pb.ManagedCursorInfo, value, path, pb.ManagedCursorInfoMetadata)

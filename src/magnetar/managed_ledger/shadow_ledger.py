@@ -61,7 +61,6 @@ class ShadowLedger(ManagedLedger):
         tiered: Callable[[], TieredStorage],
     ) -> None:
         """:param source: the name of the managed ledger whose ledgers the shadow reads
-
         :param record: the record of the shadow itself
         """
         own = ManagedLedgerRecord(properties=dict(record.properties), rest=record.rest)

@@ -168,7 +168,6 @@ def check_steps(steps: Sequence[Step]) -> None:
     """Checks the steps of a transaction.
 
     :raises ValueError: a path is invalid, occurs twice, or is put below one that is deleted
-
     :raises NodeTooLarge: one value is too large, or the steps together exceed :data:`MAX_STEPS_BYTES`
     """
     paths: set[str] = set()
@@ -253,7 +252,6 @@ class MetadataStore(Protocol):
         """Deletes a node.
 
         :raises NodeMissing: the node does not exist
-
         :raises BadVersion: the node has another version
         :raises NodeNotEmpty: the node has children
         """

@@ -255,7 +255,6 @@ class SqliteNodes:
         """Deletes a node.
 
         :raises NodeMissing: the node does not exist
-
         :raises BadVersion: the node has another version
         :raises NodeNotEmpty: the node has children
         """

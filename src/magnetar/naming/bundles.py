@@ -35,7 +35,7 @@ class BundleRange:
     def parse(cls, text: str) -> BundleRange:
         """Parses ``0xSTART_0xEND``.
 
-        :raises InvalidName: the text has another form, or the bounds do not ascend
+        :raises InvalidName: the string has another form, or the bounds do not ascend
         """
         match = _RANGE.fullmatch(text)
         if match is None:

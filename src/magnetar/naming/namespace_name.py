@@ -48,7 +48,7 @@ class NamespaceName:
     def parse(cls, text: str) -> NamespaceName:
         """Returns the namespace with that name.
 
-        :raises InvalidName: the text is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``
+        :raises InvalidName: the string is neither ``tenant/namespace`` nor ``tenant/cluster/namespace``
         """
         check_length("namespace", text)
         parts = text.split("/")

@@ -7,7 +7,7 @@ from magnetar.naming.name_rules import InvalidName
 
 TYPES = ("function", "sink", "source")
 LATEST = "latest"
-"""The version in a name that states none."""
+"""The version of a package if its name states none."""
 
 _NOWHERE = frozenset("/\\@\0")
 """Characters that no part may contain."""
@@ -52,9 +52,9 @@ class PackageName:
 
     @classmethod
     def parse(cls, text: str) -> PackageName:
-        """Returns the package name in a text.
+        """Parses the name of a package.
 
-        :raises InvalidName: the text is not the name of a package
+        :raises InvalidName: the string is not the name of a package
         """
         kind, separator, rest = text.partition("://")
         rest, _at, version = rest.partition("@")

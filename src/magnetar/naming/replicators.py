@@ -17,8 +17,8 @@ SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 """The property of a replicated message with its position in the cluster that it comes from, as
 ``LEDGER:ENTRY``."""
 LEDGER_MARK = "_LID"
-"""The suffix of a producer's name in the property of the deduplication cursor with the ledger id of the last
-stored source position. :data:`ENTRY_MARK` is the suffix for the entry id."""
+"""The deduplication cursor stores a producer's last stored source position in two properties: one named after
+the producer with this suffix, for the ledger id, and one with :data:`ENTRY_MARK`, for the entry id."""
 ENTRY_MARK = "_EID"
 _ARROW = "-->"
 SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"
@@ -34,7 +34,7 @@ def producer_name(prefix: str, local: str, remote: str) -> str:
 
 
 def cursor_name(prefix: str, remote: str) -> str:
-    """Returns the name of the cursor at the last message that was sent to another cluster.
+    """Returns the name of the cursor that records which messages were sent to another cluster.
 
     :param prefix: ``replicatorPrefix``
     """
@@ -83,7 +83,7 @@ def shadow_source(properties: Mapping[str, str], name: TopicName) -> TopicName |
 
 
 def shadow_cursor(prefix: str, shadow: TopicName) -> str:
-    """Returns the name of the source's cursor at the last message that was announced to a shadow topic.
+    """Returns the name of the source's cursor that records which messages were announced to a shadow topic.
 
     :param prefix: ``replicatorPrefix``
     """

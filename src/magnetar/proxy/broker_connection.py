@@ -55,7 +55,6 @@ class BrokerConnection:
         hand_over: bool,
     ) -> None:
         """:param connect: the CONNECT command
-
         :param get_auth_data: returns new credentials when the broker requests them; None: no credentials
         :param hand_over: whether to stop reading after CONNECTED, because a tunnel continues
         """

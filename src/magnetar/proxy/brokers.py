@@ -326,7 +326,6 @@ def networks_of(text: str) -> Networks:
     """Returns the IP networks in a setting.
 
     :param text: addresses and networks, separated by commas
-
     :raises ValueError: an item is malformed
     """
     return tuple(ip_network(part, strict=False) for part in _parts(text))

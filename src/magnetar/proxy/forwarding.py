@@ -91,7 +91,6 @@ class Forwarding:
         auth_headers: Callable[[], Awaitable[Mapping[str, str]]],
     ) -> None:
         """:param web: the network for brokers, which connects only to allowed addresses
-
         :param other: the network for other servers in the settings
         :param auth_headers: returns the headers with the proxy's credentials for brokers
         """

@@ -83,7 +83,6 @@ class ProxyService:
         get_auth_data: GetAuthData | None,
     ) -> None:
         """:param network: the network for brokers, which connects only to allowed addresses
-
         :param get_auth_data: returns the proxy's credentials for brokers; None: no credentials
         """
         self.io = io

@@ -60,7 +60,6 @@ class Tunnel:
         self, loop: Loop, client: Transport, broker: Transport, gone: Callable[[Tunnel], object]
     ) -> None:
         """:param client: a transport whose reading is paused
-
         :param broker: a transport whose reading is paused
         :param gone: called once, when both sides have disconnected
         """

@@ -53,7 +53,6 @@ class ProviderChain:
         names: Sequence[str] = (),
     ) -> None:
         """:param anonymous_role: the role of clients without credentials; empty: such clients are refused
-
         :param proxy_roles: returns the current roles of proxies
         :param authenticate_original: whether proxies must forward the credentials of their clients
         :param names: the names of the providers, for metrics; empty: the names of their classes

@@ -108,7 +108,6 @@ class PulsarRules:
         wildcards: bool = False,
     ) -> None:
         """:param superusers: returns the current superusers
-
         :param replicators: returns the current roles of other clusters' brokers
         :param wildcards: whether roles in permissions may contain a ``*``
         """

@@ -234,7 +234,6 @@ class Pace:
         told: Callable[[int], None] = lambda _copied: None,
     ) -> None:
         """:param bytes_per_second: maximum number of bytes per second; 0: no limit
-
         :param told: called after each piece with the number of bytes so far
         """
         self.copied = 0

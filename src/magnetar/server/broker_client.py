@@ -237,7 +237,6 @@ class HttpPeerAdmin:
         seconds: float = SECONDS,
     ) -> None:
         """:param secured: the network with TLS; None: TLS is off
-
         :param auth_headers: returns headers with credentials. :raises NoCredentials: no credentials are
             available
         :param seconds: timeout of each call, in seconds

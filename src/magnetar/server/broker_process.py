@@ -209,7 +209,6 @@ class Assembly:
         telemetry: TelemetrySettings | None = None,
     ) -> None:
         """:param stop: begins an orderly stop of the process
-
         :param broker_io: the I/O interface of the broker alone; None: ``io``, which the other parts use
         :param asked_through: wraps the authenticator; None: the authenticator is used directly
         :param telemetry: settings of the export to an OpenTelemetry collector; None: no export

@@ -83,7 +83,6 @@ def session_settings(
 
     :param password: ``user:password`` for digest authentication, or a ``file:`` URL of a file with it; empty:
         no user
-
     :param name: the name of the setting, for errors
     :raises SettingsContradict: the value is not a user with a password
     """

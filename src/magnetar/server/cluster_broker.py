@@ -66,7 +66,6 @@ class ClusterBroker(ServingBroker):
         self, place: BrokerSurroundings, wait_seconds: float | None, host: Host | None = None
     ) -> None:
         """:param host: the machine whose load the broker reports; None: the broker's machine
-
         :raises SettingsContradict: the settings contain no ZooKeeper address
         """
         super().__init__(place)

@@ -75,7 +75,6 @@ def ledger_settings(
     """Returns the settings of the BookKeeper client.
 
     :param root: path above the metadata of ledgers
-
     :param max_message_size: the broker's limit in bytes, which, as in Pulsar, also limits requests to bookies
     :param auth_provider: authentication towards bookies
     """

@@ -115,7 +115,6 @@ async def open_metadata(
 ) -> ClusterMetadata:
     """Connects to the local and the configuration metadata store.
 
-
     :raises MetadataError: one of the stores does not answer in time
     """
     own = await open_zookeeper(io, local, access.local, patience)
@@ -146,7 +145,6 @@ async def open_bookies_metadata(
     """Opens the metadata store of the bookies.
 
     :param access: access to the local store, which also applies to a separate one
-
     :raises MetadataError: a separate store does not answer in time
     """
     if places.own_bookkeeper:

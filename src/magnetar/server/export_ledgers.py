@@ -91,7 +91,6 @@ class MappingFile:
 
     def __init__(self, path: Path) -> None:
         """:raises NotExported: the file is not a mapping file
-
         :raises OSError: the file cannot be written
         """
         self._file = path.open("a+", encoding="utf-8")

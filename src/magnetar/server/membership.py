@@ -61,7 +61,6 @@ class Membership:
     ) -> None:
         """:param patience_seconds: maximum time to wait for the end of an earlier process's session, in
             seconds
-
         :param placement: chooses the broker of a bundle; None: the broker with the fewest bundles
         """
         self._io = io

@@ -265,7 +265,6 @@ def broker_settings(
     """Returns the settings of the broker.
 
     :param told: the advertised addresses of the broker
-
     :param broker_id: ``host:port`` of the broker's HTTP address
     """
     main = told.main

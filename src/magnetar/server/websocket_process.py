@@ -90,7 +90,6 @@ class _WebSockets:
     async def start(self, wait_seconds: float | None) -> None:
         """Starts to serve WebSockets.
 
-
         :raises SettingsContradict: settings contradict each other, or contain no address of brokers
         :raises MetadataError: ZooKeeper does not answer in time
         :raises OSError: an address cannot be used

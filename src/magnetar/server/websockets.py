@@ -42,7 +42,6 @@ class WebSockets:
         revocation: Revocation,
     ) -> None:
         """:param addresses: returns the broker's own addresses
-
         :param revocation: closes the WebSockets of users without valid permissions or credentials
         """
         self._loop = loop

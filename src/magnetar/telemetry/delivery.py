@@ -19,7 +19,7 @@ _PROTOBUF = "application/x-protobuf"
 
 
 class NotDelivered(Exception):
-    """The collector did not accept a request; the text gives the reason, without secrets."""
+    """The collector did not accept a request; the message gives the reason, without secrets."""
 
 
 class Delivery:

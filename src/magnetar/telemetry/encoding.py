@@ -47,7 +47,6 @@ class RequestEncoder:
 
     def __init__(self, resource: Mapping[str, str], version: str) -> None:
         """:param resource: attributes of the process
-
         :param version: the version of Magnetar
         """
         self._resource = Resource(attributes=_key_values(resource))

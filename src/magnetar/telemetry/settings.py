@@ -168,7 +168,7 @@ def _headers(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pairs(said: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
-    """Yields the pairs in a text like ``a=1,b=2``, with percent-encoding decoded."""
+    """Yields the pairs in a variable with a value like ``a=1,b=2``, with percent-encoding decoded."""
     for pair in filter(None, (piece.strip() for piece in said.get(name, "").split(","))):
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():

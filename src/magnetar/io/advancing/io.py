@@ -29,7 +29,6 @@ class AdvancingIo:
 
     def __init__(self, real: Io, loop: QuietLoop, ahead: float = 0.0) -> None:
         """:param real: the interfaces of ``loop``
-
         :param ahead: the seconds by which the time is ahead at the start
         """
         self._real_loop = loop

@@ -66,7 +66,6 @@ class DirectWriter:
 
     def __init__(self, descriptor: int, buffers: StagingBuffers) -> None:
         """:param descriptor: the file's descriptor, open for reading and writing
-
         :raises OSError: the file system does not support direct writes
         """
         self._buffered = descriptor

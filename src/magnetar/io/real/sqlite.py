@@ -28,7 +28,6 @@ class SqliteConnection:
     def __init__(self, path: str, *, unchanged: bool = False) -> None:
         """:param unchanged: whether to read the file only, while no process writes it; a write-ahead log is
             ignored
-
         :raises SqlError: the database cannot be opened
         """
         self._path = path

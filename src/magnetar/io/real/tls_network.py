@@ -60,7 +60,6 @@ class TlsListener:
 
     def __init__(self, sockets: Sequence[socket.socket], accepted: Callable[[socket.socket], object]) -> None:
         """:param sockets: listening sockets, at least one
-
         :param accepted: called with each connection, which is non-blocking
         """
         self._loop = asyncio.get_running_loop()
@@ -110,7 +109,6 @@ class TlsServerNetwork:
         handshakes: Handshakes | None = None,
     ) -> None:
         """:param context: makes the context of each connection
-
         :param handshake_seconds: the maximum duration of a handshake; a slower client is disconnected
         """
         self._loop = loop
@@ -321,7 +319,6 @@ class CheckedNetwork:
         context: MakeContext | None = None,
     ) -> None:
         """:param allows: returns whether connections to an address are allowed
-
         :param context: makes a TLS context for each connection, on another thread; None: no TLS
         """
         self._loop = loop

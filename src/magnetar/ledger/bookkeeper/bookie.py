@@ -149,7 +149,6 @@ class Bookie:
         """Adds one entry; ``told`` is called with the outcome.
 
         :param key: the ledger's master key
-
         :param body: an entry's body, in pieces
         """
         size = sum(len(piece) for piece in body)

@@ -103,7 +103,6 @@ def read_request(ledger_id: int, entry_id: int, flags: Flag = Flag.NONE, key: by
     """Returns a request to read one entry.
 
     :param entry_id: the id of the entry; -1: the last entry that the bookie has
-
     :param key: the master key, if the flags fence
     """
     length = _READ.size - _LENGTH.size + len(key)

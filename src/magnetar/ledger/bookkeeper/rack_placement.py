@@ -160,7 +160,6 @@ class Arrangement:
         shares: Mapping[Stand, float] | None = None,
     ) -> None:
         """:param fixed: the racks of the ensemble's bookies; None: a free position
-
         :param candidates: the number of available bookies in each rack
         :param shares: the sum of the weights of each rack's bookies; None: their number
         """

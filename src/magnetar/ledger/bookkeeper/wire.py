@@ -80,7 +80,6 @@ def read_request(
     """Returns a request to read one entry.
 
     :param entry_id: the id of the entry; -1: the last entry that the bookie has
-
     :param key: the master key, if the flags fence
     """
     read = pb.ReadRequest(ledgerId=ledger_id, entryId=entry_id)

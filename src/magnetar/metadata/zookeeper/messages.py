@@ -278,7 +278,7 @@ def check_packet(path: str, packet: bytes) -> None:
 class JuteError(Exception):
     """The bytes are not the expected record in Jute, ZooKeeper's serialization format.
 
-    https://zookeeper.apache.org/doc/r3.9.4/zookeeperInternals.html; a length of -1 means null.
+    A length of -1 means null (https://zookeeper.apache.org/doc/r3.9.4/zookeeperInternals.html).
     """
 
 

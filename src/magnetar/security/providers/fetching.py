@@ -21,7 +21,6 @@ class Fetcher:
 
     def __init__(self, trust: str, connect_seconds: float, read_seconds: float) -> None:
         """:param trust: a PEM file with trusted CA certificates; empty: the system's CA certificates
-
         :param read_seconds: the time limit for the whole answer
         :raises TlsRefused: the file cannot be used
         """

@@ -66,7 +66,6 @@ class OpenIdProvider:
 
     def __init__(self, io: Io, worker: Worker, options: SecurityOptions, fetch: Fetch | None = None) -> None:
         """:param fetch: returns the document at a URL; None: fetches it by HTTPS
-
         :raises ProviderRefused: settings are missing or contradict each other
         """
         self._io = io
