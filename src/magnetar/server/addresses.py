@@ -164,7 +164,7 @@ def _with(addresses: Addresses, scheme: str, url: str) -> Addresses:
 def _addresses(setting: str, text: str) -> Sequence[tuple[str, str, str, int]]:
     """Returns the listener name (possibly empty), scheme, host and port of each address.
 
-    :raises SettingsContradict: the text is malformed
+    :raises SettingsContradict: the value is malformed
     """
     found = []
     for piece in filter(None, map(str.strip, text.split(","))):

@@ -35,7 +35,7 @@ _SHOWN = 16
 
 
 class BackupRefused(Exception):
-    """A backup cannot be taken, read or restored; the text names the file and the reason."""
+    """A backup cannot be taken, read or restored; the message names the file and the reason."""
 
 
 class StoredFile(NamedTuple):

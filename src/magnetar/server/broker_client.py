@@ -130,7 +130,7 @@ def way_to(
     (``brokerClient…``).
 
     :param record: Pulsar's ``ClusterData``
-    :raises ServiceNotReady: a field of the record is missing or not supported; the text names the field
+    :raises ServiceNotReady: a field of the record is missing or not supported; the message names the field
     """
     tls = bool(record.get("brokerClientTlsEnabled")) or settings.broker_client_tls_enabled
     field = "brokerServiceUrlTls" if tls else "brokerServiceUrl"

@@ -26,7 +26,7 @@ _SERVICE_URI = re.compile(r"(?:zk(?:\+\w+)?://|metadata-store:)(?P<address>.+)")
 
 
 class SetupContradicts(Exception):
-    """A metadata node already has another value; the text contains the node and both values."""
+    """A metadata node already has another value; the message contains the node and both values."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.05
 
 
 class NotCompacted(Exception):
-    """The topic could not be compacted; the text says why."""
+    """The topic could not be compacted; the message says why."""
 
 
 def compact_stored(settings: Settings, data_dir: Path, topic: str) -> None:

@@ -32,7 +32,7 @@ _USED = f"the ledger store in {LEDGERS} has been used"
 
 
 class StoresDisagree(LedgerError):
-    """The ledger store and the metadata do not match; the text contains the file and the remedy."""
+    """The ledger store and the metadata do not match; the message contains the file and the remedy."""
 
 
 class EmbeddedStores:

@@ -151,7 +151,7 @@ def process_age_ms() -> int:
 
 
 class PortTaken(OSError):
-    """Another process listens on the port; the text contains the process, and the option that changes the
+    """Another process listens on the port; the message contains the process, and the option that changes the
     port.
     """
 

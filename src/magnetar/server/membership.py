@@ -175,7 +175,7 @@ def whole(namespace: NamespaceName) -> Bundle:
 
 
 class ServedByAnother(MetadataError):
-    """Another process excludes this broker; the text contains the process."""
+    """Another process excludes this broker; the message contains the process."""
 
 
 class Registration:

@@ -49,7 +49,7 @@ subscriptions, which would otherwise be deleted when the topic is loaded.
 
 
 class NotRecovered(Exception):
-    """The metadata could not be rebuilt; the text says why. No data was changed."""
+    """The metadata could not be rebuilt; the message says why. No data was changed."""
 
 
 def recover_metadata(settings: Settings, data_dir: Path, tell: Tell, *, check: bool) -> None:

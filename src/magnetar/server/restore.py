@@ -167,7 +167,7 @@ def verify_backups(source: Path, number: int | None, bytes_per_second: int, *, q
     """Reads every byte of one or all backups, and checks that ledgers and metadata belong together.
 
     :param number: the number of the backup to check; None: all backups
-    :raises BackupRefused: a file is damaged or missing; the text contains its name
+    :raises BackupRefused: a file is damaged or missing; the message contains its name
     :raises OSError: a file cannot be read
     """
     folder = BackupFolder(source)

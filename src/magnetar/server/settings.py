@@ -563,7 +563,7 @@ def load_entry_filters(names: tuple[str, ...]) -> tuple[EntryFilter, ...]:
     """Creates a filter for each name; called once per process.
 
     :param names: the names of entry points of the group, or ``module:Class``
-    :raises ConfigurationError: a filter cannot be found or created; the text contains its name
+    :raises ConfigurationError: a filter cannot be found or created; the message contains its name
     """
     problems: list[str] = []
     found: list[EntryFilter] = []
