@@ -244,7 +244,7 @@ class InUse(BrokerError):
 
 
 class HasChildren(BrokerError):
-    """The object to be deleted contains others: a namespace with topics, for example."""
+    """The object to be deleted contains other objects: a namespace contains topics, for example."""
 
 
 class Conflict(BrokerError):

@@ -63,7 +63,8 @@ def compacted_message(entry: bytes, moved: MovedLedgers) -> bytes:
 
 
 def compacted_metadata(custom: Mapping[str, bytes], moved: MovedLedgers) -> dict[str, bytes]:
-    """Returns the custom metadata of a compacted ledger."""
+    """Returns the custom metadata of a compacted ledger, with the position at the target up to which it is
+    compacted."""
     found = dict(custom)
     if _COMPACTED_TO in found:
         horizon = MessageIdData.FromString(found[_COMPACTED_TO])
@@ -103,7 +104,8 @@ def schema_locator(value: bytes, ledgers: Mapping[int, int], path: str) -> bytes
 
 
 def without_id(entry: bytes) -> bytes:
-    """Returns a compacted message in the form of the topic's entry, without its id.
+    """Returns the topic's entry that an entry of a compacted ledger contains, without the message id in
+    front.
 
     :raises NotExported: the entry is not a compacted message
     """

@@ -18,7 +18,7 @@ _STEP_BYTES = 1 << 20
 
 
 class SpaceExhausted(OSError):
-    """The device has too little room for a write that is not indispensable."""
+    """The device has too little room for a write that may be refused."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.ENOSPC, reason)

@@ -38,7 +38,7 @@ LARGE_PIECE = 8 << 10
 
 
 class Slices:
-    """The longest slice of each kind of background work, over the current window and the previous one."""
+    """The longest slice of each kind of background work, in the current period of measurement and the previous one."""
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}
@@ -69,7 +69,7 @@ class Slices:
         }
 
     def longest_processor(self) -> float:
-        """Returns the CPU time of the longest slice in seconds."""
+        """Returns the longest CPU time of any slice, in seconds."""
         return max(self._processor, self._processor_before)
 
     def new_window(self) -> None:

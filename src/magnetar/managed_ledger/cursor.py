@@ -436,7 +436,7 @@ class Cursor:
         return self._owner.ledgers.size_after(self.state.mark_delete)
 
     def entries_behind(self) -> int:
-        """Returns the number of entries between the read position and the end."""
+        """Returns the number of entries between the read position and the end of the managed ledger."""
         return self._owner.ledgers.entries_after((self.read_position[0], self.read_position[1] - 1))
 
     def entries_read_ahead(self) -> int:

@@ -86,7 +86,7 @@ class CursorStorage:
         own: CursorStorage = weakref.proxy(self)
         # The proxy is valid whenever this is called: a caller holds the object, or it has ended.
         self.side = SideLedgers(io, store, settings, custom, deletions, lambda named: own._put(None, named))
-        """The cursor's other ledgers, and the properties with their ids."""
+        """The cursor's side ledgers, and the properties with their ids."""
         self._rest = b""
         """Unknown fields of the record, which are kept."""
         self._ledger: CursorLedger | None = None

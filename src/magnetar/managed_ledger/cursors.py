@@ -16,7 +16,7 @@ from magnetar.managed_ledger.errors import ManagedLedgerFenced
 from magnetar.managed_ledger.ledger_list import LedgerList
 
 AT_ONCE = 64
-"""Cursors of one managed ledger that are recovered or closed at the same time."""
+"""The maximum number of cursors of one managed ledger that are recovered or closed at the same time."""
 _LOOKED_AT = 16
 """The average number of read positions that are compared after one of many cursors has moved."""
 

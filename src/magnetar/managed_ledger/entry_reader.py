@@ -264,8 +264,8 @@ class LostData:
 
     def __init__(self, *, skip: bool) -> None:
         self.skip = skip
-        """Whether cursors skip lost data (autoSkipNonRecoverableData). Otherwise they stop there, and the
-        error is reported."""
+        """Whether cursors skip lost data (autoSkipNonRecoverableData). Otherwise they stop at the lost entry,
+        and the error is reported."""
         self.ledgers = 0
         """The number of managed ledgers whose last ledger was lost and left out."""
         self.entries = 0

@@ -318,7 +318,7 @@ class ManagedLedger:
             self._refused.report_next()
 
     def _confirm(self, current: LedgerSummary, last_entry_id: int) -> None:
-        """Records that all entries up to one of the current ledger are durable."""
+        """Records that all entries of the current ledger up to ``last_entry_id`` are durable."""
         done = self.appends.durable_through(last_entry_id)
         count, size = self._current.confirm(current, done, last_entry_id)
         self.entries_added += count

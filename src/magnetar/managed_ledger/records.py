@@ -56,7 +56,8 @@ id and the uuid; the value is a JSON object."""
 _PART_WORDS = 8 * 1024
 """The maximum number of words in one entry, except for a ledger that has more; each takes up to ten bytes."""
 _LARGE_BLOCKS = 64
-"""A state with more blocks that have gaps is encoded as bits, in slices."""
+"""A state in which more blocks than this have gaps is encoded as bits, in slices between which the loop does
+other work."""
 _KIND = "cursor state"
 _PART = "magnetar.part"
 _PARTS = "magnetar.parts"
@@ -85,7 +86,8 @@ def _decode(
 
 
 def _rest(message: Message, *known: str) -> bytes:
-    """Returns the other fields of ``message``, including unknown ones; removes the known ones."""
+    """Removes the ``known`` fields from ``message``; returns the other fields, including unknown ones, in
+    wire format."""
     for name in known:
         message.ClearField(name)
     return message.SerializePartialToString()

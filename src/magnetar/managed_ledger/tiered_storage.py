@@ -64,7 +64,8 @@ _CLOSING_SECONDS = 5.0
 
 
 class TieredStorageError(LedgerError):
-    """An offloaded ledger cannot be written, read or deleted, now or at all; the message gives the reason."""
+    """An offloaded ledger cannot be written, read or deleted, temporarily or permanently; the message gives
+    the reason."""
 
 
 class _Tier:

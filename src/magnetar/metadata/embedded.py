@@ -287,7 +287,7 @@ class EmbeddedMetadataStore:
         self._io.stop_process(f"cannot write the metadata in {self._path!r}: {error}; the process stops")
 
     def _open(self, verify: Verify) -> None:
-        """Runs on the worker, as do all methods below."""
+        """Opens the database. Runs on the worker, like all methods below."""
         directory = self._path.rpartition("/")[0] or "."
         self._reserve = SpaceReserve(self._io.disk, directory, self._reserve_bytes, _FIRST_RESERVE_BYTES)
         self._make_room()

@@ -82,7 +82,8 @@ class Bundles:
     def parse(cls, boundaries: Sequence[str]) -> Bundles:
         """Parses boundaries in the form of policies: ``0x00000000`` and so on.
 
-        :raises InvalidName: a boundary is not a number, or the boundaries do not ascend over all hashes
+        :raises InvalidName: a boundary is not a number, or the boundaries do not ascend from 0x00000000 to
+            0xffffffff
         """
         for boundary in boundaries:
             if not _BOUNDARY.fullmatch(boundary):

@@ -333,7 +333,8 @@ class LatestKeys:
         self.count = self.whole_at = 0
 
     def staying(self, first: int, end: int) -> int:
-        """Returns the number of messages that stay in the bytes [first, end) of the bits."""
+        """Returns how many messages stay, among those whose bits are in the bytes [first, end) of the
+        bitmap."""
         return int.from_bytes(self.bits[first:end], "little").bit_count()
 
     def stays(self, number: int) -> bool:
@@ -377,10 +378,10 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends the parts of entries [first, end) that stay to ``out``, with ids, and their ends to
-        ``out_ends``.
+        """Appends those of the entries [first, end) that stay as a whole to ``out``, with their ids, and their
+        end offsets to ``out_ends``. Stops at an entry of which only some messages stay.
 
-        :return: the first entry of which only a part stays, or ``end``; see :meth:`left_of`
+        :return: the entry where the call stopped (see :meth:`left_of`), or ``end``
         """
         index = first
         while index < end:

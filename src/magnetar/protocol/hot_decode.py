@@ -215,7 +215,7 @@ def read_sends(
     stays for 2. Plain: no marker, no message id, at least one message. A run ends before a SEND of another
     transaction, or of none.
 
-    :param max_count: the most SENDs to read, besides the capacity of ``run``
+    :param max_count: the maximum number of SENDs to read; the capacity of ``run`` is another limit
     :raises FrameError: as :func:`next_frame`, about the first frame
     """
     count = run.count = run.chunks = 0

@@ -168,7 +168,7 @@ def encode_messages(
 ) -> bytearray:
     """Encodes MESSAGE frames of a first delivery for entries ``buffer[starts[i]:ends[i]]``.
 
-    i runs over [first, first + count), the entry ids from ``first_entry_id`` on.
+    i runs over [first, first + count); the ids of these entries ascend from ``first_entry_id``.
 
     :param epoch: the consumer's epoch; a negative one is omitted from the frames
     """

@@ -62,7 +62,7 @@ class Exchange:
 
     def __init__(self, loop: Loop, method: str, target: str, headers: Headers, body: bytes) -> None:
         self.answer: Future[BrokerResponse] = loop.create_future()
-        """The future of the answer; its exception is NotAnswered."""
+        """The future of the response; it fails with NotAnswered if there is none."""
         self.answer.add_done_callback(nobody_waits)
         self._loop = loop
         self._http = h11.Connection(h11.CLIENT)

@@ -44,7 +44,7 @@ class Credentials:
     peer: str
     """The client's address, ``host:port``."""
     certificate: PeerCertificate | None = None
-    """None: the connection has no TLS, or the client sent no certificate."""
+    """The client's TLS certificate; None if the connection has no TLS or the client sent no certificate."""
     again: bool = False
     """Whether the credentials were accepted before, and the broker checks that they are still valid."""
 

@@ -1,4 +1,4 @@
-"""Checks a machine for a broker, in general and for the settings of a broker."""
+"""Checks whether a machine is suitable for a broker, in general and with the settings of a broker."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class PortTaken(OSError):
 
 @contextmanager
 def taken_port(kind: str, option: str, port: int) -> Iterator[None]:
-    """Raises an error with the owner of the port if the body finds that the port is in use.
+    """Raises an error with the owner of the port if the ``with`` body finds that the port is in use.
 
     :raises PortTaken: the port is in use
     """

@@ -220,7 +220,7 @@ def _check(settings: WebSocketProcessSettings) -> None:
 def _address(text: str) -> EnsembleAddress:
     """Parses the address of a store.
 
-    :raises SettingsContradict: the text is not an address of a ZooKeeper ensemble
+    :raises SettingsContradict: the value is not an address of a ZooKeeper ensemble
     """
     try:
         return ensemble_address(text)

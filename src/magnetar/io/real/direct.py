@@ -60,8 +60,8 @@ class StagingBuffers:
 class DirectWriter:
     """Direct, durable writes to one file, one at a time.
 
-    The last block is written again together with the next write, as the page cache would do; its bytes are
-    kept.
+    An incomplete last block is written again together with the next write, as the page cache would do, so its
+    bytes are kept in memory.
     """
 
     def __init__(self, descriptor: int, buffers: StagingBuffers) -> None:

@@ -14,7 +14,7 @@ _NOT_AT_HAND = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EI
 
 
 _PIECE_BYTES = 64 * 1024
-"""The maximum size of a read without reading ahead, because other writes wait until the read has finished."""
+"""The maximum size in bytes of one read without read-ahead; writes wait until such a read has finished."""
 
 
 class RealFile:

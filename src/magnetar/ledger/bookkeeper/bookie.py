@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 Told = Callable[[int, list[bytes]], object]
 """Called with a status and, for successful reads, the bodies of entries."""
 Key = tuple[int, int, int]
-"""Operation, ledger id and entry id; for a numbered request, its number and 0 instead of the ids."""
+"""Identifies a request by operation, ledger id and entry id; a numbered request by operation, number and
+0."""
 
 
 _LOOKS = 8

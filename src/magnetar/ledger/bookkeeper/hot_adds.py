@@ -174,7 +174,7 @@ class Stripe:
 
 def confirmed_through(stripes: list[Stripe], write: int, ack: int, first: int, end: int) -> int:
     """Returns the last entry of [first, end) up to which ``ack`` bookies of each write set have stored every
-    entry; else ``first - 1``.
+    entry; ``first - 1`` if there is none.
 
     Out-of-order answers count once the gap before them is closed.
     """

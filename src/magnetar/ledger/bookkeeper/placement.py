@@ -128,7 +128,8 @@ class DiskSpaceSettings(NamedTuple):
     (``bookkeeperDiskWeightBasedPlacementEnabled``)."""
 
     interval_seconds: float = 86_400.0
-    """The maximum age in seconds of an answer (bookkeeperClientGetBookieInfoIntervalSeconds)."""
+    """The interval in seconds at which each bookie is queried
+    (bookkeeperClientGetBookieInfoIntervalSeconds)."""
     retry_seconds: float = 60.0
     """The delay in seconds before bookies that did not answer are queried again
     (bookkeeperClientGetBookieInfoRetryIntervalSeconds)."""

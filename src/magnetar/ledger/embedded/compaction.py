@@ -174,7 +174,7 @@ class Compaction:
             self._end_pause()
 
     async def consider(self) -> None:
-        """Starts to rewrite the segments that are most worth it, unless there are none or a rewrite is in
+        """Starts to rewrite the segments that are most worth rewriting, unless there are none or a rewrite is in
         progress.
 
         No segment may be sealed or removed during the call.

@@ -40,7 +40,7 @@ class LogSegment:
 
 class _Prepared(NamedTuple):
     segment: LogSegment | None
-    """The prepared segment; None: no segment was needed, and there is no room."""
+    """The prepared segment; None if there is no room for one."""
     shortage: str
     """The reason why no more entries should be accepted; empty: there is plenty of room."""
     refused: bool = False

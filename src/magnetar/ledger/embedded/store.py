@@ -189,7 +189,7 @@ class EmbeddedLedgerStore:
 
     @property
     def durable_next_ledger_id(self) -> int:
-        """A number above all ids that were assigned durably, so that no crash takes them back."""
+        """A number above all ledger ids whose assignment is durable, so that even a crash cannot undo it."""
         return self._table.durable_next_ledger_id
 
     def ledgers_of(self, component: bytes) -> list[LedgerMetadata]:

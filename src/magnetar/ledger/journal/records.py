@@ -33,7 +33,7 @@ class RecordKind(IntEnum):
     PART = 1
     """All nodes in a range of paths; they replace earlier nodes in that range."""
     EDITS = 2
-    """The changes of one transaction, or the last of its several entries."""
+    """The changes of one transaction or, if they take several entries, the last of these."""
     MORE_EDITS = 3
     """Changes of a transaction that continues in the next entry."""
 

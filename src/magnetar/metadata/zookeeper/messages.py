@@ -306,7 +306,7 @@ def put_text(into: bytearray, value: str) -> None:
 class JuteReader:
     """Reads one value after another.
 
-    :raises JuteError: in every method: there are too few bytes, or they are not a value of that type
+    :raises JuteError: raised by every method: there are too few bytes, or they are not a value of that type
     """
 
     def __init__(self, data: bytes) -> None:
