@@ -38,7 +38,8 @@ LARGE_PIECE = 8 << 10
 
 
 class Slices:
-    """The longest slice of each kind of background work, in the current period of measurement and the previous one."""
+    """The longest slice of each kind of background work, in the current and the previous measurement
+    period."""
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}

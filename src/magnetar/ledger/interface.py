@@ -225,7 +225,8 @@ class PlannedRange(NamedTuple):
     last_entry_id: int
     segment_id: int
     segment_file: str
-    """The path of the segment file, relative to the store's data directory like the index's."""
+    """The path of the segment file, relative to the store's data directory, like the path of the index
+    file."""
     index_file: str
 
 

@@ -378,8 +378,8 @@ class LatestKeys:
         out: bytearray,
         out_ends: array[int],
     ) -> int:
-        """Appends those of the entries [first, end) that stay as a whole to ``out``, with their ids, and their
-        end offsets to ``out_ends``. Stops at an entry of which only some messages stay.
+        """Appends those of the entries [first, end) that stay completely to ``out``, with their ids, and
+        their end offsets to ``out_ends``. Stops at an entry of which only some messages stay.
 
         :return: the entry where the call stopped (see :meth:`left_of`), or ``end``
         """

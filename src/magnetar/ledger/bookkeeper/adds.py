@@ -134,7 +134,7 @@ class AddRun:
         return pieces, last, size
 
     def payload_bytes(self, first: int) -> int:
-        """Returns the bytes of the payloads from ``first`` on."""
+        """Returns the number of payload bytes from entry ``first`` on."""
         return sum(map(len, self.pieces[2 * max(first - self.first, 0) + 1 :: 2]))
 
 

@@ -179,7 +179,7 @@ class Bookies:
         return sorted(each for each, until in self._quarantined.items() if now < until)
 
     def bookie(self, bookie_id: str, use: Use = Use.WRITING) -> Bookie:
-        """Returns the connection to a bookie. If the bookie is unknown, all requests fail as lost."""
+        """Returns the connection to a bookie. If the bookie is unknown, all requests fail as LOST."""
         key = (bookie_id, use)
         found = self._connections.get(key)
         if found is None:

@@ -26,8 +26,8 @@ class PlacementSettings(NamedTuple):
     """Whether racks are ``/region/rack``, and regions take precedence over racks
     (bookkeeperClientRegionawarePolicyEnabled)."""
     min_racks: int = 2
-    """The number of racks in which each write quorum must have bookies; a smaller write quorum has all in
-    different racks (bookkeeperClientMinNumRacksPerWriteQuorum)."""
+    """The number of racks in which each write quorum must have bookies; the bookies of a smaller write quorum
+    must all be in different racks (bookkeeperClientMinNumRacksPerWriteQuorum)."""
     enforced: bool = False
     """Whether a ledger that cannot be spread over ``min_racks`` racks is refused
     (bookkeeperClientEnforceMinNumRacksPerWriteQuorum)."""

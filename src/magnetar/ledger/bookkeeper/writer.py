@@ -63,7 +63,7 @@ class WriterParts(NamedTuple):
     """The maximum number of bytes of adds that one bookie has not answered, or that wait for a connection to
     it. While a bookie has more, entries that it must still store are not confirmed."""
     ended: Callable[[int], object]
-    """Called with the id of a ledger whose writer has ended or closed it."""
+    """Called with the id of a ledger after its writer has ended, or has closed the ledger."""
     counts: WriterCounts
 
 

@@ -69,7 +69,7 @@ class Checkpoint:
     log_segment_id: int = 1
     """The segment where replay begins."""
     log_sequence: int = 1
-    """The sequence number of its first group."""
+    """The sequence number of the first group in the segment where replay begins."""
     segments: list[SealedSegment] = field(default_factory=list)
     ledgers: list[LedgerRow] = field(default_factory=list)
 

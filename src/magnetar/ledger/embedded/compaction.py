@@ -37,7 +37,7 @@ class Compactions(NamedTuple):
     """Segments rewritten by minor compactions."""
     major: int
     sorted: int
-    """Segments rewritten for their order, or because many were small."""
+    """Segments rewritten to sort them by ledger, or because many were small."""
     written_bytes: int
     reclaimed_bytes: int
     """The bytes of deleted entries in the rewritten segments."""
@@ -174,8 +174,8 @@ class Compaction:
             self._end_pause()
 
     async def consider(self) -> None:
-        """Starts to rewrite the segments that are most worth rewriting, unless there are none or a rewrite is in
-        progress.
+        """Starts to rewrite the segments that are most worth rewriting, unless there are none or a rewrite is
+        already in progress.
 
         No segment may be sealed or removed during the call.
         """
@@ -219,7 +219,7 @@ class Compaction:
             self._worker.close()
 
     async def _choose(self, now: float) -> tuple[str, list[SealedSegment]]:
-        """Returns the reason for a rewrite, and the segments worth it."""
+        """Returns the reason for a rewrite, and the segments to rewrite."""
         settings = self._settings
         kind, threshold = self._schedule.due(now, urgent=self._urgent)
         known: list[SealedSegment] = []

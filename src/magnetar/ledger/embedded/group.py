@@ -1,4 +1,5 @@
-"""The group: what one commit adds to a segment, encoded and decoded. A hot module.
+"""The group: what one commit adds to a segment, encoded and decoded. The module is also compiled
+(:mod:`magnetar.hot`).
 
 A group is a header, a table of runs and the runs' bodies (``docs/segment-format.md``). A *run* is what one
 ledger has in the group; the body of a run of entries is a u32 length for each entry, then the entries. The

@@ -12,7 +12,7 @@ from magnetar.ledger.embedded.segment_table import SegmentState, SegmentTable
 
 
 class ImageFile(NamedTuple):
-    """The first bytes of a file that belong to an image."""
+    """A file whose first bytes belong to an image."""
 
     path: str
     bytes: int

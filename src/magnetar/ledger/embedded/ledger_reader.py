@@ -114,8 +114,8 @@ class EmbeddedReader:
     async def _read_extent(
         self, place: tuple[int, int, int], first: int, last: int, max_bytes: int, optional: bool
     ) -> EntryRun | None:
-        """Reads entries from ``first`` on that lie close together; returns None if ``optional`` and none
-        fits."""
+        """Reads entries from ``first`` on that lie close together; returns None if ``optional`` is true and
+        not even one entry fits into ``max_bytes``."""
         context = self._context
         segment_id, part_first, _ = place
         context.reads.pin(segment_id)
@@ -206,7 +206,8 @@ class EmbeddedReadPlans:
     """The read plans of one store; see :class:`magnetar.ledger.interface.ReadPlans`.
 
     A plan pins its segments like a read in this process: their files and indexes keep their names and bytes
-    until the plan is released or expires. A late reader finds another segment's header, or no file.
+    until the plan is released or expires. A reader that comes later finds the header of another segment, or
+    no file.
     """
 
     def __init__(self, io: Io, context: ReadContext, most_plans: int) -> None:

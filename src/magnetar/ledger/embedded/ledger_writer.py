@@ -103,8 +103,8 @@ class EmbeddedWriter:
         self._context.forget(self._row, entry_id)
 
     def end(self, reason: LedgerError) -> None:
-        """Ends the writer because of an external event: queued entries are dropped, those in flight never
-        acknowledged."""
+        """Ends the writer because of an external event: queued entries are dropped, and entries in flight are
+        never acknowledged."""
         if self._queue.ended:
             return
         self._ended = reason

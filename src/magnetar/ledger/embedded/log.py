@@ -1,4 +1,5 @@
-"""The log: queues appends and commits them, with one write and one sync at a time. A hot module."""
+"""The log: queues appends and commits them, with one write and one sync at a time. The module is also
+compiled (:mod:`magnetar.hot`)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _ZEROS = bytes(1 << 20)
 
 
 _RESERVED_SEGMENTS = 2
-"""The size of the reserve in segments of the current size, which grows with the publish rate."""
+"""The size of the reserve, as a number of segments; the size of a segment grows with the publish rate."""
 _RESUME_PARTS = 4
 """A shortage ends only when the free bytes exceed the limit by 1/n of the limit, or by the size of a segment
 if that is more."""
