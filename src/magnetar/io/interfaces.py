@@ -169,8 +169,8 @@ class File(Protocol):
     ) -> bool:
         """Starts a durable write like :meth:`write_durably`, without waiting for its end.
 
-        The loop calls ``done(None, error)``; until then, no other write to the file may begin. Only for the
-        loop's thread.
+        The loop calls ``done(None, error)``; until then, no other write to the file may begin. Must be called
+        on the loop's thread.
 
         :return: whether the write was started; otherwise nothing was written, and a worker must write
         """
@@ -212,8 +212,8 @@ class Disk(Protocol):
     ) -> File:
         """Opens a file.
 
-        :param create: create the file if it is missing
-        :param exclusive: refuse a file that exists
+        :param create: whether to create the file if it is missing
+        :param exclusive: whether to refuse a file that exists
         :param ahead: whether the operating system may read ahead, which can be a lot and delay writers to
             the same device
         :raises FileNotFoundError: the file is missing and ``create`` is false
@@ -302,7 +302,7 @@ class SqlFull(SqlError):
 class SqlConnection(Protocol):
     """One SQLite connection with explicit transactions; used on one worker only.
 
-    :raises SqlError: from every call
+    :raises SqlError: raised by every method
     """
 
     def start(self) -> None:
@@ -416,7 +416,7 @@ class ClientIo:
     randomness: Randomness
     network: Network
     secured: Callable[[ClientTls], ConnectingNetwork] | None = None
-    """The network with TLS for given TLS settings; None: TLS is not available."""
+    """Returns a network that uses TLS with the given settings; None: TLS is not available."""
     apart: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once
     """Runs a function that may block, such as one that returns a new token, where it delays nothing else;
     returns its result."""

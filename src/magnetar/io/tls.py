@@ -26,7 +26,8 @@ class TlsRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files with a certificate, its key and the trusted CA certificates; an empty path: none."""
+    """The files with a certificate, its key and the trusted CA certificates; an empty path means that there
+    is no such file."""
 
     certificate: str = ""
     """A PEM file with the certificate and the chain to the issuer."""

@@ -36,7 +36,7 @@ class AcknowledgedState:
         self.mark_delete = mark_delete
         self.ranges: dict[int, EntryRanges] = {}
         self.batches: dict[Position, int] = {}
-        """Bits of partly acknowledged batches: bit i set = message i is still to be delivered."""
+        """The bits of partly acknowledged batches; bit i is set while message i is still to be delivered."""
 
     def add_range(self, ledger_id: int, start: int, end: int) -> int:
         """Marks entries [start, end) of a ledger as consumed; returns how many of them are new."""

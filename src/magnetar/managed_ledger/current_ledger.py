@@ -115,7 +115,8 @@ class CurrentLedger:
         self.writer = None
 
     async def release(self) -> None:
-        """Ends the writer without closing the ledger, which is recovered by the next opening."""
+        """Ends the writer without closing the ledger; it is recovered when the managed ledger is opened
+        next."""
         writer = self.writer
         if writer is not None:
             try:

@@ -184,7 +184,7 @@ class Cursor:
             self._owner.cursors.read_position_moved(self)
 
     def unconsumed_parts(self, run: EntryRun) -> list[tuple[int, int]]:
-        """Returns the index ranges [first, end) of a run that are not consumed."""
+        """Returns the parts of a run that are not consumed, as index ranges [first, end)."""
         ledger_id, first = run.ledger_id, run.first_entry_id
         start = 0
         if (ledger_id, first) <= self.state.mark_delete:
@@ -206,7 +206,8 @@ class Cursor:
         return parts
 
     def rewind(self) -> None:
-        """Moves the read position back to the first unconsumed entry; a read in progress returns None."""
+        """Moves the read position back to the first unconsumed entry; a read in progress then returns
+        None."""
         self._rewinds += 1
         self.read_position = self._owner.ledgers.after(self.state.mark_delete)
 

@@ -107,7 +107,7 @@ class CursorStorage:
         """Whether the cursor was moved back, possibly while its state was being encoded."""
         self._closed = False
         self._deletion: Future[None] | None = None
-        """A future while the cursor is being deleted without its managed ledger."""
+        """A future while the cursor is being deleted without its managed ledger; otherwise None."""
         self._abandoned = False
         self._interval = self._pause = 0.0
         self.use_rate(None)

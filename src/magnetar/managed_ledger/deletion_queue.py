@@ -25,8 +25,8 @@ _LONGEST_PAUSE = 600.0
 class DeletionQueue:
     """Deletes ledgers of a store, across restarts if necessary.
 
-    Only for ledgers that no record names or will name. Ledger ids are never reused, so deleting a ledger
-    twice, or by two brokers, does no harm.
+    It may only get ledgers that no record names or will name. Ledger ids are never reused, so deleting a
+    ledger twice, or by two brokers, does no harm.
     """
 
     def __init__(self, loop: Loop, store: LedgerStore, metadata: MetadataStore) -> None:

@@ -18,7 +18,7 @@ class RecentBytes:
 
     def __init__(self) -> None:
         self._seconds: deque[tuple[int, int]] = deque()
-        """The seconds in which bytes were added, each with their number; ascending."""
+        """The seconds in which bytes were added, in ascending order, each with the number of bytes."""
 
     def add(self, now: float, count: int) -> None:
         """Adds ``count`` bytes.

@@ -25,7 +25,7 @@ COMPACTED_TOPIC = "pulsar/compactedTopic"
 _SCHEMA = "pulsar/schemaId"
 _PACKAGE = "magnetar/package"
 _OTHERS = {_SCHEMA: "schema of", _PACKAGE: "package", COMPACTED_TOPIC: "compacted topic"}
-"""The other purposes of ledgers, for messages."""
+"""The purposes of ledgers besides topics and cursors, as messages name them, by custom metadata key."""
 log = logging.getLogger(__name__)
 SET_ASIDE_ROOT = "/magnetar/orphaned-ledgers"
 """The parent of one node for each ledger that was set aside; the node's name is the id, its value a JSON
@@ -221,9 +221,9 @@ class SetAside(NamedTuple):
 class OrphanedLedgers:
     """Finds orphaned ledgers if the ledger store belongs to this process alone.
 
-    A crash between creating a ledger and naming it leaves an orphan. But after a loss of the metadata, or
-    their restoration from an old copy, ledgers with acknowledged messages look the same. The broker cannot
-    distinguish the two, so it gives the operator time to intervene.
+    A crash between creating a ledger and naming it leaves an orphan. But if the metadata is lost, or restored
+    from an old copy, ledgers with acknowledged messages look the same. The broker cannot distinguish the two,
+    so it gives the operator time to intervene.
     """
 
     def __init__(self, clock: Clock, store: LedgerStore, metadata: MetadataStore, retention_ms: int) -> None:

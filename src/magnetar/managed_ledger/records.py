@@ -54,7 +54,8 @@ OFFLOADS_TO_DELETE = "/magnetar/offloads-to-delete"
 """The parent of one node for each ledger whose objects in tiered storage must be deleted, named by the ledger
 id and the uuid; the value is a JSON object."""
 _PART_WORDS = 8 * 1024
-"""The maximum number of words in one entry, except for a ledger that has more; each takes up to ten bytes."""
+"""The maximum number of 64-bit words in one entry, unless a single ledger has more; a word takes up to ten
+bytes."""
 _LARGE_BLOCKS = 64
 """A state in which more blocks than this have gaps is encoded as bits, in slices between which the loop does
 other work."""
@@ -325,7 +326,7 @@ def decode_position(
     """Returns a cursor's state and its properties.
 
     :param sizes: the sizes of the ledgers in which the cursor may have ranges
-    :param ranges: include entries that are consumed above the mark-delete position
+    :param ranges: whether to include the entries that are consumed above the mark-delete position
     :raises MetadataDamaged: the value is not a PositionInfo
     """
     info = _decode(pb.PositionInfo, value, path, None)

@@ -34,7 +34,8 @@ class SingleEntries:
         self.count = 0
         """The number of entries appended, durable or not."""
         self._parted: deque[tuple[int, int]] = deque()
-        """First and last entry of groups that belong together and may not be durable."""
+        """The first and last entry of each group of entries that belong together and may not be durable
+        yet."""
         self._kept = 0
         """The first entry of the newest group that is known to be completely durable."""
         self._waiting: deque[tuple[int, Future[None]]] = deque()

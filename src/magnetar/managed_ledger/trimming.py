@@ -55,7 +55,7 @@ class Trimmer:
     def __init__(self, managed_ledger: ManagedLedger, record: LedgersRecord, io: Io) -> None:
         self._known = weakref.ref(managed_ledger)
         self._owner: ManagedLedger = weakref.proxy(managed_ledger)
-        """Weak, because callers and running tasks hold references."""
+        """A weak reference, because callers and running tasks hold strong ones."""
         self._record = record
         self._io = io
         owner = self._owner

@@ -12,7 +12,8 @@ from magnetar.protocol.pulsar_api_pb2 import CompressionType
 __all__ = ["DEFAULT_MAX_UNCOMPRESSED_SIZE", "compress", "decompress", "decompress_in_pieces"]
 
 DEFAULT_MAX_UNCOMPRESSED_SIZE = 128 * 1024 * 1024
-"""The maximum announced uncompressed size in bytes, unless the caller sets another limit."""
+"""The largest uncompressed size in bytes that a message may announce, unless the caller sets another
+limit."""
 
 _PIECE_BYTES = 1 << 20
 _FLUSHED = b"\0\0\xff\xff"

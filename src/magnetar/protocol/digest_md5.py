@@ -37,7 +37,7 @@ class DigestClient:
     """One authentication, for one connection.
 
     :param service: the kind of server and its name, in the mechanism's form: ``kind/name``
-    :param nonce: random, for this authentication only; letters and digits
+    :param nonce: a random string of letters and digits, for this authentication only
     """
 
     def __init__(self, credentials: NameAndPassword, service: str, nonce: str) -> None:

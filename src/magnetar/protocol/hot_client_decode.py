@@ -252,7 +252,8 @@ def read_messages(
     """Reads consecutive complete plain MESSAGEs of one consumer; returns the position after them.
 
     Stops before a frame of another kind or consumer, an incomplete one, or a bad one. If the first one is
-    bad, ``run.count`` is 0, ``run.error`` says why, and the position is unchanged. Plain: no ack set.
+    bad, ``run.count`` is 0, ``run.error`` says why, and the position is unchanged. A MESSAGE is plain if it
+    has no ack set.
     """
     count = 0
     run.count = 0

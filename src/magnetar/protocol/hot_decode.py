@@ -212,8 +212,8 @@ def read_sends(
 
     Stops before a frame of another kind or producer, an incomplete one, or a bad one. If the first one is
     bad, ``run.count`` is 0 and ``run.error`` says why; the position moves after it for errors 1 and 3 and
-    stays for 2. Plain: no marker, no message id, at least one message. A run ends before a SEND of another
-    transaction, or of none.
+    stays for 2. A SEND is plain if it is no marker, has no message id, and has at least one message. A run
+    ends before a SEND of another transaction, or of none.
 
     :param max_count: the maximum number of SENDs to read; the capacity of ``run`` is another limit
     :raises FrameError: as :func:`next_frame`, about the first frame
@@ -351,8 +351,9 @@ def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> 
 def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: AckRun) -> int:
     """Reads consecutive complete plain individual ACKs of one consumer; returns the position after them.
 
-    Plain: message ids without ack sets, and nothing else. ``run.count`` counts message ids, not frames; it is
-    0, and the position unchanged, if the first frame is not plain or has more ids than ``run`` can hold.
+    An ACK is plain if it has message ids without ack sets, and nothing else. ``run.count`` counts message
+    ids, not frames; it is 0, and the position unchanged, if the first frame is not plain or has more ids than
+    ``run`` can hold.
 
     :raises FrameError: as :func:`next_frame`, about the first frame
     """

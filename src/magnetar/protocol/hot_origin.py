@@ -64,7 +64,8 @@ def read_origins(
 
 
 def first_foreign(buffer: bytes, starts: array[int], ends: array[int], count: int) -> int:
-    """Returns the first of ``count`` entries that only brokers may send (replicated, or a marker), or -1."""
+    """Returns the index of the first of ``count`` entries that only brokers may send (a replicated entry or a
+    marker); -1 if there is none."""
     index = 0
     while index < count:
         if _is_foreign(buffer, starts[index], ends[index]):

@@ -146,7 +146,8 @@ class InFlight:
         """Removes the entries of ``count`` receipts; returns False if a receipt does not match the oldest
         entry.
 
-        :param by_position: receipts name ledger and entry instead of sequence ids, except those of markers
+        :param by_position: whether receipts name ledger and entry instead of sequence ids, except the
+            receipts of markers
         """
         index = 0
         while index < count:

@@ -238,7 +238,7 @@ def _not_here(module: LoginModule) -> str:
 
 
 def key_store_password(path: str) -> str:
-    """Returns the password without surrounding white space; empty if ``path`` is empty.
+    """Returns the password in a file, without surrounding white space; empty if ``path`` is empty.
 
     :raises SettingsContradict: the file cannot be read
     """

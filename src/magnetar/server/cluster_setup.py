@@ -87,7 +87,7 @@ async def set_up_coordinators(configuration: MetadataStore, cluster: str, count:
 def bookkeeper_of(service_uri: str) -> EnsembleAddress:
     """Returns the ensemble with the metadata of existing bookies, with the path of their ledgers.
 
-    :raises ValueError: the text is not a ZooKeeper address
+    :raises ValueError: the string is not a ZooKeeper address
     """
     found = _SERVICE_URI.fullmatch(service_uri)
     if found is None:

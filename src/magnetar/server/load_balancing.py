@@ -269,7 +269,7 @@ def _report(settings: ClusterSettings) -> ReportSettings:
 
 
 class LoadOptions:
-    """The present settings of the load manager."""
+    """The current settings of the load manager."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         """:raises SettingsContradict: see :func:`load_settings`"""

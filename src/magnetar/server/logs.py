@@ -20,10 +20,10 @@ LogFormat = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
 _MOST_KINDS = 10_000
-"""Maximum number of distinct texts that are tracked; bounds the memory if texts contain varying parts."""
+"""Maximum number of distinct messages that are tracked; bounds the memory if messages have varying parts."""
 
 _ALWAYS = frozenset({("magnetar.audit", "done")})
-"""Loggers and texts whose lines are never suppressed: the audit log of changes."""
+"""Pairs of logger and message whose lines are never suppressed: the audit log of changes."""
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MOST_OF_TEXT = 4_000
@@ -45,7 +45,7 @@ class RateBound(logging.Filter):
     """Limits the lines of one kind per second; the next line of this kind reports the number of suppressed
     lines.
 
-    Lines with the same text are of one kind, regardless of their fields. Errors are never suppressed.
+    Lines with the same message are of one kind, regardless of their fields. Errors are never suppressed.
     """
 
     def __init__(self, lines_per_second: float = 20.0, burst: int = 200) -> None:

@@ -117,7 +117,7 @@ class StorageReport:
         """Returns the whole report: device, store, loaded topics (largest first), and the number of topics
         that are not loaded.
 
-        :param namespace: limit the topics to this namespace; None: all topics
+        :param namespace: the namespace to which the listed topics are limited; None: all topics
         :raises NamespaceNotFound: the namespace does not exist
         """
         rows: list[dict[str, Any]] = []

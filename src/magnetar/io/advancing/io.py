@@ -17,9 +17,10 @@ _SOON_SECONDS = 0.1
 """A wait of fewer seconds counts as a pause in work that is in progress."""
 _MOST_PAUSES = 200
 _REST_SECONDS = 0.25
-"""The real seconds that a step waits for a quiet loop, which with clients at work may never be quiet."""
+"""The real seconds for which a step waits until the loop is quiet; with active clients, it may never be."""
 _LAST_REST_SECONDS = 2.0
-"""The real seconds that an advance waits for a quiet loop at its end, for example while a disk is slow."""
+"""The real seconds for which an advance waits at its end until the loop is quiet, for example on a slow
+disk."""
 _LONGEST_SECONDS = 3.0
 """The real seconds after which the rest of an advance is made in one step."""
 
