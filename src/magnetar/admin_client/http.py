@@ -27,7 +27,7 @@ _MAX_REDIRECTS = 5
 _MOST_REFUSAL = 65_536
 """Maximum size of an error response that is read from an event stream, in bytes."""
 _WARNING = re.compile(r'299 [^ ]+ "([^"]*)"')
-"""Matches the quoted texts of a ``Warning`` header."""
+"""Matches the quoted strings of a ``Warning`` header."""
 _CHUNK = 256 * 1024
 _ERRORS = 400
 """The lowest HTTP status of an error."""

@@ -49,8 +49,8 @@ class MetadataCopy:
     async def finish(self, at_moment: Callable[[], None]) -> Progress:
         """Completes the copy; returns what its database records about itself.
 
-        :param at_moment: called at the moment that the copy shows: it has every change that was reported to
-            listeners of edits before, and no other one
+        :param at_moment: called at the moment that the copy shows: the copy has every change that was
+            reported to listeners of edits before this call, and no other one
         :raises MetadataRefused: the device has no space for the copy
         :raises MetadataUnavailable: the nodes cannot be read, or the copy cannot be written
         """

@@ -346,9 +346,9 @@ class EmbeddedMetadataStore:
                 raise
 
     def _keep_log_short(self) -> None:
-        """Restarts the write-ahead log in the space that it has while the device is nearly full.
+        """While the device is nearly full, restarts the write-ahead log in the space that it already has.
 
-        Otherwise it would use up the reserve that was released.
+        Otherwise the log would use up the space that the reserve has released.
         """
         if not self._reserve.whole and self._transactions % _TRANSACTIONS_A_CHECKPOINT == 0:
             try:

@@ -162,8 +162,9 @@ class ResolvingStore(PassingOnStore):
     deletions.
 
     If a change is not answered, value and version of the node show whether it took effect. If not, the change
-    is repeated under the same condition. MetadataUnavailable remains if the store stays unavailable, and
-    Overtaken for a node that others may have changed after this change, which then may have taken effect.
+    is repeated under the same condition. Callers still get MetadataUnavailable if the store stays
+    unavailable, and Overtaken if others may have changed the node after this change, which may have taken
+    effect.
 
     Sequential puts are not repeated, because each takes a number.
     """
@@ -327,7 +328,7 @@ def _is_remade(step: Step, node: Node | None) -> bool:
 
 
 def _is_done(step: Step, node: Node | None) -> bool:
-    """Whether a node is in the state after a step."""
+    """Whether a node is in the state in which a step leaves it."""
     if isinstance(step, Put):
         expected = step.expected_version
         return node is not None and _is_result(node, step.value, expected, ephemeral=step.ephemeral)

@@ -329,8 +329,7 @@ def _read_send(buffer: bytes, frame: int, end: int, run: SendRun, index: int) ->
 
 
 def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> int:
-    """Checks that ``buffer[start:end]`` is [magic checksum] metadata size, metadata, payload; returns an
-    error code."""
+    """Returns the error in the checksum or the sizes of the entry ``buffer[start:end]``; 0 if none."""
     position = start
     if end - start > 2 and buffer[start] == 0x0E and buffer[start + 1] == 0x01:
         position = start + 6
@@ -351,9 +350,8 @@ def _check_entry(buffer: bytes, start: int, end: int, verify_checksum: bool) -> 
 def read_acks(buffer: bytes, position: int, limit: int, max_frame: int, run: AckRun) -> int:
     """Reads consecutive complete plain individual ACKs of one consumer; returns the position after them.
 
-    An ACK is plain if it has message ids without ack sets, and nothing else. ``run.count`` counts message
-    ids, not frames; it is 0, and the position unchanged, if the first frame is not plain or has more ids than
-    ``run`` can hold.
+    An ACK is plain if it only has message ids without ack sets. ``run.count`` counts message ids, not frames;
+    it is 0, and the position unchanged, if the first frame is not plain or has too many ids for ``run``.
 
     :raises FrameError: as :func:`next_frame`, about the first frame
     """

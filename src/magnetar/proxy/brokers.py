@@ -28,14 +28,14 @@ Networks = tuple[IPv4Network | IPv6Network, ...]
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The addresses of a broker; empty: no such listener."""
+    """The addresses of a broker; an empty address means that there is no such listener."""
 
     binary: str = ""
     binary_tls: str = ""
     http: str = ""
     http_tls: str = ""
     magnetar: bool = False
-    """Whether the broker is registered as a Magnetar broker, which has pages."""
+    """Whether the broker is registered as a Magnetar broker, which serves web pages such as the dashboard."""
 
     def target(self, *, tls: bool) -> BrokerTarget | None:
         """Returns the address for the binary protocol, with or without TLS; None: no such listener."""

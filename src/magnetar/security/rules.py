@@ -72,7 +72,7 @@ BY_PERMISSION: dict[Operation, frozenset[str]] = {
         frozenset((CONSUME,)),
     ),
 }
-"""Operations that a permission allows without an admin role: one of these actions must be granted."""
+"""Operations that need no admin role, each with the actions of which one must be granted."""
 _OF_SUPERUSERS: frozenset[Operation] = frozenset(
     {
         NamespaceOperation.UNLOAD,

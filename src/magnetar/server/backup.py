@@ -199,7 +199,7 @@ class _Lease:
         self._next = time.monotonic() + _PROLONG_SECONDS
 
     def keep(self) -> None:
-        """Extends the snapshot in time.
+        """Extends the snapshot if that is due, so that it does not expire.
 
         :raises BackupRefused: the broker has stopped, or the snapshot has expired
         """
