@@ -356,7 +356,7 @@ class TopicExport:
 
     async def _put_record(self, topic: ExportedTopic, places: MovedLedgers, ids: dict[int, int]) -> None:
         record = topic.record
-        # What is offloaded is not exported: it is an upload that did not end.
+        # Topics with offloaded ledgers are not exported: this offload is an upload that did not end.
         ledgers = [replace(each, ledger_id=ids[each.ledger_id], offload=None) for each in record.ledgers]
         terminated = record.terminated
         if terminated is not None:
@@ -415,7 +415,7 @@ class TopicExport:
         """Deletes ledgers before the records that contain their ids, so that a later run finds the rest."""
         source = self._source
         if await source.metadata.get(note_path(self._unit.path)) is None:
-            # Everything was removed before; present data were created since.
+            # Everything was removed before; data that exists now was created since.
             return
         schema = await self._schema()
         if schema is not None:

@@ -113,7 +113,8 @@ class Cursor:
             run = await self._owner.reader.read(position, last, max_entries, max_bytes)
         except GONE as error:
             await self._owner.refresh_ledgers()
-            # Acknowledged and trimmed during the read, so that the next read goes on after it; or lost.
+            # The entry was acknowledged and trimmed during the read, and the next read continues after it; or
+            # it is lost.
             if position[0] in self._owner.ledgers and not self.skip_lost(position, error):
                 raise
             return None

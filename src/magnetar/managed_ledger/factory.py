@@ -188,7 +188,7 @@ class ManagedLedgerFactory:
         else:
             record = decode_managed_ledger(node.value, path)
             if any(each.offload is not None for each in record.ledgers):
-                # Metadata that were recovered from the journal do not have the note.
+                # Metadata that was recovered from the journal does not have the note.
                 await self.tiered().note_use()
             last = record.ledgers[-1] if record.ledgers else None
             if last is not None and not last.closed_ms and self.store.may_be_written(last.ledger_id):

@@ -341,7 +341,7 @@ class ManagedLedger:
         self._current.writer = None
         self.write_again()
         if isinstance(reason, LedgerFenced):
-            # A broker that takes the managed ledger over writes its record first; if not, this was a mistake.
+            # A broker that takes over writes the record first; the roll checks whether one did.
             self.rolling.writer_fenced = True
         if isinstance(reason, StoreFull):
             # A new ledger would have no space either; one is created with the next append.

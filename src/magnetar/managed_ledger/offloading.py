@@ -183,7 +183,7 @@ class Offloader:
         """Returns ledgers whose local copies have been kept for long enough."""
         policy = self.policy
         if policy is None or not self._owner.trimmer.begun:
-            # A topic that is being loaded may have to read them, and tiered storage may be away.
+            # A topic that is being loaded may have to read them, and tiered storage may be unavailable.
             return []
         until = self._io.clock.wall_ms() - policy.deletion_lag_ms
         return [

@@ -400,7 +400,7 @@ class TieredStorage:
         try:
             with tier:
                 driver = await tier.driver()
-                # Only unfinished uploads must be looked for, which takes another permission.
+                # Only an incomplete offload may have unfinished uploads; listing them needs another permission.
                 await tier.write(partial(driver.delete if place.complete else driver.discard, key))
         except OffloadError as error:
             raise TieredStorageError(str(error)) from error

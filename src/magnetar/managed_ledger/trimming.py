@@ -91,7 +91,7 @@ class Trimmer:
         found = []
         for summary in owner.ledgers.consumed_through(until):
             if summary.ledger_id == uploading:
-                # It goes after the upload, which a user may have paid for; the older ones go now.
+                # It is deleted after the upload, which a user may have paid for; older ones are deleted now.
                 break
             if summary.closed_ms:
                 found.append(summary)

@@ -270,7 +270,7 @@ class MapFileReader(PieceReader):
         known = self._known_before(entry_id)
         if known is None or known >= indexed:
             return known or indexed
-        # The index has more places than pieces begin at: one that is in memory goes first.
+        # A piece may span several positions of the index: a cached piece with the entry is preferred.
         piece = self._cache.get((self._name, known.position))
         return known if piece is not None and entry_id <= piece.run.last_entry_id else indexed
 

@@ -66,7 +66,7 @@ class ReplicationRun:
         self.sent = 0
         """The number of entries in the frames; the next attribute is the number of their messages."""
         self.messages = 0
-        # Of the present entry.
+        # The state of the present entry.
         self.start = 0
         self.stop = 0
         self.insert_at = 0

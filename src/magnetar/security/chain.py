@@ -111,7 +111,7 @@ class ProviderChain:
                     return authenticated, provider.method
                 except AuthenticationFailure as error:
                     counts.failed += 1
-                    # The first error concerns what the client meant.
+                    # The first error is that of the credentials that the client prefers.
                     failure = failure or error
         if failure is not None:
             raise failure

@@ -320,7 +320,7 @@ class LoopThread:
         self.loop.run_forever()
         left = asyncio.all_tasks(self.loop)
         for task in left:
-            # Such as one that waits for a call of the program which has closed the client itself.
+            # For example, a task that waits for a call of the program in which the program closed the client.
             task.cancel()
         self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())

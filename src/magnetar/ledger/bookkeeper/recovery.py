@@ -311,7 +311,7 @@ class RecoveryAdds:
     def _told(self, entry_id: int, index: int, bookie_id: str, status: int, _bodies: list[bytes]) -> None:
         adding = self._adding.get(entry_id)
         if adding is None or self._error is not None or self._ensemble[index] != bookie_id:
-            # It counts already, or the bookie was replaced.
+            # The entry counts already, or the bookie was replaced.
             return
         if status == Status.OK:
             adding.stored.add(index)

@@ -226,7 +226,7 @@ class BookKeeperWriter:
     async def look(self) -> None:
         """Reads the ledger's metadata after a change, which may be this writer's own."""
         if self._over or self._sealing or self._change is not None:
-            # The write in progress finds out itself.
+            # The write in progress will notice the change.
             return
         try:
             found = await self._parts.records.read(self.ledger_id)

@@ -145,7 +145,7 @@ class EmbeddedReader:
         end = offset + runs[at + 2]
         gap = self._context.coalesce_gap
         after = begin + 1
-        # The first run may bring next to nothing: for a waiting reader, only what follows it counts.
+        # The first run may have few of the wanted entries: for a waiting reader, only later runs count.
         following = end - offset if self._background else 0
         for number in range(after, part.run_count()):
             at = number * RUN_FIELDS

@@ -168,7 +168,7 @@ class SegmentSupply:
         if self._waiting is not None:
             needed = self._waiting.needed
         elif self._last or self.reserved is SegmentRoom.LAST:
-            # Only changes of ledgers have room: cursors may have some again before there is plenty.
+            # Only changes of ledgers have room. Cursors may have room again before there is plenty.
             needed, rooms = self._settings.first_segment_bytes, _ROOMS[:-1]
         self._worker.submit(partial(self._prepare, self._next_id(), size, needed, rooms), self._prepared)
 
@@ -222,7 +222,7 @@ class SegmentSupply:
             self._waiting = None
             waiting.refused()
         else:
-            # A caller has come to need it meanwhile.
+            # A caller has begun to wait for a segment during the preparation.
             self._request(max(waiting.needed, self._size))
 
     def _discard(self, segment: LogSegment) -> None:

@@ -228,7 +228,7 @@ class ZooKeeperSession:
             in_time = await finished(self._loop, attempt, lambda call: self._loop.call_later(limit, call))
             if not in_time:
                 attempt.cancel()
-                # The connection may just be made: its end must not be taken for that of the next one.
+                # The connection may just have been made: its end must not count as the end of the next one.
                 made.end("it does not answer")
                 return False
             error = attempt.exception()
