@@ -400,7 +400,7 @@ class TieredStorage:
         try:
             with tier:
                 driver = await tier.driver()
-                # Only an incomplete offload may have unfinished uploads; listing them needs another permission.
+                # Only an incomplete offload may have unfinished uploads; to list them takes a permission.
                 await tier.write(partial(driver.delete if place.complete else driver.discard, key))
         except OffloadError as error:
             raise TieredStorageError(str(error)) from error
