@@ -104,7 +104,7 @@ class CursorStorage:
         self._told = False
         """Whether a warning was logged that the state cannot be written now."""
         self._went_back = False
-        """Whether the cursor was moved back, possibly while its state was being encoded."""
+        """Whether the cursor was reset, possibly while its state was being encoded."""
         self._closed = False
         self._deletion: Future[None] | None = None
         """A future while the cursor is being deleted without its managed ledger; otherwise None."""
@@ -545,12 +545,12 @@ class CursorStorage:
 
     @property
     def moves(self) -> int:
-        """Returns how often the cursor was moved back while it had side ledgers."""
+        """Returns how often the cursor was reset while it had side ledgers."""
         return self.properties.get(_MOVES, 0)
 
     def moved(self) -> None:
-        """Counts a move of the cursor to another position; the count is stored with the cursor's state, and
-        tells which side ledgers are outdated."""
+        """Counts a reset of the cursor; the count is stored with the cursor's state, and tells which side
+        ledgers are outdated."""
         self._went_back = True
         if self.side.properties:
             self.properties = {**self.properties, _MOVES: self.moves + 1}

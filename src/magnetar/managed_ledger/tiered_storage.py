@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 OpenDriver = Callable[[OffloadStorage, Mapping[str, str] | None], OffloadDriver]
 """Opens a driver. The second argument is the recorded description of the store of a ledger that is read or
-deleted; None for uploads. Called on a worker. Raises OffloadMisconfigured."""
+deleted; otherwise None. Called on a worker. Raises OffloadMisconfigured."""
 StorageOf = Callable[[str], Awaitable[OffloadStorage | None]]
 """Returns the tiered storage in the current policies of a managed ledger or, if it was deleted, of its
 namespace."""

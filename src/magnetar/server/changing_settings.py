@@ -53,7 +53,7 @@ class ChangingSettings(Generic[S, T]):
         self.now = read(of_file)
 
     def changeable(self, names: Iterable[str]) -> Mapping[str, Changeable]:
-        """Returns, for each of these names, the function that applies a change of the setting."""
+        """Returns, by name, the functions that check and apply changes of these settings."""
         return {name: Changeable(partial(self._take, name), partial(self._check, name)) for name in names}
 
     def _check(self, name: str, text: str) -> None:
