@@ -154,7 +154,8 @@ class MovedLedgers:
         return last.new, last.entries - 1
 
     def state(self, state: AcknowledgedState) -> AcknowledgedState:
-        """Returns the acknowledged state of a cursor, without entries of deleted ledgers."""
+        """Returns the acknowledged state of a cursor with positions at the target, without entries of deleted
+        ledgers."""
         found = AcknowledgedState(self.mark(state.mark_delete))
         for moved in self._kept:
             ranges = state.ranges.get(moved.old)

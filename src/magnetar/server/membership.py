@@ -47,7 +47,7 @@ Content = Callable[[BrokerSettings], Mapping[str, object]]
 
 
 class Membership:
-    """The membership, from :meth:`join` to :meth:`leave`."""
+    """The membership of a broker in its cluster, from :meth:`join` to :meth:`leave`."""
 
     def __init__(
         self,

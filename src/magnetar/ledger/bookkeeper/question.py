@@ -186,8 +186,9 @@ async def all_answered(loop: Loop, questions: Sequence[Question]) -> None:
 
 
 class Coverage:
-    """The bookies of one ensemble that answered. A write set is covered when fewer than an ack quorum of its
-    bookies have not answered, because then no entry can be acknowledged without a bookie that answered."""
+    """The bookies of one ensemble that answered. A write set is covered when the bookies that have not
+    answered are fewer than an ack quorum, because every acknowledged entry is then on a bookie that
+    answered."""
 
     def __init__(self, quorums: Quorums) -> None:
         self._quorums = quorums
