@@ -11,6 +11,9 @@ Position = tuple[int, int]
 Key = tuple[str, int]
 """A producer's name and a sequence id."""
 
+_PENDING = 1 << 62
+"""The step of a doubt that lasts at least until the pending seeks are over."""
+
 
 @dataclass
 class Sent:
@@ -198,14 +201,17 @@ class SubscriptionModel:
     def settle(self, step: int) -> None:
         self.unsettled -= 1
         self.settled_step = step
+        if not self.unsettled:
+            pending = [position for position, since in self.doubtful.items() if since == _PENDING]
+            self.doubtful.update(dict.fromkeys(pending, step))
 
     def receipted(self, position: Position, sent: Sent) -> None:
         """An entry is stored; whoever subscribed before it was sent is to get it."""
         if self.exists_since is not None and self.exists_since < sent.first_step and position > self.swept:
             self.owed.add(position)
             if self.unsettled or sent.first_step <= self.settled_step:
-                # It was perhaps skipped before its producer heard of it.
-                self.doubtful[position] = self.settled_step
+                # A seek may have skipped the entry before the producer got the receipt, or may still skip it.
+                self.doubtful[position] = _PENDING if self.unsettled else self.settled_step
 
     def deliver(self, position: Position, connection: Any, remaining: int | None) -> None:
         """:param remaining: bits of a batch that were delivered, None for all messages"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from magnetar.protocol.pulsar_api_pb2 import (
 from simulation import limits
 from simulation.connection import Connection, command
 from simulation.core import CoreClient
+from simulation.model import Sent, SubscriptionModel, TopicModel
 from simulation.scenario import Scenario
 from simulation.world import World
 
@@ -198,3 +200,25 @@ def test_what_an_abort_gives_back_comes_once(monkeypatch: pytest.MonkeyPatch) ->
         assert [len(each.got) for each in gets] == [1, 1]
 
     tell(story, transactions=True)
+
+
+def test_a_pending_seek_may_skip_an_entry_that_was_delivered_before_it() -> None:
+    """Seed 45370: the model owed an entry that a seek by time had skipped."""
+    subscription = SubscriptionModel(TopicModel("t", once=False), "s")
+    subscription.exists(1)
+    subscription.life_ended(5, 0.0, 0.0)
+    subscription.unsettle()
+    subscription.receipted((4, 7), Sent(b"", 1, first_step=6))
+    subscription.deliver((4, 7), _Barrier(7), None)
+    assert not subscription.missing()
+    subscription.settle(8)
+    subscription.deliver((4, 7), _Barrier(9), None)
+    assert not subscription.missing()
+    subscription.life_ended(10, 0.0, 0.0)
+    subscription.deliver((4, 7), _Barrier(11), None)
+    assert subscription.missing() == {(4, 7)}
+
+
+@dataclass
+class _Barrier:
+    barrier: int
