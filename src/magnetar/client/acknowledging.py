@@ -23,7 +23,9 @@ _U64 = 2**64
 
 
 class Acknowledgements:
-    """Collects acknowledgements, and sends them together after a time or when a number of them is reached."""
+    """Collects acknowledgements, and sends them together after ``ack_group_time_ms``, or at
+    ``ack_group_size``.
+    """
 
     def __init__(
         self,
@@ -35,9 +37,10 @@ class Acknowledgements:
         timeout: float,
         taken: Taken | None = None,
     ) -> None:
-        """:param timeout: seconds for the broker's answer, if receipts are enabled
+        """:param timeout: time-out of the broker's answers, in seconds, if receipts are enabled
 
-        :param taken: receives the position of each entry whose messages are all acknowledged
+        :param taken: the acknowledgement time-out and the dead letters of the consumer, which get the id of
+            each acknowledged message; None: the consumer has neither
         """
         self._loop = loop
         self._tasks = TaskScope(loop, "acknowledgements", owner_goes_on)
@@ -56,9 +59,11 @@ class Acknowledgements:
         self._waiting: list[Future[None]] = []
         self._timer: Cancellable | None = None
         self.sent = 0
-        """Acknowledged messages, by complete entries; cumulative acknowledgements count as one."""
+        """Number of acknowledged messages; those of a batch are counted when the batch is complete, and a
+        cumulative acknowledgement counts as one.
+        """
         self.failed = 0
-        """Acknowledgements that had no answer, or a refusal; only with receipts."""
+        """Number of acknowledgements that the broker refused or did not answer; always 0 without receipts."""
 
     def individual(self, message_id: MessageId) -> Future[None] | None:
         """Acknowledges one message or one entry; returns a future of the broker's answer if receipts are
@@ -73,7 +78,7 @@ class Acknowledgements:
         return self._of_batch(position, 1 << index, max(message_id.batch_size(), index + 1))
 
     def runs(self, runs: Iterable[tuple[int, int, int, int, int]]) -> None:
-        """Acknowledges runs of messages in the form of :func:`runs_of`; only for consumers without receipts
+        """Acknowledges runs of messages, as :func:`runs_of` returns them; only for consumers without receipts
         and observers.
         """
         for ledger_id, entry_id, first, last, size in runs:
@@ -89,7 +94,11 @@ class Acknowledgements:
                 self._gathered()
 
     def _of_batch(self, position: tuple[int, int], done: int, size: int) -> Future[None] | None:
-        """:param done: bit set of the acknowledged messages"""
+        """Acknowledges messages of a batch; returns like :meth:`individual`.
+
+        :param done: bit set of the acknowledged messages, by their indexes in the batch
+        :param size: number of messages of the batch
+        """
         remaining = self._remaining.get(position)
         if remaining is None:
             remaining = (1 << size) - 1
@@ -106,16 +115,22 @@ class Acknowledgements:
         return self._gathered()
 
     def entry(self, position: tuple[int, int]) -> None:
-        """Acknowledges an entry that is not delivered as a message, such as an earlier chunk."""
+        """Acknowledges an entry that is not delivered as a message of its own, such as a chunk before the
+        last.
+        """
         self.individual(MessageId(-1, *position))
 
     def known(self, position: tuple[int, int], size: int, ack_set: tuple[int, ...]) -> None:
-        """Records that the broker already knows some messages of a batch as acknowledged."""
+        """Records which messages of a batch the broker already knows as acknowledged.
+
+        :param ack_set: bit set in 64-bit words, in which the bits of acknowledged messages are 0
+        """
         bits = sum((word % _U64) << (64 * index) for index, word in enumerate(ack_set))
         self._remaining[position] = bits & ((1 << size) - 1)
 
     def remaining(self, position: tuple[int, int], size: int) -> int:
-        """Returns a bit set of the messages of a batch that were not acknowledged outside of transactions.
+        """Returns a bit set of the messages of a batch that are not acknowledged yet; an acknowledgement in a
+        transaction does not count before the commit.
 
         :param size: number of messages of the batch
         """
@@ -275,7 +290,7 @@ class Acknowledgements:
 
 
 def words(bits: int) -> list[int]:
-    """Returns a bit set as signed 64-bit words."""
+    """Returns a bit set as signed 64-bit words, the lowest bits first."""
     words = []
     while bits:
         word = bits & (_U64 - 1)
@@ -290,7 +305,10 @@ class NegativeAcknowledgements:
     def __init__(
         self, loop: Loop, delay: float, redeliver: Callable[[list[tuple[int, int]]], object]
     ) -> None:
-        """:param delay: delay in seconds"""
+        """:param delay: delay between :meth:`add` and the request, in seconds
+
+        :param redeliver: requests redelivery of the entries at these positions
+        """
         self._loop = loop
         self._delay = delay
         self._redeliver = redeliver

@@ -46,9 +46,7 @@ clients.
 """
 
 QUIET_SECONDS = 1.0
-"""Time in seconds during which attempts fail without a log line; then one line is logged, and attempts
-continue.
-"""
+"""Seconds during which failed attempts are not logged; then one line is logged, and attempts continue."""
 
 
 class Services:
@@ -84,7 +82,7 @@ class Services:
         memory: MemoryLimit | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """:param open_producer: creates a producer for a topic, with the defaults
+        """:param open_producer: creates a producer for a topic, with the default options
 
         :param delays: the initial and the maximum delay between two attempts, in seconds
         :param partitions_seconds: interval of checks for new partitions, in seconds; 0: no checks
@@ -98,21 +96,22 @@ class Services:
         self.pool = pool
         self.lookup = lookup
         self.operation_timeout = operation_timeout
-        """In seconds."""
+        """Time-out of a request, in seconds."""
         self.attachments: dict[int, Attached] = {}
         """Open producers and consumers, by id."""
         self.closing = TaskScope(io.loop, "client")
-        """Closes what calls have opened that failed or were cancelled; see :meth:`opened`."""
+        """Tasks that close producers and consumers whose opening failed or was cancelled; see :meth:`opened`.
+        """
         self.coordinators: TransactionCoordinators | None = None
-        """Those of transactions; None: the client has used none in this cluster."""
+        """The transaction coordinators; None until the client uses a transaction in this cluster."""
         self.listenings: dict[ListenerCalls, None] = {}
-        """What passes messages to listeners."""
+        """The objects that pass messages to message listeners."""
         self.partitions_seconds = partitions_seconds
         self._delays = delays
         self._next_id = 0
 
     def transaction_coordinators(self) -> TransactionCoordinators:
-        """Returns the coordinators of transactions in the client's cluster."""
+        """Returns the transaction coordinators of the client's cluster."""
         if self.coordinators is None:
             # Imported late: most clients use no transactions.
             from magnetar.client.coordinators import TransactionCoordinators
@@ -130,8 +129,8 @@ class Services:
         return self._next_id
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Returns the result of ``attempt``; repeats the attempt within the operation time-out after errors
-        that can pass.
+        """Returns the result of ``attempt``; after a temporary error, repeats the attempt within the
+        operation time-out.
 
         :raises PulsarException: the error of the last attempt
         """
@@ -155,8 +154,8 @@ class Services:
     async def opened(
         self, opening: Awaitable[None], close: Callable[[], Coroutine[object, None, None]]
     ) -> None:
-        """Waits for ``opening``. If it fails or the caller is cancelled, ``close`` undoes the opening; a
-        cancelled caller does not wait for ``close``.
+        """Waits for ``opening``. If it fails or the caller is cancelled, calls ``close`` to undo the opening;
+        a cancelled caller does not wait for ``close``.
 
         :raises PulsarException: the error of ``opening``
         """
@@ -170,7 +169,7 @@ class Services:
 
 
 def take_back_unanswered(asked: Future[BaseCommand], take_back: Callable[[], Future[BaseCommand]]) -> None:
-    """Undoes a request without a received answer, because the broker may have carried out the request.
+    """Undoes a request whose answer did not arrive, because the broker may have carried out the request.
 
     :param asked: the future of the answer, which can time out or be cancelled
     :param take_back: requests the broker to undo the request
@@ -204,8 +203,8 @@ async def close_all(parts: Iterable[Attached]) -> None:
 
 
 class Attachment(Generic[E]):
-    """Keeps a producer or a consumer attached to the topic's broker: registers it there, again after each
-    disconnection.
+    """Keeps a producer or a consumer attached to the topic's broker: registers it at the broker, and
+    registers it again after each disconnection.
     """
 
     def __init__(
@@ -222,25 +221,25 @@ class Attachment(Generic[E]):
         moved: Callable[[], object] | None = None,
         before_reattach: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """:param end: receives the events of a connection
+        """:param end: the producer or consumer, which receives the events of a connection
 
         :param ends: returns the producers or consumers of a connection, by id
-        :param announce: announces ``end`` on a connection, with :meth:`introduce`
-        :param close_command: returns the CLOSE command with a request id
+        :param announce: registers ``end`` at the broker of a connection, with :meth:`introduce`
+        :param close_command: returns CLOSE_PRODUCER or CLOSE_CONSUMER with the given request id
         :param attached: called after attaching, so that waiting operations continue
         :param ended: called after a permanent failure, so that waiting callers get the error
         :param moved: called when the topic has migrated to another cluster
-        :param before_reattach: waits for operations that must end before attaching again
+        :param before_reattach: waits for operations that must end before ``end`` is attached again
         """
         self.topic = topic
         self.id = services.new_id()
         self.connection: Connection | None = None
-        """None: not attached now."""
+        """The connection to the topic's broker; None while not attached."""
         self.closed = False
         self.failure: PulsarException | None = None
-        """The failure that ended this for good; None: no failure."""
+        """The permanent failure of the producer or consumer; None: no failure."""
         self.opened = False
-        """Whether this was ever attached."""
+        """Whether the producer or consumer was ever attached."""
         self._services = services
         self._loop = services.io.loop
         self._end = end
@@ -256,9 +255,9 @@ class Attachment(Generic[E]):
         self._reattaching: Task[None] | None = None
         self._waiters = Arrivals(self._loop)
         self._assigned: Assigned | None = None
-        """The topic's new broker, as named by the broker that closed it."""
+        """The topic's new broker, as the former broker named it when it closed the producer or consumer."""
         self._last: TopicBroker | None = None
-        """The last broker it was attached to."""
+        """The broker that the producer or consumer was attached to last."""
         self._lookup = services.lookup
         """The lookup of the topic's cluster."""
         self._asked: Future[BaseCommand] | None = None
@@ -286,8 +285,8 @@ class Attachment(Generic[E]):
         self._waiters.wake()
 
     async def _owner(self) -> TopicBroker:
-        """Returns the topic's broker: the broker that the last broker named (used once), otherwise the result
-        of a lookup.
+        """Returns the topic's broker: the new broker that the former broker named, which is used only once;
+        otherwise the result of a lookup.
         """
         assigned, self._assigned = self._assigned, None
         owner = self._lookup.assigned(assigned, self._last) if assigned is not None else None
@@ -297,9 +296,10 @@ class Attachment(Generic[E]):
     async def introduce(
         self, connection: Connection, command: Callable[[int], BaseCommand], *, or_forever: bool = False
     ) -> BaseCommand:
-        """Registers for the events of a connection, sends PRODUCER or SUBSCRIBE, and returns the answer.
+        """Registers the producer or consumer for the events of a connection, sends PRODUCER or SUBSCRIBE, and
+        returns the answer.
 
-        :param command: returns the command with a request id
+        :param command: returns the command with the given request id
         :param or_forever: as in :meth:`Connection.ask`
         :raises PulsarException: the broker refused, or closed the producer or consumer again
         """
@@ -328,13 +328,13 @@ class Attachment(Generic[E]):
         return self.ask(connection, self._close_command)
 
     def forget(self, connection: Connection) -> None:
-        """Unregisters from the events of a connection."""
+        """Unregisters the producer or consumer from the events of a connection."""
         self._ends(connection.wire).pop(self.id, None)
 
     def ask(self, connection: Connection, command: Callable[[int], BaseCommand]) -> Future[BaseCommand]:
         """Sends a request, and returns a future of the answer: see :meth:`Connection.ask`.
 
-        :param command: returns the command with a request id
+        :param command: returns the command with the given request id
         """
         request_id = connection.wire.new_request_id()
         return connection.ask(request_id, command(request_id), self._services.operation_timeout)
@@ -362,13 +362,13 @@ class Attachment(Generic[E]):
         return self.connection
 
     def elsewhere(self) -> bool:
-        """Whether the topic has migrated to a cluster other than the cluster of the client's transaction
+        """Whether the topic has migrated to another cluster than that of the client's transaction
         coordinators.
         """
         return self._lookup is not self._services.lookup
 
     async def until_attached(self) -> None:
-        """Waits until the attachment exists, within the operation time-out.
+        """Waits until the producer or consumer is attached, at most for the operation time-out.
 
         :raises PulsarException: the producer or consumer was not attached in time, is closed or has failed
             permanently
@@ -381,7 +381,7 @@ class Attachment(Generic[E]):
         self.check_open()
 
     def migrated(self, there: Assigned) -> None:
-        """Attaches to another cluster from now on, to which the topic has migrated (PIP-188)."""
+        """Attaches from now on to the cluster to which the topic has migrated (PIP-188)."""
         found = self._lookup.of_cluster(there)
         if found is None:
             log.warning(
@@ -399,8 +399,8 @@ class Attachment(Generic[E]):
             self._asked.set_exception(NotConnected(f"{self.topic}: it has moved to another cluster"))
 
     def cluster_changed(self) -> None:
-        """Attaches to the client's new cluster from now on; the connections to the former cluster are
-        lost.
+        """Attaches to the client's new cluster from now on; the client closes the connections to the former
+        cluster.
         """
         self._lookup = self._services.lookup
         self._assigned = self._last = None
@@ -450,14 +450,14 @@ class Attachment(Generic[E]):
         self.fail(UnknownError(f"{self.topic}: {work} failed: {type(error).__name__}: {error}"))
 
     def fail(self, error: PulsarException) -> None:
-        """Records a permanent failure, unless one is recorded or the attachment is stopped."""
+        """Records a permanent failure, unless a failure is already recorded or the attachment is stopped."""
         if self.failure is None and not self.closed:
             self.failure = error
             self._ended(error)
             self._waiters.wake()
 
     def stop(self) -> None:
-        """Stops attaching."""
+        """Ends all attempts to attach."""
         part = self._services.attachments.pop(self.id, None)
         observer = self._services.observer
         if part is not None and observer is not None:
@@ -520,14 +520,14 @@ class Attached:
         self._attachment.check_open()
 
     def forked(self, error: PulsarException) -> None:
-        """Called in a child process, which cannot use the producer or consumer, because its connections are
-        the parent's.
+        """Called in a forked child process, which cannot use the producer or consumer, because the
+        connections belong to the parent process.
         """
         self._attachment.failure = error
         self._attachment.closed = True
 
     def end_interval(self) -> None:
-        """Ends an interval of the statistics, and logs the numbers of an active producer or consumer."""
+        """Ends an interval of the statistics; logs the statistics of an active producer or consumer."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -551,5 +551,5 @@ class Attached:
         self._attachment.closed_by_broker(assigned)
 
     def migrated(self, there: Assigned) -> None:
-        """Attaches to another cluster from now on, to which the topic has migrated (PIP-188)."""
+        """Attaches from now on to the cluster to which the topic has migrated (PIP-188)."""
         self._attachment.migrated(there)

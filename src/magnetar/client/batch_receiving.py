@@ -26,7 +26,7 @@ class BatchReceivePolicy:
     max_num_message: int = -1
     """Maximum number of messages."""
     max_num_bytes: int = 10 * 1024 * 1024
-    """Size of the contents at which the batch is complete, in bytes."""
+    """Total size of the payloads at which the batch is complete, in bytes."""
     timeout_ms: int = 100
     """Maximum time to wait, in milliseconds."""
 
@@ -41,7 +41,7 @@ class BatchReceivePolicy:
             )
 
     def is_enough(self, messages: int, size: int) -> bool:
-        """Whether a batch of ``messages`` messages with ``size`` bytes is complete."""
+        """Whether a batch of ``messages`` messages with ``size`` bytes in total is complete."""
         return 0 < self.max_num_message <= messages or 0 < self.max_num_bytes <= size
 
 
@@ -52,7 +52,7 @@ async def receive_batch(
     fetched: deque[Message] | None = None,
 ) -> list[Message]:
     """Returns the next messages; an empty list if no message arrives in time. The last message can exceed the
-    limit of bytes. On cancellation or failure, the consumer takes the messages back.
+    size limit. On cancellation or failure, the messages return to the consumer's queue.
 
     :param fetched: messages that were taken from the consumer earlier; they come first
     :raises InvalidConfiguration: the policy has no limit

@@ -39,9 +39,12 @@ class Batch:
         return self._options.transaction if self._options is not None else None
 
     def take(self, codec: int, *, numbered_by_last: bool) -> tuple[bytes, bytes]:
-        """Returns the metadata after sequence id and publish time, and the payload; empties the batch.
+        """Returns the serialized metadata without sequence id and publish time, and the payload; empties the
+        batch.
 
-        :param numbered_by_last: give the entry only the sequence id of its last message
+        :param codec: number of the compression codec
+        :param numbered_by_last: whether the entry gets only the sequence id of its last message, instead of
+            those of the first and the last
         :raises CompressionError: the codec's library is not installed
         """
         done, self.done = self.done, []
@@ -65,16 +68,16 @@ class Batches:
         self._by_key: dict[str | None, Batch] = {}
         self._spare: Batch | None = None
         self.born = 0.0
-        """Time of the first message."""
+        """Time when the first waiting message was added."""
         self.count = 0
-        """Number of messages."""
+        """Number of waiting messages."""
         self.size = 0
-        """Uncompressed size of all batches in bytes."""
+        """Total uncompressed size of all batches, in bytes."""
         self.transaction: OpenTransaction | None = None
-        """The transaction of all messages; None: none."""
+        """The transaction of all messages; None: no transaction."""
 
     def has_other_key_than(self, key: str | None) -> bool:
-        """Whether any waiting message has another key; None differs from every key."""
+        """Whether messages wait, but none of them with this key; None counts as a key of its own."""
         return bool(self._by_key) and key not in self._by_key
 
     def add(
@@ -86,7 +89,11 @@ class Batches:
         done: Done,
         now: float,
     ) -> None:
-        """:param key: messages with the same key go into the same batch"""
+        """Adds a message to the batch of its key.
+
+        :param key: the key of the batch; None: the batch for all messages
+        :param now: the time, which :attr:`born` gets if no message waits
+        """
         if not self.count:
             self.born = now
             self.transaction = options.transaction if options is not None else None
@@ -109,5 +116,5 @@ class Batches:
         return batches
 
     def reuse(self, batch: Batch) -> None:
-        """Keeps an empty batch for later messages, because its buffer already has the usual size."""
+        """Keeps a batch that was sent for later messages, because its buffer already has the usual size."""
         self._spare = batch

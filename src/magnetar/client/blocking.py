@@ -176,7 +176,7 @@ class Client(BlockingOpening):
         return TableView(self._run(self._core.create_table_view(topic, **options)), self._thread)
 
     def transaction(self, timeout: float = core.TRANSACTION_SECONDS) -> Transaction:
-        """Returns a transaction, which begins at the block of ``with``, or with its ``begin()``.
+        """Returns a transaction, which begins with ``with`` or ``begin()``.
 
         The end of the block commits the transaction; an exception in the block aborts it. The brokers require
         ``transactionCoordinatorEnabled=true``.
@@ -193,7 +193,7 @@ class Client(BlockingOpening):
         return self._core.transaction(seconds)
 
     def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
-        """Returns a schema of a topic.
+        """Returns the newest schema of a topic, or the schema with a given version.
 
         :param topic: the name of the topic
         :param version: the version of the schema, such as ``schema_version`` of a message; empty: the newest
@@ -223,7 +223,7 @@ class Client(BlockingOpening):
         """Uses another cluster, or other credentials, from now on.
 
         All connections are closed. Producers and consumers reconnect to the new cluster, and producers send
-        their messages without receipts again.
+        all messages again for which they have no receipt.
 
         :param service: the address of the cluster, with its credentials
         :raises InvalidUrl: the service URL is malformed
@@ -287,10 +287,14 @@ class Producer(ClosedByWith):
         schema: ProducerSchema | ValueSchema | None = None,
         keeps_context: bool = False,
     ) -> None:
-        """:param slots: a semaphore with a slot per pending message, if senders wait while the queue is full;
-            otherwise None
+        """:param slots: a semaphore with one slot per pending message, on which senders wait while the queue
+            is full; None: senders get ProducerQueueIsFull instead
 
-        :param schema: the schema of the producer
+        :param room: the bytes of the memory limit, for which senders wait; None: senders do not wait for
+            memory
+        :param schema: the schema of the producer; None: payloads are bytes
+        :param keeps_context: whether the loop runs each send in the context (``contextvars``) of the caller,
+            as tracing requires
         """
         self._producer = producer
         self._thread = thread
@@ -320,7 +324,7 @@ class Producer(ClosedByWith):
 
     @property
     def stats(self) -> ProducerStats:
-        """Statistics of this producer, as of now."""
+        """The present statistics of this producer."""
         return self._thread.run(self._stats())
 
     async def _stats(self) -> ProducerStats:
@@ -329,11 +333,12 @@ class Producer(ClosedByWith):
     def send(self, content: object, **options: Any) -> MessageId:
         """Publishes one message and waits for the receipt.
 
-        :param content: the content, bytes; with a schema of ``magnetar.client.schemas``, a value, or None
-            with ``null_value``
-        :param options: those of :class:`MessageOptions`, and ``sequence_id``: the number of the message,
-            which deduplication compares
-        :returns: the id of the message; the entry id is -1 if the message is a duplicate by its sequence id
+        :param content: the payload as bytes; for a producer with a schema of ``magnetar.client.schemas``, a
+            value, or None together with ``null_value``
+        :param options: the fields of :class:`MessageOptions`, and ``sequence_id``, by which the broker
+            recognizes duplicates
+        :returns: the id of the message; its entry id is -1 if the broker recognized the message as a
+            duplicate
         :raises ProducerQueueIsFull: too many messages are pending, and ``block_if_queue_full`` is off
         :raises MessageTooBig: the message is larger than the broker accepts
         :raises InvalidMessage: an option is out of range, or contradicts others
@@ -372,8 +377,8 @@ class Producer(ClosedByWith):
     ) -> None:
         """Publishes one message without waiting for the receipt.
 
-        If too many messages are pending, the call waits with ``block_if_queue_full``; otherwise the callback
-        gets the error.
+        If too many messages are pending, the call waits if ``block_if_queue_full`` is on; otherwise the
+        callback gets ProducerQueueIsFull.
 
         :param content: as for :meth:`send`
         :param callback: called with the result and the id of the message (None after an error), in the
@@ -437,7 +442,8 @@ class Producer(ClosedByWith):
             done(None, error)
 
     def flush(self) -> None:
-        """Sends the open batches, and waits until no message is pending. Errors are passed to the callbacks.
+        """Sends the open batches, and waits until no message is pending. Errors of messages are passed to
+        their callbacks.
 
         :raises AlreadyClosed: the client is closed
         """
@@ -455,7 +461,9 @@ class Producer(ClosedByWith):
 
 
 class TableView(ClosedByWith):
-    """The contents of a topic by key, or their decoded values; see :meth:`Client.create_table_view`."""
+    """A mapping from each key of a topic to its newest payload or decoded value; see
+    :meth:`Client.create_table_view`.
+    """
 
     def __init__(self, view: AsyncTableView, thread: LoopThread) -> None:
         self._view = view
@@ -468,29 +476,29 @@ class TableView(ClosedByWith):
         return key in self._view
 
     def get(self, key: str) -> Value:
-        """Returns the content of a key, or its value if the view has a schema with values; None if the topic
-        has no message with this key.
+        """Returns the newest payload of a key, or the decoded value if the view has a schema of
+        ``magnetar.client.schemas``; None if the topic has no message with this key.
 
         :param key: the ``partition_key`` of messages
-        :raises InvalidMessage: the content does not match the schema
+        :raises InvalidMessage: the payload does not match the schema
         :raises PulsarException: the schema with which the message was written could not be looked up
         """
         return self._view.get(key)
 
     def contents(self) -> dict[str, Value]:
-        """Returns a copy of all contents, or values, by key.
+        """Returns a copy of the mapping: the newest payload or decoded value of each key.
 
-        :raises PulsarException: see :meth:`get`; raised if it applies to any key
+        :raises PulsarException: as for :meth:`get`, for any of the keys
         """
         return self._view.contents()
 
     def listen(self, listener: Listener) -> dict[str, Value]:
-        """Calls ``listener`` for each later change; returns a copy of the contents before these changes.
+        """Calls ``listener`` for each later change; returns a copy of the mapping before these changes.
 
-        :param listener: called with a key and its new content (empty after a deletion), or with a key and its
-            new value (None after a deletion). It runs in the client's loop, which it must not block
+        :param listener: called with a key and its new payload (empty after a deletion) or, with a schema, its
+            new value (None after a deletion). The listener runs in the client's loop, which it must not block
         :raises AlreadyClosed: the client is closed
-        :raises PulsarException: see :meth:`contents`; the listener is not registered
+        :raises PulsarException: as for :meth:`contents`; the listener is then not registered
         """
         return self._thread.run(self._listen(listener))
 

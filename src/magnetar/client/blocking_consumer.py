@@ -1,5 +1,5 @@
-"""Consumers and readers of the blocking interface, which fetch messages from the loop's thread, and their
-listeners.
+"""Consumers, readers and message listeners of the blocking interface; consumers and readers fetch messages
+from the loop's thread.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _AHEAD = 500
 
 
 class FetchedMessages:
-    """The messages that other threads receive from a consumer, and the ids that they acknowledge; both cross
-    from and to the loop's thread in groups.
+    """Passes messages from a consumer on the loop's thread to receiving threads, and acknowledged ids back to
+    the loop's thread; both in groups, because each change of threads is expensive.
     """
 
     def __init__(
@@ -43,8 +43,9 @@ class FetchedMessages:
         self.messages: deque[Message] = deque()
         self._fetching = 0
         self.acknowledge = Together(thread.post, self._acknowledge).add
-        """Acknowledges one message without waiting for an answer; those of one turn of the loop cost one
-        call."""
+        """Acknowledges one message without waiting for an answer; one call on the loop's thread handles all
+        acknowledgements that have collected.
+        """
 
     def next(self) -> Message | None:
         """Returns the next fetched message, or None if all were returned."""
@@ -89,7 +90,7 @@ class FetchedMessages:
         self._consumer.redeliver_unacknowledged_messages()
 
     async def seek(self, target: SeekTarget) -> None:
-        """Moves the subscription; runs on the loop.
+        """Drops the fetched messages and seeks; runs on the loop.
 
         :raises PulsarException: as :meth:`Consumer.seek`
         """
@@ -118,7 +119,9 @@ class Consumer(Messages):
         thread: LoopThread,
         fetched: FetchedMessages | None = None,
     ) -> None:
-        """:param fetched: the fetched messages, if other objects share them; None: not shared"""
+        """:param fetched: fetched messages that other objects share with this one; None: this object has its
+        own
+        """
         self._consumer = consumer
         self._thread = thread
         self._fetched = fetched or FetchedMessages(consumer, thread)
@@ -148,8 +151,9 @@ class Consumer(Messages):
 
     @property
     def stats(self) -> ConsumerStats:
-        """Statistics of this consumer, as of now. Messages count as received when the client's thread has
-        fetched them."""
+        """The present statistics of this consumer. A message counts as received when the blocking interface
+        has fetched it, even if the program has not received it yet.
+        """
         return self._thread.run(self._stats())
 
     async def _stats(self) -> ConsumerStats:
@@ -179,7 +183,7 @@ class Consumer(Messages):
         return self._consumer.current_receiver_queue_size
 
     def receive(self, timeout_millis: float | None = None) -> Message:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
         :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
@@ -194,9 +198,9 @@ class Consumer(Messages):
 
     def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
         """Returns the next messages together; an empty list if no message arrives in time. The last message
-        can exceed the limit of bytes.
+        can exceed the size limit.
 
-        :param policy: the limits; None: 10 MiB or 100 ms
+        :param policy: the limits; None: 10 MiB and 100 ms, whichever is reached first
         :raises InvalidConfiguration: the policy has no limit
         :raises PulsarException: the consumer is closed or has failed permanently
         """
@@ -218,8 +222,8 @@ class Consumer(Messages):
         broker's answer.
 
         :param message: a message, an entry, or its id; consumers of several topics require the message
-        :param transaction: transaction of the acknowledgement: a commit makes it effective, and an abort
-            makes the broker deliver the message again
+        :param transaction: the transaction whose commit makes the acknowledgement effective; its abort makes
+            the broker deliver the message again
         :raises TransactionConflict: the message is already acknowledged, or another transaction has
             acknowledged it
         :raises PulsarException: the broker refused, or the consumer is closed
@@ -248,8 +252,8 @@ class Consumer(Messages):
     ) -> None:
         """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
 
-        After ``max_redeliver_count`` times the message goes to the dead letter topic instead. Only Shared and
-        Key_Shared subscriptions delay messages.
+        A message that went to the retry topic ``max_redeliver_count`` times already goes to the dead letter
+        topic instead. Only Shared and Key_Shared subscriptions respect the delay.
 
         :param message: a message of this consumer
         :param delay_ms: delay before the message is delivered again, in milliseconds; 0: no delay
@@ -260,8 +264,8 @@ class Consumer(Messages):
         self._thread.run(self._consumer.reconsume_later(message, delay_ms, properties))
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``, or after
-        ``negative_ack_redelivery_backoff``. The broker redelivers all messages of a batch.
+        """Requests redelivery of a message after ``negative_ack_redelivery_delay_ms``, or after the delay
+        that ``negative_ack_redelivery_backoff`` returns. Of a batch, the broker redelivers all messages.
 
         :param message: a message, an entry, or its id; consumers of several topics require the message
         :raises AlreadyClosed: the client is closed
@@ -279,7 +283,8 @@ class Consumer(Messages):
         self._fetched.redeliver()
 
     def seek(self, messageid: SeekTarget) -> None:
-        """Moves the subscription; its consumers reconnect, and receive from the new position.
+        """Seeks: resets the subscription to another position, from which all its consumers receive after they
+        have reconnected.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
             time in milliseconds since 1970; or a function that returns one of these for the name of each
@@ -305,14 +310,14 @@ class Consumer(Messages):
         return self._thread.run(self._consumer.get_last_message_id())
 
     def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes.
+        """Deletes the subscription, and closes the consumer.
 
         :raises PulsarException: the broker refused; the consumer stays open
         """
         self._thread.run(self._consumer.unsubscribe())
 
     def close(self) -> None:
-        """Sends collected acknowledgements, and closes. Idempotent.
+        """Sends collected acknowledgements, and closes the consumer. Idempotent.
 
         :raises PulsarException: the broker refused
         """
@@ -348,15 +353,16 @@ class Reader(Messages):
 
     @property
     def stats(self) -> ConsumerStats:
-        """Statistics of this reader, as of now. Messages count as received when the client's thread has
-        fetched them."""
+        """The present statistics of this reader. A message counts as received when the blocking interface has
+        fetched it, even if the program has not read it yet.
+        """
         return self._thread.run(self._stats())
 
     async def _stats(self) -> ConsumerStats:
         return self._reader.stats
 
     def read_next(self, timeout_millis: float | None = None) -> Message:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
         :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
@@ -380,7 +386,7 @@ class Reader(Messages):
         return self._thread.run(self._reader.read_next_entry(timeout_millis))
 
     def read_entries(self, limit: int, timeout_millis: float | None = None) -> list[RawEntry]:
-        """Returns the next entry, and the following entries that have already arrived.
+        """Waits for the next entry; returns it together with the following entries that have already arrived.
 
         :param limit: maximum number of entries to return; at least 1
         :param timeout_millis: maximum time to wait for the first entry, in milliseconds; None: no limit
@@ -415,7 +421,7 @@ class Reader(Messages):
         return self._thread.run(self._reader.get_last_message_id())
 
     def seek(self, messageid: SeekTarget) -> None:
-        """Moves the reader to another position.
+        """Seeks: continues reading at another position.
 
         :param messageid: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish
             time in milliseconds since 1970; or a function that returns one of these for the name of each
@@ -433,8 +439,8 @@ class Reader(Messages):
 
 
 class ListenerOnThreads(ThreadedListener):
-    """Calls a listener with the blocking interface of its consumer or reader, on as many threads as the
-    listener's concurrency requires.
+    """Calls a listener with the blocking consumer or reader, on as many threads as calls may run
+    concurrently.
     """
 
     def __init__(self, listener: MessageListener, thread: LoopThread) -> None:

@@ -39,7 +39,7 @@ class Transaction(AnyTransaction):
         :raises TransactionHasOperationFailed: a message or an acknowledgement failed; the transaction was
             aborted
         :raises InvalidTxnStatusError: the transaction has timed out or ended, and this call did not commit it
-        :raises TransactionNotFound: the coordinator has aborted it
+        :raises TransactionNotFound: the coordinator has already aborted the transaction
         :raises TransactionOutcomeUnknown: the answer did not arrive within the operation time-out; call again
             to learn the outcome
         :raises PulsarException: the commit could not be sent
@@ -47,8 +47,8 @@ class Transaction(AnyTransaction):
         self._thread.run(self._transaction.commit())
 
     def abort(self) -> None:
-        """Aborts: the transaction's messages are never delivered, and acknowledged messages are delivered
-        again.
+        """Aborts: the transaction's messages are never delivered, and the messages that it acknowledged are
+        delivered again.
 
         :raises InvalidTxnStatusError: the transaction has ended
         :raises PulsarException: the coordinator did not answer; it aborts the transaction after its time-out

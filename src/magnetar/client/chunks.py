@@ -25,7 +25,7 @@ MAX_BYTES = 256 << 20
 are neither sent nor assembled.
 """
 MARGIN_BYTES = 1024
-"""Bytes of an entry that are reserved for the metadata of chunks."""
+"""Bytes of each entry that are reserved for the metadata of a chunk."""
 _FIELDS = ("num_chunks_from_msg", "total_chunk_msg_size", "chunk_id")
 
 Position = tuple[int, int]
@@ -53,15 +53,17 @@ class ChunkedMessage:
     """The chunks of a message that have arrived so far."""
 
     first: Position = (-1, -1)
-    """Ledger and entry of the first chunk."""
+    """Position of the first chunk."""
     size: int = 0
     """Size of the whole message in bytes, as its first chunk states."""
     held: int = 0
     payloads: list[bytes] = field(default_factory=list)
     expected: int = 0
-    """Number of the expected next chunk; equal to the number of chunks once the message is complete."""
+    """Index of the chunk that must arrive next, from 0; equal to the number of chunks once the message is
+    complete.
+    """
     missing: int = -1
-    """Number of the first missing chunk; -1: none is missing."""
+    """Index of the first chunk that was skipped; -1: no chunk was skipped."""
 
     def add(self, chunk: Chunk) -> bool:
         """Adds a chunk; returns whether the message is now complete. Duplicate chunks are ignored."""
@@ -80,7 +82,7 @@ class ChunkedMessage:
         return chunk.is_last
 
     def content(self) -> bytes:
-        """Returns the whole content, and releases the chunks."""
+        """Returns the payload of the whole message, and releases the chunks."""
         whole = b"".join(self.payloads)
         self.payloads, self.held = [], 0
         return whole
@@ -99,7 +101,7 @@ def unchunked(metadata: MessageMetadata) -> MessageMetadata:
 
 
 class SharedOutcome:
-    """The outcome of a chunked message: stored when all chunks are stored, failed when the first chunk
+    """The outcome of a chunked message: success when all chunks are stored, failure as soon as any chunk
     fails.
     """
 
@@ -110,7 +112,7 @@ class SharedOutcome:
         self._left = chunks
 
     def one(self, message_id: MessageId | None, error: PulsarException | None) -> None:
-        """Called for each chunk, in order."""
+        """Called with the outcome of each chunk, in the order of the chunks."""
         self._left -= 1
         if self._done is not None and (error is not None or self._left == 0):
             done, self._done = self._done, None
@@ -118,10 +120,10 @@ class SharedOutcome:
 
 
 def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yields metadata and payload of each chunk.
+    """Splits a message into chunks; yields the serialized metadata and the payload of each chunk.
 
     :param metadata: the metadata of the message, serialized
-    :param room: maximum size of a chunk, in bytes
+    :param room: maximum payload of a chunk, in bytes
     :raises MessageTooBig: ``room`` is not above 0, or the message exceeds the size that consumers assemble
     """
     if room <= 0 or len(payload) > MAX_BYTES:
@@ -142,11 +144,13 @@ def split(payload: bytes, metadata: bytes, uuid: str, room: int) -> Iterator[tup
 
 
 class ChunkMissing(InvalidMessage):
-    """Earlier chunks of the message are missing."""
+    """A chunk arrived, but chunks before it are missing."""
 
 
 class Chunks:
-    """Assembles the chunked messages of one consumer, and records the entries of each message."""
+    """Assembles the chunked messages of one consumer, and remembers which entries each message consists
+    of.
+    """
 
     def __init__(
         self,
@@ -160,10 +164,12 @@ class Chunks:
     ) -> None:
         """:param most: maximum number of incomplete messages
 
-        :param given_up: called with the chunks of the oldest message when the limit is exceeded
+        :param given_up: called with the positions of the chunks of the oldest incomplete message when there
+            are more than ``most``
         :param seconds: maximum time from the first to the last chunk; 0: no limit
         :param late: called before messages expire, to add chunks that have arrived but are still queued
-        :param expired: called with the chunks of a message that is still incomplete after ``seconds``
+        :param expired: called with the positions of the chunks of a message that is still incomplete after
+            ``seconds``
         """
         self._most = most
         self._given_up = given_up
@@ -172,10 +178,13 @@ class Chunks:
         self._times = Expiring[str](loop, seconds, self._expire) if seconds else None
         self._open: OrderedDict[str, tuple[ChunkedMessage, list[Position]]] = OrderedDict()
         self._before: dict[Position, list[Position]] = {}
-        """Earlier chunks by the last chunk, for complete unacknowledged messages."""
+        """Positions of the earlier chunks by the position of the last chunk, for complete messages that are
+        not acknowledged yet.
+        """
 
     def add(self, entry: RawEntry) -> RawEntry | None:
-        """Returns the message that this chunk completes, as one entry; None while chunks are missing.
+        """Adds a chunk; returns the message that it completes, as one entry, or None while chunks are
+        missing.
 
         :raises ChunkMissing: earlier chunks are missing
         :raises InvalidMessage: the chunk contradicts earlier chunks
@@ -247,13 +256,17 @@ class Chunks:
 
     @property
     def are_delivered(self) -> bool:
-        """Whether delivered chunked messages are unacknowledged; otherwise :meth:`acknowledged` has no
+        """Whether any delivered chunked message is unacknowledged; if not, :meth:`acknowledged` has no
         effect.
         """
         return bool(self._before)
 
     def acknowledged(self, position: Position) -> list[Position]:
-        """Returns the positions of the other chunks of an acknowledged message."""
+        """Called when a message is acknowledged; returns the positions of its chunks before the last, to
+        acknowledge them too.
+
+        :param position: the position of the message, which is that of its last chunk
+        """
         return self._before.pop(position, [])
 
     def acknowledged_until(self, bound: Position) -> None:
@@ -262,7 +275,7 @@ class Chunks:
             self._before = {last: rest for last, rest in self._before.items() if last > bound}
 
     def all_of(self, positions: list[Position]) -> list[Position]:
-        """Returns the positions to redeliver, with the other chunks of their messages added."""
+        """Returns the positions of messages to redeliver, with the positions of all earlier chunks added."""
         if not self._before:
             return positions
         return [each for last in positions for each in (*self._before.get(last, ()), last)]

@@ -1,4 +1,4 @@
-"""The client of an event loop, which the asyncio interface and the blocking interface use."""
+"""The client on a given event loop, which both the asyncio and the blocking interface use."""
 
 from __future__ import annotations
 
@@ -135,30 +135,30 @@ class Client(Opening):
             PING, in seconds
         :param listener_name: the advertised listener whose addresses brokers return; None: the default
             listener
-        :param initial_backoff_interval_ms: delay before the second attempt, in milliseconds; the delay
-            doubles with each attempt
+        :param initial_backoff_interval_ms: delay before the first retry, in milliseconds; each retry doubles
+            it
         :param max_backoff_interval_ms: the maximum delay between two attempts, in milliseconds
         :param partitions_update_interval_seconds: interval of checks for new partitions of topics in use, in
             seconds; 0: no checks
         :param authentication: the credentials of this client
         :param tls_trust_certs_file_path: PEM file with the CA certificates that sign brokers' certificates;
             None: the system's CA certificates
-        :param tls_certificate_file_path: PEM file with the client's certificate, for brokers that request one
+        :param tls_certificate_file_path: PEM file with the client's certificate, if brokers require one
         :param tls_private_key_file_path: PEM file with the private key of the client's certificate
-        :param tls_allow_insecure_connection: whether to accept any certificate of a broker
+        :param tls_allow_insecure_connection: whether to skip the verification of brokers' certificates
         :param tls_validate_hostname: whether a broker's certificate must match its host name; on by default,
             unlike in other clients
         :param tls_files: PKCS12 key stores, instead of the three PEM files
-        :param memory_limit_bytes: maximum size of messages without a receipt, over all producers, in bytes;
-            at the limit, sending waits or raises MemoryBufferIsFull, depending on ``block_if_queue_full``. 0:
-            no limit
+        :param memory_limit_bytes: maximum total size of the messages without a receipt of all producers, in
+            bytes; at the limit, sending waits or raises MemoryBufferIsFull, depending on
+            ``block_if_queue_full``. 0: no limit
         :param stats_interval_seconds: interval of log lines with the statistics of each active producer and
             consumer, in seconds; 0: no log lines
         :param proxy_service_url: a proxy for all connections, ``pulsar+ssl://host:port``; requires TLS in the
             service URL. None: no proxy
-        :param proxy_protocol: protocol by which the proxy learns the broker of a connection
-        :param open_telemetry: metrics and traces for OpenTelemetry, from ``magnetar.client.open_telemetry``;
-            None: no metrics and traces
+        :param proxy_protocol: protocol by which the proxy learns to which broker it must connect
+        :param open_telemetry: records metrics and traces for OpenTelemetry, see
+            ``magnetar.client.open_telemetry``; None: no metrics and traces
         :param connection_max_idle_seconds: time after which a connection without producers, consumers and
             requests is closed, in seconds, at least 15; 0: never
 
@@ -272,13 +272,16 @@ class Client(Opening):
             self._failover.begin()
 
     def _forked(self) -> None:
-        """Called in a child process, where connections and loop belong to the parent process."""
+        """Called in a forked child process; connections and loop belong to the parent process."""
         self._is_forked = True
         for each in self.services.attachments.values():
             each.forked(AlreadyClosed(FORKED))
 
     def _check_open(self) -> None:
-        """:raises AlreadyClosed: the client is closed, or belongs to the parent process"""
+        """Checks that the client can be used.
+
+        :raises AlreadyClosed: the client is closed, or belongs to the parent process
+        """
         if self._is_forked:
             raise AlreadyClosed(FORKED)
         if self._closed:
@@ -297,7 +300,7 @@ class Client(Opening):
         """Uses another cluster, or other credentials, from now on.
 
         All connections are closed. Producers and consumers reconnect to the new cluster, and producers send
-        their messages without receipts again.
+        all messages again for which they have no receipt.
 
         :param service: the address of the cluster, with its credentials
         :raises InvalidUrl: the service URL is malformed
@@ -321,7 +324,7 @@ class Client(Opening):
         )
 
     async def _answers(self, service: ClusterAddress) -> bool:
-        """Returns whether a cluster answers CONNECT, even with a refusal of the credentials."""
+        """Returns whether a cluster answers CONNECT; refusing the credentials counts as an answer."""
         pool: ConnectionPool | None = None
         try:
             access = self._access_to(service)
@@ -380,8 +383,8 @@ class Client(Opening):
         return made
 
     def _consumer_options(self, options: dict[str, Any]) -> tuple[ConsumerOptions, During | None]:
-        """Returns the options of a consumer with all its interceptors, and the context for each call of its
-        listener.
+        """Returns the options of a consumer with all its interceptors, and a function that returns the
+        context for each call of its listener, if any.
         """
         wanted = ConsumerOptions(**options)
         during: During | None = None
@@ -405,7 +408,7 @@ class Client(Opening):
         return await self._subscribed(find, subscription_name, seconds, **options)
 
     def _finding(self, names: Sequence[str]) -> Find:
-        """Returns a function that finds the partitions of the named topics."""
+        """Returns a function that looks up the partitions of the named topics."""
         counts: dict[str, int] = {}
 
         async def find(makes_topics: bool) -> set[str]:
@@ -505,7 +508,7 @@ class Client(Opening):
         return await self.services.retrying(lambda: self.services.lookup.partitions(name, makes_topic=create))
 
     def transaction(self, timeout: float = TRANSACTION_SECONDS) -> Transaction:
-        """Returns a transaction, which begins at the block of ``async with``, or with its ``begin()``.
+        """Returns a transaction, which begins with ``async with`` or ``begin()``.
 
         The end of the block commits the transaction; an exception in the block aborts it. The brokers require
         ``transactionCoordinatorEnabled=true``.
@@ -520,7 +523,7 @@ class Client(Opening):
         return Transaction(self._io.loop, self.services.transaction_coordinators(), timeout)
 
     async def schema(self, topic: str, version: bytes = b"") -> TopicSchema:
-        """Returns a schema of a topic.
+        """Returns the newest schema of a topic, or the schema with a given version.
 
         :param topic: the name of the topic
         :param version: the version of the schema, such as ``schema_version`` of a message; empty: the newest
@@ -550,7 +553,7 @@ class Client(Opening):
 
     async def close(self) -> None:
         """Closes all producers, consumers and readers of the client, then its connections. If the caller is
-        cancelled, closing continues; a second call waits for the end.
+        cancelled, closing continues; a second call waits until the first has closed everything.
 
         :raises PulsarException: one of them could not be closed; all others are closed
         """

@@ -30,8 +30,8 @@ KEEP_ALIVE_SECONDS = 30.0
 
 
 class Connection:
-    """A protocol for :class:`magnetar.io.interfaces.Network`; frames of one turn of the loop are sent
-    together.
+    """A connection to a broker: a protocol for :class:`magnetar.io.interfaces.Network`. Frames that are sent
+    in one iteration of the event loop are written together.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Connection:
         self.ready: Future[None] = io.loop.create_future()
         """Done when the broker has answered CONNECT."""
         self.lost: Future[None] = io.loop.create_future()
-        """Done when the transport has ended, which with TLS may take longer than :meth:`close`."""
+        """Done when the transport is closed; with TLS, this may be some time after :meth:`close`."""
         self.closed = False
         self.server_version = ""
         self._loop = io.loop
@@ -100,7 +100,7 @@ class Connection:
         self._end(self._error or lost_connection(exc, ready=self.ready.done()))
 
     def pause_writing(self) -> None:
-        """Does nothing: the producers' limits of pending messages bound the unsent bytes."""
+        """Does nothing, because the producers' limits of pending messages already bound the unsent bytes."""
 
     def resume_writing(self) -> None:
         """Does nothing: see :meth:`pause_writing`."""
@@ -108,8 +108,8 @@ class Connection:
     # The wire's side
 
     def send(self, frame: bytes | bytearray) -> None:
-        """Sends frames together with all others of this turn of the loop; does nothing on a closed
-        connection.
+        """Sends one or more frames, together with all others of this iteration of the event loop; does
+        nothing on a closed connection.
         """
         if self.closed:
             return
@@ -166,8 +166,8 @@ class Connection:
 
         The future's exceptions: the broker's error, Timeout, or the reason why the connection ended.
 
-        :param or_forever: permits the broker to answer that the result follows later; then there is no
-            time-out
+        :param or_forever: whether the broker may answer that the result follows later; if it does, the
+            time-out ends
         """
         name = BaseCommand.Type.Name(command.type)
         future = self.expect(request_id, seconds, name, or_forever=or_forever)
@@ -215,14 +215,14 @@ class Connection:
         self._end(error)
 
     def ends(self) -> tuple[str, str] | None:
-        """Returns the local and the remote address as ``host:port``; None: there is no socket."""
+        """Returns the local and the remote address as ``host:port``; None without a socket."""
         if self._transport is None:
             return None
         own, other = (self._transport.get_extra_info(name) for name in ("sockname", "peername"))
         return f"{own[0]}:{own[1]}", f"{other[0]}:{other[1]}"
 
     def cut(self) -> None:
-        """Aborts the transport of a closed connection, without further waiting for the broker."""
+        """Aborts the transport of a closed connection, instead of waiting for the broker to close it."""
         if self._transport is not None:
             self._transport.abort()
         settle(self.lost)
@@ -256,7 +256,9 @@ class Connection:
         self.wire.lost(error)
 
     def _check(self) -> None:
-        """Sends a PING if no data has arrived, or closes the connection if the last PING had no answer."""
+        """Sends a PING if no data has arrived since the last check; closes the connection if nothing has
+        arrived since the last PING.
+        """
         if not self._heard:
             if self._asked:
                 self.abort(ConnectError(f"the broker was silent for {2 * self._keep_alive:g} s"))
@@ -270,7 +272,7 @@ class Connection:
 
 
 def _is_waiting(command: BaseCommand | None) -> bool:
-    """Whether this is the first of two answers to PRODUCER, which tells that the producer waits for exclusive
+    """Whether this is the first of two answers to PRODUCER: it says that the producer waits for exclusive
     access.
     """
     return (

@@ -53,7 +53,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         *,
         makes_topic: bool = True,
     ) -> None:
-        """:param makes_topic: whether the broker may create a missing topic
+        """:param makes_topic: whether the broker may create the topic if it does not exist
 
         :raises InvalidConfiguration: an option is out of range
         """
@@ -78,7 +78,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._subscription = subscription
         self._name = options.consumer_name or services.io.randomness.token(5).hex()
         self.active = True
-        """Whether a Failover subscription delivers to this consumer."""
+        """For a Failover subscription: whether the broker delivers to this consumer."""
         self._end_of_topic = False
         self._commands = commands = ConsumerCommands(
             attachment.id, topic, subscription, self._name, options, makes_topic=makes_topic
@@ -137,7 +137,7 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     @property
     def stats(self) -> ConsumerStats:
-        """Statistics of this consumer, as of now."""
+        """The present statistics of this consumer."""
         return consumer_stats({self.topic(): self.intervals})
 
     def _totals(self) -> ReceivedTotals:
@@ -179,8 +179,9 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     @property
     def on_arrival(self) -> Callable[[], object] | None:
-        """Callback that is called when entries have arrived, or when the consumer has ended. The callback
-        must take all messages. With a receiver queue of 0, :meth:`take` then requests one.
+        """Callback that is called when entries have arrived, or when the consumer is closed or has failed.
+        The callback must take all messages. If a callback is set and the receiver queue size is 0,
+        :meth:`take` requests a message when none is available.
         """
         return self._queue.on_arrival
 
@@ -189,7 +190,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._queue.on_arrival = called
 
     async def receive(self, timeout_millis: float | None = None) -> Message:
-        """Returns the next message.
+        """Waits for the next message, and returns it.
 
         :param timeout_millis: maximum time to wait, in milliseconds; None: no limit
         :raises Timeout: no message arrived in time
@@ -208,9 +209,9 @@ class Consumer(Attached, Listened, AsyncMessages):
 
     async def batch_receive(self, policy: BatchReceivePolicy | None = None) -> list[Message]:
         """Returns the next messages together; an empty list if no message arrives in time. The last message
-        can exceed the limit of bytes.
+        can exceed the size limit.
 
-        :param policy: the limits; None: 10 MiB or 100 ms
+        :param policy: the limits; None: 10 MiB and 100 ms, whichever is reached first
         :raises InvalidConfiguration: the policy has no limit
         :raises PulsarException: the consumer is closed or has failed permanently
         """
@@ -240,8 +241,8 @@ class Consumer(Attached, Listened, AsyncMessages):
         return self._queue.take()
 
     def take_run(self, into: deque[Message]) -> int | None:
-        """Appends the next messages that are available without waiting to ``into``; returns their number, or
-        None if no message has arrived.
+        """Moves messages that have already arrived to the end of ``into``; returns their number, or None if
+        no message has arrived.
         """
         return self._queue.take_run(into)
 
@@ -289,8 +290,8 @@ class Consumer(Attached, Listened, AsyncMessages):
         broker's answer.
 
         :param message: a message, an entry, or its id; consumers of several topics require the message
-        :param transaction: transaction of the acknowledgement: a commit makes it effective, and an abort
-            makes the broker deliver the message again
+        :param transaction: the transaction whose commit makes the acknowledgement effective; its abort makes
+            the broker deliver the message again
         :raises TransactionConflict: the message is already acknowledged, or another transaction has
             acknowledged it
         :raises PulsarException: the broker refused, or the consumer is closed
@@ -332,7 +333,8 @@ class Consumer(Attached, Listened, AsyncMessages):
         self._individual(meant_by(message))
 
     def acknowledge_all(self, messages: deque[Acknowledged]) -> None:
-        """Like :meth:`acknowledge_soon`, for all messages of a queue, to which other threads append.
+        """Like :meth:`acknowledge_soon`, for all messages of a queue, which is emptied; other threads may
+        append to the queue meanwhile.
 
         :raises PulsarException: the consumer is closed or has failed permanently; the queue is then empty
         """
@@ -389,8 +391,8 @@ class Consumer(Attached, Listened, AsyncMessages):
     ) -> None:
         """Publishes a message to the retry topic and acknowledges it; with ``retry_enabled`` only.
 
-        After ``max_redeliver_count`` times the message goes to the dead letter topic instead. Only Shared and
-        Key_Shared subscriptions delay messages.
+        A message that went to the retry topic ``max_redeliver_count`` times already goes to the dead letter
+        topic instead. Only Shared and Key_Shared subscriptions respect the delay.
 
         :param message: a message of this consumer
         :param delay_ms: delay before the message is delivered again, in milliseconds; 0: no delay
@@ -409,8 +411,8 @@ class Consumer(Attached, Listened, AsyncMessages):
         await self.acknowledge(message)
 
     def negative_acknowledge(self, message: Acknowledged) -> None:
-        """Requests redelivery after ``negative_ack_redelivery_delay_ms``, or after
-        ``negative_ack_redelivery_backoff``. The broker redelivers all messages of a batch.
+        """Requests redelivery of a message after ``negative_ack_redelivery_delay_ms``, or after the delay
+        that ``negative_ack_redelivery_backoff`` returns. Of a batch, the broker redelivers all messages.
 
         :param message: a message, an entry, or its id; consumers of several topics require the message
         :raises PulsarException: the consumer is closed or has failed permanently
@@ -435,9 +437,10 @@ class Consumer(Attached, Listened, AsyncMessages):
     # Positions
 
     async def seek(self, target: SeekTarget) -> None:
-        """Moves the subscription; its consumers reconnect, and receive from the new position.
+        """Seeks: resets the subscription to another position, from which all its consumers receive after they
+        have reconnected.
 
-        If the caller is cancelled, the seek continues, and the next one waits for it.
+        If the caller is cancelled, the seek continues, and a later seek waits for its end.
 
         :param target: the id of a message, ``MessageId.earliest`` or ``MessageId.latest``, or a publish time
             in milliseconds since 1970; or a function that returns one of these for the name of each topic or
@@ -461,7 +464,7 @@ class Consumer(Attached, Listened, AsyncMessages):
         return (await self._positions.last_message())[0]
 
     async def seek_to_last(self) -> None:
-        """Moves the subscription to the topic's last message; no effect if the topic is empty.
+        """Resets the subscription to the topic's last message; no effect if the topic is empty.
 
         :raises PulsarException: the broker refused, or the consumer is not connected
         """

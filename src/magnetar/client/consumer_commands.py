@@ -30,7 +30,7 @@ class ConsumerCommands:
         *,
         makes_topic: bool = True,
     ) -> None:
-        """:param makes_topic: whether the broker may create a missing topic"""
+        """:param makes_topic: whether the broker may create the topic if it does not exist"""
         self._id = consumer_id
         self._topic = topic
         self._subscription = subscription
@@ -44,7 +44,8 @@ class ConsumerCommands:
         :param start: start position of a non-durable subscription, or the age of its first message in
             seconds; None: the broker decides
 
-        :param epoch: number of redelivery requests for all messages so far; 0 is not sent
+        :param epoch: the consumer epoch: how often the consumer has requested redelivery of all messages; 0
+            is not sent
         """
         options = self._options
         command = BaseCommand(type=BaseCommand.SUBSCRIBE)
@@ -94,9 +95,9 @@ class ConsumerCommands:
     def redeliver(self, positions: list[tuple[int, int]], epoch: int) -> BaseCommand:
         """Returns the command that requests redelivery.
 
-        :param positions: empty: all unacknowledged messages
+        :param positions: the entries to redeliver; empty: all unacknowledged messages
 
-        :param epoch: number that the broker adds to every later message; 0 is not sent
+        :param epoch: the consumer epoch, which the broker repeats in every later MESSAGE; 0 is not sent
         """
         command = BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
         redeliver = command.redeliverUnacknowledgedMessages
@@ -108,7 +109,10 @@ class ConsumerCommands:
         return command
 
     def discard(self, message_id: MessageId, why: CommandAck.ValidationError) -> BaseCommand:
-        """Returns an acknowledgement of a message that cannot be read, with the reason."""
+        """Returns the command that acknowledges a message that cannot be read, with the reason.
+
+        :param why: the reason, which the broker logs
+        """
         command = BaseCommand(type=BaseCommand.ACK)
         command.ack.consumer_id = self._id
         command.ack.ack_type = CommandAck.Individual
@@ -120,7 +124,7 @@ class ConsumerCommands:
     def seek(self, request_id: int, target: MessageId | int) -> BaseCommand:
         """Returns the command SEEK.
 
-        :param target: the id of a message, or a publish time in ms since 1970
+        :param target: the id of a message, or a publish time in milliseconds since 1970
         """
         command = BaseCommand(type=BaseCommand.SEEK)
         command.seek.consumer_id = self._id
@@ -151,8 +155,8 @@ class ConsumerCommands:
 
 
 def last_message_of(answer: CommandGetLastMessageIdResponse) -> tuple[MessageId, tuple[int, int] | None]:
-    """Returns the id of the topic's last message, and the mark-delete position, or None if the broker does
-    not send it.
+    """Returns the id of the topic's last message, and the subscription's mark-delete position (None if the
+    broker does not send this position).
     """
     mark = None
     if answer.HasField("consumer_mark_delete_position"):

@@ -1,4 +1,4 @@
-"""A client's cluster as a web service names it, like ``ControlledClusterFailover`` of the Java client."""
+"""Lets a web service name the cluster of a client, like ``ControlledClusterFailover`` of the Java client."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def address_of(answer: Mapping[str, object], current: ClusterAddress) -> Cluster
     """Returns the cluster that an answer names.
 
     :param current: the cluster in use, from which missing values are taken
-    :raises WrongAnswer: a value is not text, or the credentials are unknown or malformed
+    :raises WrongAnswer: a value is not a string, the authentication method is unknown, or the credentials are
+        malformed
     """
     names = ("serviceUrl", "tlsTrustCertsFilePath", "authPluginClassName", "authParamsString")
     values = [answer.get(name) or "" for name in names]
@@ -142,7 +143,7 @@ class ControlledService:
         self._looking = Looking(io.loop, "failover", policy.check_interval_ms / 1000, self._look)
 
     def begin(self) -> None:
-        """Starts the interval before the first request."""
+        """Starts polling; the first request follows after one interval."""
         self._looking.begin()
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""The transaction coordinators of a client's cluster, which are looked up at the first transaction."""
+"""The transaction coordinators of a client's cluster, which the client looks up for its first transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from magnetar.client.attachment import Services
 
 ASSIGN_TOPIC = "persistent://pulsar/system/transaction_coordinator_assign"
-"""The broker that owns partition n of this topic has coordinator n."""
+"""A system topic: the broker that owns its partition n runs coordinator n."""
 _NO_COORDINATORS = (
     "the cluster has no coordinators of transactions; its brokers need transactionCoordinatorEnabled=true"
 )
@@ -38,11 +38,11 @@ _REFUSALS = (
     NotAllowedError,
     TransactionNotFound,
 )
-"""Errors after which the coordinator has certainly not carried out the request."""
+"""Errors that prove that the coordinator has not carried out the request."""
 
 
 class TransactionId(NamedTuple):
-    """The id of a transaction, written ``(most,least)``."""
+    """The id of a transaction; its string form is ``(most,least)``."""
 
     most: int
     """Id of the coordinator."""
@@ -54,26 +54,26 @@ class TransactionId(NamedTuple):
 
 
 class TransactionCoordinators:
-    """The coordinators of the client's cluster, used in turn."""
+    """The transaction coordinators of the client's cluster, which begin new transactions in turn."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._loop = services.io.loop
         self._count = 0
-        """The number of coordinators; 0: not known."""
+        """The number of coordinators; 0: not looked up yet."""
         self._turn = -1
         self._connections: dict[int, Connection] = {}
-        """On which TC_CLIENT_CONNECT was answered, by coordinator."""
+        """By coordinator: the connection on which its broker has answered TC_CLIENT_CONNECT."""
         self._connecting: KeyedTasks[int, Connection] = KeyedTasks(
             TaskScope(self._loop, "coordinators of transactions")
         )
         self._left: PulsarException | None = None
         self.leaving: dict[Callable[[PulsarException], object], None] = {}
-        """Called when the client has left the cluster."""
+        """Callbacks that are called once the client uses another cluster; the keys of the dictionary."""
 
     def leave(self, error: PulsarException) -> None:
-        """Refuses all further requests, because the client uses another cluster, in which ids mean other
-        transactions.
+        """Refuses all further requests, because the client uses another cluster now, where the same ids
+        belong to other transactions.
         """
         self._left = error
         leaving, self.leaving = self.leaving, {}
@@ -83,7 +83,7 @@ class TransactionCoordinators:
     async def new(self, milliseconds: int) -> TransactionId:
         """Begins a transaction at the next coordinator.
 
-        :param milliseconds: the time after which the coordinator aborts it
+        :param milliseconds: the time after which the coordinator aborts the transaction
         :raises TransactionCoordinatorNotFoundError: the cluster has no coordinators, or the coordinator was
             not found within the operation time-out
         :raises PulsarException: the coordinator refused, or did not answer within the operation time-out
@@ -100,8 +100,8 @@ class TransactionCoordinators:
         return TransactionId(answer.txnid_most_bits, answer.txnid_least_bits)
 
     async def add_topic(self, transaction: TransactionId, topic: str) -> None:
-        """Registers a topic without partitions, or a partition, at the coordinator before the transaction
-        publishes to it.
+        """Registers a partition or a topic without partitions at the coordinator, before the transaction
+        publishes to this topic.
         """
         command = BaseCommand(type=BaseCommand.ADD_PARTITION_TO_TXN)
         added = command.addPartitionToTxn
@@ -110,7 +110,9 @@ class TransactionCoordinators:
         await self._request(transaction.most, command)
 
     async def add_subscription(self, transaction: TransactionId, topic: str, subscription: str) -> None:
-        """Registers a subscription at the coordinator before the transaction acknowledges messages of it."""
+        """Registers a subscription at the coordinator, before the transaction acknowledges messages of this
+        subscription.
+        """
         command = BaseCommand(type=BaseCommand.ADD_SUBSCRIPTION_TO_TXN)
         added = command.addSubscriptionToTxn
         added.txnid_most_bits, added.txnid_least_bits = transaction
@@ -118,14 +120,14 @@ class TransactionCoordinators:
         await self._request(transaction.most, command)
 
     async def end(self, transaction: TransactionId, *, commit: bool) -> None:
-        """Commits or aborts a transaction; returns when the end is effective on all its topics and
+        """Commits or aborts a transaction; returns when the outcome is effective on all its topics and
         subscriptions.
 
-        :raises TransactionNotFound: the transaction has ended; it was aborted, because only this client
-            commits it
-        :raises InvalidTxnStatusError: the coordinator is already aborting instead of committing, or the
-            reverse
-        :raises TransactionOutcomeUnknown: a commit was sent, and its answer did not arrive
+        :raises TransactionNotFound: the transaction has already been aborted (not committed, because only
+            this client commits it)
+        :raises InvalidTxnStatusError: the coordinator is already aborting a transaction that was to be
+            committed, or the reverse
+        :raises TransactionOutcomeUnknown: a commit was sent, but no answer arrived
         """
         command = BaseCommand(type=BaseCommand.END_TXN)
         ended = command.endTxn
@@ -134,7 +136,7 @@ class TransactionCoordinators:
         await self._request(transaction.most, command, decided=str(transaction) if commit else "")
 
     async def _find(self) -> int:
-        """Returns the number of coordinators in the cluster."""
+        """Looks up the number of coordinators in the cluster."""
         try:
             count = await self._services.lookup.partitions(ASSIGN_TOPIC, makes_topic=False)
         except TopicNotFound as error:
@@ -144,7 +146,7 @@ class TransactionCoordinators:
         return count
 
     async def _request(self, coordinator: int, command: BaseCommand, *, decided: str = "") -> BaseCommand:
-        """Sends a request, and repeats it within the operation time-out after errors that can pass.
+        """Sends a request to a coordinator; repeats it after temporary errors, within the operation time-out.
 
         :param decided: the id of the transaction that the request commits; empty: the request is not a commit
         """

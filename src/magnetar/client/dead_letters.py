@@ -33,7 +33,9 @@ class DeadLetterPolicy:
     """The rules for dead letters of a consumer, with the official Python client's names."""
 
     max_redeliver_count: int
-    """Redeliveries of a message, or retries with ``retry_enabled``, before it is a dead letter; 1 or more."""
+    """Number of redeliveries of a message (with ``retry_enabled``: of retries) before it becomes a dead
+    letter; at least 1.
+    """
     dead_letter_topic: str | None = None
     """The topic of dead letters. None: ``<topic>-<subscription>-DLQ``."""
     initial_subscription_name: str | None = None
@@ -77,7 +79,9 @@ class Sending(Protocol):
 
 
 class LetterTopic:
-    """A topic to which a consumer publishes messages; its producer is opened at the first use."""
+    """A topic to which a consumer publishes messages; its producer is opened when the first message is
+    published.
+    """
 
     def __init__(
         self, topic: str, open_producer: Callable[..., Awaitable[Sending]], loop: Loop, **options: object
@@ -91,7 +95,7 @@ class LetterTopic:
         self._closed = False
 
     async def sending(self) -> Sending:
-        """Returns the producer, which all callers share.
+        """Returns the producer, which all callers share; opens it for the first caller.
 
         :raises PulsarException: the producer cannot be opened, or the consumer is closed
         """
@@ -139,7 +143,7 @@ class RetryLetters:
     async def publish(self, message: Message, delay_ms: float, properties: Mapping[str, str]) -> None:
         """Publishes a message to the retry topic, or to the dead letter topic after too many retries.
 
-        :param delay_ms: delay before the delivery, in milliseconds; 0: no delay
+        :param delay_ms: delay before the message is delivered again, in milliseconds; 0: no delay
         :param properties: properties to add to the properties of the message
         :raises PulsarException: the message was not published
         """
@@ -186,19 +190,19 @@ class DeadLetters:
         options = {"initial_subscription_name": named} if named else {}
         to = policy.dead_letter_topic or default_dead_letter_topic(topic, subscription)
         self.buried = 0
-        """Messages that were published to the topic."""
+        """Number of messages that were published to the dead letter topic."""
         self._to = LetterTopic(to, open_producer, loop, **options)
         self._acknowledge = acknowledge
         self._last_time: dict[Position, list[Message]] = {}
-        """Messages in their last delivery, by entry."""
+        """By entry: received messages that become dead letters instead of being redelivered."""
 
     def taken(self, message: Message) -> None:
-        """Records that the consumer received a message."""
+        """Records that the program received a message."""
         if message.redelivery_count() >= self._policy.max_redeliver_count:
             self._last_time.setdefault(message.message_id().position, []).append(message)
 
     def remove(self, message_id: MessageId) -> None:
-        """Records that the consumer acknowledged a message or an entry."""
+        """Records that the program acknowledged a message or an entry."""
         messages = self._last_time.get(message_id.position)
         if messages is None:
             return
@@ -226,7 +230,8 @@ class DeadLetters:
     async def bury(self, messages: list[Message]) -> list[Position]:
         """Publishes messages to the dead letter topic and acknowledges them.
 
-        :returns: the entries of messages that could not be published, whose redelivery must be requested
+        :returns: the positions of messages that could not be published; the caller must request their
+            redelivery
         """
         failed: dict[Position, None] = {}
         for message in messages:
@@ -252,7 +257,7 @@ class DeadLetters:
 
 
 def _origin_of(message: Message, subscription: str) -> dict[str, str]:
-    """Returns properties with the original topic and message id, as in the Java client."""
+    """Returns the properties that name the original topic and message id, as the Java client does."""
     return {
         "REAL_TOPIC": message.topic_name(),
         "REAL_SUBSCRIPTION": subscription,
@@ -269,7 +274,9 @@ def _options_of(message: Message, properties: Mapping[str, str]) -> dict[str, ob
 
 
 def _keys_of(message: Message) -> dict[str, object]:
-    """Returns the keys as the producer set them, so that both topics have the same keys and order."""
+    """Returns the send options for the keys that the original producer set, so that the messages have the
+    same keys and order in both topics.
+    """
     keys: dict[str, object] = {}
     if message.has_null_partition_key():
         keys["null_partition_key"] = True

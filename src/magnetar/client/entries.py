@@ -1,4 +1,6 @@
-"""Converts messages to entries, and entries to messages, including encryption and chunks."""
+"""Converts a producer's messages to entries, and entries to a consumer's messages, with encryption and
+chunking.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,11 @@ class Closing:
         return self._sealer is not None
 
     def announced(self, name: str, schema_version: bytes) -> None:
-        """Stores fields of the broker's answer, for the metadata of all following messages.
+        """Called with the broker's answer to PRODUCER; stores the values for the metadata of all following
+        messages.
 
-        :param schema_version: empty: the producer has no schema
+        :param name: the name of the producer
+        :param schema_version: the version of the producer's schema; empty without a schema
         """
         self._name = name
         head = MessageMetadata(producer_name=name)
@@ -52,11 +56,11 @@ class Closing:
         self._head = head.SerializePartialToString()
 
     def chunks(self, sequence_id: int, tail: bytes, payload: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Returns metadata and payload of the chunks of a message; empty if the message fits into one entry.
-        Only for producers with chunking.
+        """Splits a message into chunks; returns the metadata and the payload of each, or an empty list if the
+        message fits into one entry. Only for producers with ``chunking_enabled``.
 
-        :param tail: serialized metadata of the message
-        :param limit: maximum payload that the broker accepts, in bytes
+        :param tail: serialized metadata of the message, without sequence id and publish time
+        :param limit: maximum message size that the broker accepts, in bytes
         :raises MessageTooBig: the message is larger than consumers assemble
         """
         grows = self._sealer.overhead_bytes if self._sealer is not None else 0
@@ -75,11 +79,12 @@ class Closing:
         is_chunk: bool,
         transaction: OpenTransaction | None,
     ) -> bytes | bytearray:
-        """Returns a SEND with an entry.
+        """Returns the frame of a SEND command with one entry.
 
-        :param ids: sequence ids of the first and the last message (-1: there is only one message), and the
-            number of messages
-        :param transaction: the transaction of the messages, whose id is also in ``tail``; None: none
+        :param ids: sequence id of the first message, sequence id of the last message (-1 if there is only one
+            message), and number of messages
+        :param transaction: the transaction of the messages, whose id is also in ``tail``; None: no
+            transaction
         :raises CryptoError: the key is no longer available
         :raises MessageTooBig: the entry is larger than ``limit``
         """
@@ -112,7 +117,7 @@ class Closing:
 
 
 def _sealer(services: Services, options: ProducerOptions) -> Sealer | None:
-    """Returns the encryption of a producer; None: no encryption.
+    """Returns the object that encrypts the payloads of a producer; None: no encryption.
 
     :raises CryptoError: the key does not exist
     """
@@ -143,9 +148,10 @@ class MessageOpening:
         """:param used: called with the number of messages that are not delivered, to return their permits
 
         :param acknowledge: called to acknowledge discarded entries
-        :param withheld: called with entries that are neither delivered nor discarded
-        :param open_waiting: passes arrived entries that are still queued to :meth:`messages`
-        :param aside: takes an entry whose messages follow later and returns True; otherwise returns False
+        :param withheld: called with the positions of entries that are neither delivered nor acknowledged
+        :param open_waiting: called to pass all entries that are still queued to :meth:`messages`, before
+            incomplete messages expire
+        :param aside: offered each entry; returns True if it takes the entry, whose messages then follow later
         """
         self._clock = io.clock
         self._topic = topic
@@ -169,8 +175,9 @@ class MessageOpening:
     def messages(self, entry: RawEntry, *, skipped: bool) -> Iterable[Message]:
         """Returns the messages that this entry completes.
 
-        :param skipped: the entry is before the start position of the consumer
-        :raises InvalidMessage: the entry cannot be split
+        :param skipped: whether the entry is before the consumer's start position; chunks in such entries are
+            not assembled
+        :raises InvalidMessage: the entry cannot be split into messages
         """
         if entry.batch_size == 0:
             plain = entry.plain_message(self._topic)

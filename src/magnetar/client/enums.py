@@ -6,7 +6,9 @@ from enum import Enum, IntEnum
 
 
 class OfficialEnum(IntEnum):
-    """Integer enumerations whose text is the official client's, such as ``ConsumerType.Shared``."""
+    """Base of integer enumerations whose ``str()`` is as in the official client, such as
+    ``ConsumerType.Shared``.
+    """
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -21,7 +23,7 @@ class ConsumerType(OfficialEnum):
     Exclusive = 0
     """The subscription has one consumer, which gets all messages in order."""
     Shared = 1
-    """Each message goes to one of the consumers, in no order."""
+    """Each message goes to one of the consumers; the order is not guaranteed."""
     Failover = 2
     """One consumer gets all messages in order; another consumer takes over after a disconnection."""
     KeyShared = 3
@@ -51,14 +53,14 @@ class ProducerAccessMode(OfficialEnum):
 
 
 class CompressionType(OfficialEnum):
-    """The compression of contents."""
+    """The compression of payloads."""
 
     NONE = 0
     """No compression."""
     LZ4 = 1
     """Fast; requires the extra ``compression``."""
     ZLib = 2
-    """Part of the standard library."""
+    """Zlib; requires no extra, because it is in Python's standard library."""
     ZSTD = 3
     """Zstandard; requires the extra ``compression``."""
     SNAPPY = 4
@@ -69,8 +71,8 @@ class BatchingType(OfficialEnum):
     """The rule by which messages are put into the same batch."""
 
     Default = 0
-    """All messages, in the order of sending. The broker delivers a batch by the key of its first message, so
-    other keys in the batch can reach the wrong consumer of a Key_Shared subscription.
+    """All messages, in the order of sending. The broker dispatches a batch by the key of its first message,
+    so messages with other keys can reach the wrong consumer of a Key_Shared subscription.
     """
     KeyBased = 1
     """Messages with the same key; the batches of different keys are sent one after another."""
@@ -110,7 +112,7 @@ class PartitionsRoutingMode(OfficialEnum):
 
 
 class ProxyProtocol(OfficialEnum):
-    """The protocol by which a proxy learns the broker of a connection."""
+    """The protocol by which a proxy learns to which broker it must connect."""
 
     SNI = 0
     """The server name in the TLS handshake."""
@@ -143,6 +145,8 @@ class TransactionState(Enum):
     ABORTED = "ABORTED"
     """The messages and acknowledgements of the transaction have no effect."""
     ERROR = "ERROR"
-    """The coordinator refused the end, or the client left the cluster; the transaction is not committed."""
+    """The coordinator refused the commit or abort, or the client changed to another cluster; the transaction
+    is not committed.
+    """
     TIME_OUT = "TIME_OUT"
     """The transaction was open for longer than its time-out, and the coordinator aborts it."""

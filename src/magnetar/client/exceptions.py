@@ -120,7 +120,7 @@ class PulsarException(Exception):
 
 
 class UnknownError(PulsarException):
-    """Any other error; the text is the broker's, or describes a defect of the client."""
+    """Any other error; the text comes from the broker, or describes a defect of the client."""
 
     result = Result.UnknownError
 
@@ -260,7 +260,7 @@ class ServiceUnitNotReady(PulsarException):
 
 
 class OperationNotSupported(PulsarException):
-    """The object or the network does not support the operation."""
+    """The object, or the network that the client uses, does not support the operation."""
 
     result = Result.OperationNotSupported
 
@@ -278,7 +278,7 @@ class ProducerBlockedQuotaExceededException(PulsarException):
 
 
 class ProducerQueueIsFull(PulsarException):
-    """The maximum number of messages is pending."""
+    """The producer's maximum number of pending messages is reached."""
 
     result = Result.ProducerQueueIsFull
 
@@ -390,7 +390,7 @@ class MemoryBufferIsFull(PulsarException):
 
 
 class Interrupted(PulsarException):
-    """A message of a transaction was not sent, because its sender was cancelled."""
+    """A message of a transaction was not sent, because the task that sends it was cancelled."""
 
     result = Result.Interrupted
 
@@ -485,10 +485,10 @@ def server_exception(code: int, text: str) -> PulsarException:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether opening should be retried after this error."""
+    """Whether it makes sense to retry opening a producer or consumer after this error."""
     return isinstance(error, _RETRYABLE) and not isinstance(error, TlsFailed)
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether a working producer or consumer fails permanently with this error."""
+    """Whether this error is permanent for an open producer or consumer, which then does not reconnect."""
     return not isinstance(error, PulsarException) or isinstance(error, _FATAL)

@@ -1,4 +1,4 @@
-"""The clusters of a client: the client uses one cluster at a time, and can change to another, also
+"""The clusters of a client, which uses one cluster at a time, and changes to another on request or
 automatically.
 """
 
@@ -82,13 +82,13 @@ class FailoverProbes:
         self._use = use
         self._current = 0
         self._failures = 0
-        """Probes in a row that the cluster in use has failed."""
+        """Number of consecutive failed probes of the cluster in use."""
         self._successes = 0
-        """Probes in a row that the primary has answered while another cluster was in use."""
+        """Number of consecutive successful probes of the primary while another cluster is in use."""
         self._looking = Looking(loop, "failover", policy.check_interval_ms / 1000, self._look)
 
     def begin(self) -> None:
-        """Starts the interval before the first probe."""
+        """Starts probing; the first probe follows after one interval."""
         self._looking.begin()
 
     def end(self) -> None:
@@ -109,7 +109,9 @@ class FailoverProbes:
                 self._turn_to(0)
 
     async def _change(self) -> bool:
-        """Changes to the first other cluster that answers; returns False if no cluster answers."""
+        """Changes to the first of the other clusters that answers, in order of preference; returns False if
+        none answers.
+        """
         for index, each in enumerate(self._clusters):
             if index != self._current and await self._answers(each):
                 self._turn_to(index)

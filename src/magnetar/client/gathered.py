@@ -1,4 +1,6 @@
-"""Several consumers used as one, and a subscription on several topics, from a list or a pattern."""
+"""Several consumers that are used as one, and a consumer of several topics, which a list or a pattern
+selects.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 Find = Callable[[bool], Awaitable[set[str]]]
-"""Returns the names of the present topics, with each partition; the argument permits creating listed
-topics.
+"""Returns the names of the existing topics, of partitioned topics those of the partitions; the argument says
+whether missing topics of a list may be created.
 """
 """Between two checks for changed topics, like ``patternAutoDiscoveryPeriod`` of Java clients."""
 
 
 class GatheredConsumer(Listened, AsyncMessages):
-    """Several consumers that are used like one :class:`Consumer`; derived classes find the consumer for a
-    message.
+    """Several consumers that are used like one :class:`Consumer`; derived classes define which consumer a
+    message belongs to.
     """
 
     def __init__(self, services: Services, topic: str) -> None:
@@ -154,7 +156,7 @@ class GatheredConsumer(Listened, AsyncMessages):
         raise NotImplementedError
 
     def _of(self, message: Acknowledged) -> Consumer:
-        """Returns the consumer of a message.
+        """Returns the consumer that received a message.
 
         :raises PulsarException: the message does not identify a consumer
         """
@@ -198,8 +200,8 @@ class GatheredConsumer(Listened, AsyncMessages):
             part.redeliver_unacknowledged_messages()
 
     async def seek(self, target: SeekTarget) -> None:
-        """Moves all consumers to an end of the topics, to a publish time, or to the result of a function of
-        the topic name. A message id moves only the consumer of its topic.
+        """Seeks in all topics to the earliest or latest position, to a publish time, or to what a function
+        returns for the topic's name. With another message id, seeks only in the topic of this id.
         """
         if callable(target):
             for part in tuple(self._parts):
@@ -211,9 +213,9 @@ class GatheredConsumer(Listened, AsyncMessages):
             await part.seek(target)
 
     async def get_last_message_id(self) -> MessageId:
-        """Not supported by consumers of several topics or partitions.
+        """Always fails: consumers of several topics or partitions do not support this operation.
 
-        :raises OperationNotSupported: always, because each topic or partition has a last message
+        :raises OperationNotSupported: always, because each topic or partition has its own last message
         """
         raise OperationNotSupported(
             "several topics or partitions have no common last message; use a "
@@ -251,7 +253,7 @@ class GatheredConsumer(Listened, AsyncMessages):
 
     @property
     def stats(self) -> ConsumerStats:
-        """Like :attr:`Consumer.stats`, for all topics or partitions together and for each."""
+        """Like :attr:`Consumer.stats`, for all topics or partitions together, and for each of them."""
         return consumer_stats({part.topic(): part.intervals for part in self._parts})
 
     @property
@@ -286,10 +288,11 @@ class TopicsConsumer(GatheredConsumer):
         discovery_seconds: float,
         pattern: str = "",
     ) -> None:
-        """:param discovery_seconds: interval of checks for changes, in seconds; 0: no checks
+        """:param discovery_seconds: interval of checks for new topics and partitions, in seconds; 0: no
+            checks
 
-        :param pattern: the regular expression that the names of topics match: checks add and remove topics;
-            empty for a list of topics: checks only add partitions
+        :param pattern: the regular expression for the names of topics, with which the checks add and remove
+            topics; empty for a list of topics, to which the checks only add partitions
         """
         super().__init__(services, pattern or f"topics of {subscription}")
         self._find = find
@@ -365,7 +368,7 @@ class TopicsConsumer(GatheredConsumer):
             await self._left(topic).close()
 
     def _left(self, topic: str) -> Consumer:
-        """Removes the consumer of a topic, and returns the consumer."""
+        """Removes the consumer of a topic, and returns this consumer."""
         part = self._by_topic.pop(topic)
         self._parts.remove(part)
         return part
@@ -388,7 +391,9 @@ class TopicsConsumer(GatheredConsumer):
         await self._each(self._add, {topic for topic in now - known if self._may_come(topic)})
 
     def _may_come(self, topic: str) -> bool:
-        """Whether a topic can be added; with a list of topics, only further partitions of its topics can."""
+        """Whether a new topic may be added: with a pattern always, with a list only a new partition of a
+        listed topic.
+        """
         first = topic.rpartition(PARTITION_SUFFIX)[0] + PARTITION_SUFFIX + "0"
         return self._come_and_go or first in self._by_topic
 

@@ -1,7 +1,7 @@
 """The objects that the client creates for each arriving message, reduced to the parts that most programs use.
 A message contains the numbers of its id; the id object is created when a program asks for the id.
 
-A hot module: plain Python that is also compiled, with the C types in ``hot_messages.pxd``. Compiled code
+This module is plain Python that is also compiled, with the C types in ``hot_messages.pxd``. Compiled code
 takes a fifth of the time per message.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlainId:
-    """The numbers of a message id."""
+    """The fields of a message id."""
 
     __slots__ = ("_batch_index", "_batch_size", "_entry_id", "_ledger_id", "_partition")
 
@@ -90,7 +90,7 @@ AnyEntry = TypeVar("AnyEntry", bound=PlainEntry)
 
 
 def entries_of(kind: type[AnyEntry], buffer: bytes, run: MessageRun, partition: int) -> list[AnyEntry]:
-    """Returns the entries of a run.
+    """Returns the entries of a run of MESSAGE frames in a buffer.
 
     :param kind: the class of the entries, which adds no fields
     """
@@ -137,7 +137,7 @@ class PlainMessage:
     _batch_index: int
     _batch_size: int
     _id: PlainId | None
-    """The id, created at the first access; None before."""
+    """The message id; None until it is first used."""
     _entry: Entry | RawEntry
     _single_raw: bytes
     _own_metadata: MessageMetadata | SingleMessageMetadata | None
@@ -145,7 +145,7 @@ class PlainMessage:
     _redeliveries: int
 
     def data(self) -> bytes:
-        """The content, decrypted and decompressed."""
+        """The payload, decrypted and decompressed."""
         return self._content
 
     def topic_name(self) -> str:
@@ -167,12 +167,13 @@ def plain_messages_of(
     limit: int,
     content_at: Callable[[bytes], int],
 ) -> tuple[list[AnyMessage], int]:
-    """Takes entries from the front of a queue, as long as each entry is a single message whose metadata can
-    be ignored; returns the messages, and the total size of the entries in bytes.
+    """Takes entries from the front of a queue, until an entry is not a single message or its metadata matters
+    to the client; returns the messages, and the total size of the entries in bytes.
 
     :param kind: see :func:`messages_of`
     :param limit: maximum number of messages
-    :param content_at: returns the offset of the content in an entry; -1: the metadata cannot be ignored
+    :param content_at: returns the offset of the payload in an entry; -1 if the metadata matters or the entry
+        is not a single message
     """
     found: list[AnyMessage] = []
     size = 0
@@ -204,12 +205,13 @@ def plain_messages_of(
 def runs_of(
     taken: deque[Acknowledged], meant_by: Callable[[Acknowledged], PlainId]
 ) -> list[tuple[int, int, int, int, int]]:
-    """Takes all messages from a queue, to which other threads append, and returns them in runs.
+    """Takes all acknowledged messages from a queue, to which other threads may append, and groups them into
+    runs.
 
-    :param meant_by: returns the id of an object that is not a message
-    :returns: ledger, entry, first and last index in the batch, and batch size, for consecutive messages of a
-        batch; for consecutive whole entries of a ledger, the first index is -1, and the last index is the
-        last entry
+    :param meant_by: returns the message id of an element that is not a message
+    :returns: for consecutive messages of a batch: ledger, entry, first and last index in the batch, and batch
+        size; for consecutive whole entries of a ledger: ledger, first entry, -1, last entry, and a number
+        without meaning
     """
     found: list[tuple[int, int, int, int, int]] = []
     ledger_id = entry_id = first = last = size = -1
@@ -251,10 +253,11 @@ def messages_of(
     redeliveries: int,
     ack_set: tuple[int, ...],
 ) -> list[AnyMessage]:
-    """Returns the messages of a batch that must be delivered.
+    """Returns those messages of a batch that must be delivered.
 
     :param kind: the class of the messages, which adds no fields
-    :param places: as :func:`magnetar.protocol.hot_client_decode.split_places` returns them
+    :param places: where each message is in the payload, as
+        :func:`magnetar.protocol.hot_client_decode.split_places` returns it
     :param ids: partition, ledger and entry
     :param ack_set: bit set in 64-bit words of the messages to deliver; empty: all messages
     """

@@ -36,7 +36,7 @@ class OutgoingMessage:
         self.content = content
         self.options = options or MessageOptions()
         self.notes: dict[object, object] = {}
-        """What interceptors remember until the outcome, each with itself as the key."""
+        """Data that interceptors keep until the outcome is known; each interceptor uses itself as the key."""
 
     def set_property(self, name: str, value: str) -> None:
         """Adds a property, or replaces its value.
@@ -86,7 +86,7 @@ class ProducerInterceptor:
         """Called when the number of partitions of the topic has changed.
 
         :param topic: the name of the partitioned topic
-        :param partitions: the number of its partitions
+        :param partitions: the new number of its partitions
         """
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class ConsumerInterceptor:
         """Returns the message that the program receives: the given message, or another message.
 
         Called when a message leaves the receiver queue, in the order of the interceptors. The blocking
-        interface takes several messages at once.
+        interface takes several messages at once, so this can be before the program receives the message.
 
         :param consumer: the consumer; for several topics or partitions, the consumer of the message's topic
             or partition
@@ -134,21 +134,21 @@ class ConsumerInterceptor:
         """Called before redelivery of negatively acknowledged messages is requested.
 
         :param consumer: as for :meth:`before_consume`
-        :param message_ids: the ids of the entries
+        :param message_ids: the ids of the entries whose redelivery is requested
         """
 
     def on_ack_timeout_send(self, consumer: Consumer, message_ids: Sequence[MessageId]) -> None:
         """Called before redelivery is requested for messages that were not acknowledged in time.
 
         :param consumer: as for :meth:`before_consume`
-        :param message_ids: the ids of the entries
+        :param message_ids: the ids of the entries whose redelivery is requested
         """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
         """Called when the number of partitions of the topic has changed.
 
         :param topic: the name of the partitioned topic
-        :param partitions: the number of its partitions
+        :param partitions: the new number of its partitions
         """
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class ReaderInterceptor:
         """Returns the message that the program reads: the given message, or another message.
 
         Called when a message leaves the receiver queue, in the order of the interceptors. The blocking
-        interface takes several messages at once.
+        interface takes several messages at once, so this can be before the program reads the message.
 
         :param reader: the reader
         :param message: the message, as the previous interceptor returned it
@@ -173,7 +173,7 @@ class ReaderInterceptor:
         """Called when the number of partitions of the topic has changed.
 
         :param topic: the name of the partitioned topic
-        :param partitions: the number of its partitions
+        :param partitions: the new number of its partitions
         """
 
     def close(self) -> None:
@@ -204,7 +204,9 @@ Kind = TypeVar("Kind", ProducerInterceptor, ConsumerInterceptor)
 
 
 class _Chain(Generic[Kind]):
-    """The interceptors of a producer or consumer, which its partitions share."""
+    """The interceptors of a producer or consumer; the producers or consumers of its partitions share this
+    object.
+    """
 
     def __init__(self, interceptors: Sequence[Kind]) -> None:
         self._interceptors: tuple[Kind, ...] = tuple(interceptors)
@@ -225,11 +227,11 @@ class _Chain(Generic[Kind]):
         self.each("on_partitions_change", lambda one: one.on_partitions_change(topic, partitions))
 
     def begin(self) -> None:
-        """Counts one more producer or consumer with these interceptors."""
+        """Called when a producer or consumer starts to use these interceptors."""
         self._users += 1
 
     def end(self) -> None:
-        """Counts one producer or consumer less, and closes the interceptors after the last."""
+        """Called when a producer or consumer stops using these interceptors; the last call closes them."""
         self._users -= 1
         if not self._users:
             self.each("close", lambda one: one.close())
@@ -241,7 +243,9 @@ class ProducerInterceptors(_Chain[ProducerInterceptor], ProducerInterceptor):
     def intercepted(
         self, producer: Producer, message: OutgoingMessage
     ) -> tuple[OutgoingMessage, list[ProducerInterceptor]]:
-        """Returns the message to send, and the interceptors to call with its outcome."""
+        """Calls ``before_send`` of the eligible interceptors; returns the message to send, and the
+        interceptors that must get its outcome.
+        """
         eligible = []
         for interceptor in self._interceptors:
             try:

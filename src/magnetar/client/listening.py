@@ -33,19 +33,21 @@ MessageListener = Callable[..., object]
 During = Callable[[Message], AbstractContextManager[object]]
 """Returns a context manager that surrounds the listener's call with a message."""
 _calling: ContextVar[ListenerCalls | None] = ContextVar("magnetar-listening", default=None)
-"""The object whose listener makes the present call, so that a listener can close its own consumer."""
+"""Inside a call of a listener: the object that made the call. It lets a listener close its own consumer
+without waiting for itself.
+"""
 
 
 class ThreadedListener:
-    """Base of listeners that use threads of their own."""
+    """Base class of listeners that run on threads of their own."""
 
     def end(self) -> None:
-        """Called when the listener gets no more messages."""
+        """Called after the listener's last message."""
 
 
 class ListenerCalls:
-    """Passes the messages of one consumer to its listener, sequentially or, for several keys,
-    concurrently.
+    """Passes the messages of one consumer to its listener: one at a time, or concurrently for different
+    keys.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class ListenerCalls:
         """:param options: the options, which contain the listener
 
         :param reader: the reader to which the consumer belongs; None: there is no reader
-        :param ended: called when the listener gets no more messages
+        :param ended: called after the listener's last message
         :param during: returns the context of each call; None: no context
         """
         self._loop = loop
@@ -74,7 +76,9 @@ class ListenerCalls:
         self._calls = 0
         self._turn = 0
         self._lanes: dict[int, deque[Message]] = {}
-        """Messages that wait for earlier ones of their keys; a lane exists while it passes messages on."""
+        """By lane, which several keys share: messages that wait for earlier messages of the lane. An entry
+        exists while a message of the lane is with the listener.
+        """
         self._waiting = 0
         self._progress = Arrivals(loop)
         self._paused = False
@@ -173,8 +177,8 @@ class ListenerCalls:
             log.debug("%s: closed during a call of the listener: %s", message.topic_name(), error)
 
     async def end(self) -> None:
-        """Passes no further message to the listener, and waits for calls in progress. A listener that closes
-        its own consumer does not wait for its own call.
+        """Stops passing messages to the listener, and waits for calls in progress. A listener that closes its
+        own consumer does not wait for its own call.
         """
         self._ending = True
         self._progress.wake()
@@ -191,10 +195,12 @@ class Listened:
     """The common part of consumers with and without a listener."""
 
     listening: ListenerCalls | None = None
-    """Passes the messages to the listener; None: the program receives the messages."""
+    """The object that passes the messages to the listener; None: no listener, the program receives the
+    messages.
+    """
 
     async def end_listening(self) -> None:
-        """Passes no further message to the listener, and waits for calls in progress."""
+        """Stops passing messages to the listener, and waits for calls in progress."""
         if self.listening is not None:
             await self.listening.end()
 

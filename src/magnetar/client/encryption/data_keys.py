@@ -1,4 +1,6 @@
-"""Encrypts and decrypts data keys: RSA with OAEP, or ECIES on elliptic curves."""
+"""Encrypts data keys with a public key, and decrypts them with the private key: RSA with OAEP, or ECIES on
+elliptic curves.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ curve.
 _MAC_KEY_BYTES = 16
 _MAC_BYTES = 20
 _NO_PARAMETERS = bytes(8)
-"""The length of the empty encoding parameters, in bits."""
+"""The length of the empty encoding parameters in bits, as 8 bytes: a part of what the HMAC authenticates."""
 
 
 def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
     """Encrypts a data key for the owner of the private key.
 
-    :param public_key: PEM, RSA or on an elliptic curve
+    :param public_key: an RSA or elliptic-curve key in PEM
     :param name: the name of the key, for errors
     :raises CryptoError: ``public_key`` is not a public key
     """
@@ -51,8 +53,8 @@ def wrapped(data_key: bytes, public_key: bytes, name: str) -> bytes:
 def unwrapped(encrypted: bytes, private_key: bytes, name: str) -> bytes:
     """Decrypts a data key that :func:`wrapped` encrypted.
 
-    :param private_key: PEM without a password
-    :raises CryptoError: ``private_key`` is not a private key, or not the matching one
+    :param private_key: the private key in PEM, without a password
+    :raises CryptoError: ``private_key`` is not a private key, or does not match the public key
     """
     try:
         key = load_pem_private_key(_PARAMETERS.sub(b"", private_key), None)
@@ -76,7 +78,7 @@ def _oaep() -> padding.OAEP:
 
 
 class NotForThisKey(Exception):
-    """The content was encrypted for another key, or is damaged.
+    """The data was encrypted for another key, or is damaged.
 
     The encryption is IEEE 1363a, DHAES mode, with empty parameters: KDF2 with SHA-1 derives an HMAC-SHA1 key
     and a key stream for XOR from the secret shared with an ephemeral key.
@@ -84,8 +86,8 @@ class NotForThisKey(Exception):
 
 
 def encrypt(key: ec.EllipticCurvePublicKey, content: bytes) -> bytes:
-    """Returns the ephemeral public point, the encrypted content, and the authentication code,
-    concatenated.
+    """Encrypts data with ECIES; returns the ephemeral public point, the encrypted data and the authentication
+    code, concatenated.
     """
     own = ec.generate_private_key(key.curve)
     point = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
@@ -95,9 +97,9 @@ def encrypt(key: ec.EllipticCurvePublicKey, content: bytes) -> bytes:
 
 
 def decrypt(key: ec.EllipticCurvePrivateKey, encrypted: bytes) -> bytes:
-    """Returns the decrypted content.
+    """Decrypts what :func:`encrypt` returned.
 
-    :raises NotForThisKey: the content was encrypted for another key
+    :raises NotForThisKey: the data was encrypted for another key, or is damaged
     """
     size = 1 + 2 * ((key.curve.key_size + 7) // 8)
     point, combined, mac = encrypted[:size], encrypted[size:-_MAC_BYTES], encrypted[-_MAC_BYTES:]

@@ -1,4 +1,4 @@
-"""Sources of the keys for encrypting and decrypting messages."""
+"""Key readers, which provide the keys for encrypting and decrypting messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from magnetar.security.key_material import UnusableKey, key_source
 
 
 class KeyReader(Protocol):
-    """Returns keys by name. The client calls it in its event loop, so methods must not block; their errors
-    must be :class:`CryptoError`.
+    """Returns keys by name. The client calls the methods in its event loop, so they must not block; the only
+    exception that they may raise is :class:`CryptoError`.
     """
 
     def public_key(self, name: str) -> bytes:
@@ -31,9 +31,10 @@ class KeyReader(Protocol):
 
 
 class CryptoKeyReader:
-    """One pair of keys for all names, as in the official clients.
+    """Returns the same pair of keys for all names, as in the official clients.
 
-    Each key is a path, a ``file:`` URL or a ``data:`` URL of a PEM file, which is read at each use.
+    Each key is given as the path, the ``file:`` URL or the ``data:`` URL of a PEM file, which is read at each
+    use.
     """
 
     def __init__(self, public_key_path: str = "", private_key_path: str = "") -> None:
@@ -47,7 +48,7 @@ class CryptoKeyReader:
     def public_key(self, name: str) -> bytes:
         """Returns the public key, in PEM.
 
-        :param name: for errors; the key is the same for all names
+        :param name: the name of the key; it only appears in errors, because the key is the same for all names
         :raises CryptoError: the key is not set, or cannot be read
         """
         return _read(self._public, "public", name)
@@ -55,7 +56,7 @@ class CryptoKeyReader:
     def private_key(self, name: str) -> bytes:
         """Returns the private key, in PEM.
 
-        :param name: for errors; the key is the same for all names
+        :param name: the name of the key; it only appears in errors, because the key is the same for all names
         :raises CryptoError: the key is not set, or cannot be read
         """
         return _read(self._private, "private", name)

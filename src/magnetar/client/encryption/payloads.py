@@ -1,4 +1,4 @@
-"""Encrypts and decrypts payloads of entries."""
+"""Encrypts and decrypts the payloads of entries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ DATA_KEY_SECONDS = 4 * 3600.0
 """Lifetime of a data key in seconds, as in the Java client."""
 _NONCE_BYTES = 12
 _MOST_NONCES = 1 << 32
-"""Maximum number of random nonces with one key, so that a collision stays unlikely (NIST SP 800-38D)."""
+"""Maximum number of random nonces that one key is used with, so that a collision stays unlikely (NIST SP
+800-38D).
+"""
 _TAG_BYTES = 16
 _KNOWN = 1000
-"""Maximum number of data keys that a consumer caches; each producer has its own data keys."""
+"""Maximum number of data keys that a consumer caches; each producer encrypts with data keys of its own."""
 _FIELDS = ("encryption_keys", "encryption_algo", "encryption_param")
 
 
@@ -31,7 +33,7 @@ class Sealer:
     """Encrypts the payloads of one producer."""
 
     def __init__(self, names: Sequence[str], reader: KeyReader, randomness: Randomness, clock: Clock) -> None:
-        """:param names: the names of the public keys; each matching private key can decrypt
+        """:param names: the names of the public keys; the private key of any of them can decrypt
 
         :raises CryptoError: a public key cannot be read, or is not a key
         """
@@ -58,7 +60,7 @@ class Sealer:
         self._until = self._clock.monotonic() + DATA_KEY_SECONDS
 
     def seal(self, payload: bytes) -> tuple[bytes, bytes]:
-        """Returns additional metadata, serialized, and the encrypted payload.
+        """Encrypts a payload; returns the metadata for decryption, serialized, and the encrypted payload.
 
         :raises CryptoError: a new data key is needed, and a public key is no longer available
         """
@@ -80,7 +82,8 @@ class Opener:
     def opened(self, entry: Entry) -> Entry:
         """Returns the decrypted entry.
 
-        :raises CryptoError: no available key decrypts the entry; the text has the reason for each key
+        :raises CryptoError: no available key decrypts the entry; the message of the error has the reason for
+            each key
         """
         metadata = entry.metadata
         reasons = []
